@@ -13,13 +13,13 @@ from asyncgroup.lifecycle import wait_within
 if TYPE_CHECKING:
     from asyncgroup.config import ClientConfig
 
-__all__ = ["Backoff", "RetryLoop"]
+__all__ = ["RetryBackoff", "RetryLoop"]
 
 JITTER = 0.2
 """Relative spread of each delay, in both directions (Kafka's `RETRY_BACKOFF_JITTER`)."""
 
 
-class Backoff:
+class RetryBackoff:
     """Delays that double from `base` up to `limit` seconds, each multiplied by a random factor of 0.8 to 1.2.
 
     The jitter keeps many clients from reconnecting to a restarted broker at the same moment; without `rng` there is none.
@@ -94,7 +94,7 @@ class RetryLoop:
 
     def __init__(
         self,
-        backoff: Backoff,
+        backoff: RetryBackoff,
         *,
         retries: float = float("inf"),
         timeout: float | None = None,

@@ -14,7 +14,7 @@ from typing import Final, Self
 from uuid import UUID
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.coordinators import CoordinatorClient
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_doubt, with_leader
@@ -87,9 +87,9 @@ class ClusterClient:
         """Loop time of the last response of any broker; minus infinity before the first one."""
         return self.pool.last_responses.last
 
-    def backoff(self) -> Backoff:
-        """Return a new Backoff with the configured delays."""
-        return Backoff.configured(self.config, self.random)
+    def backoff(self) -> RetryBackoff:
+        """Return a new RetryBackoff with the configured delays."""
+        return RetryBackoff.configured(self.config, self.random)
 
     def retry(
         self,
@@ -107,7 +107,7 @@ class ClusterClient:
     def _metadata_retry(self) -> RetryLoop:
         """Return the state of a new metadata lookup, which uses `metadata_retry_backoff` if it is a function."""
         config = self.config
-        backoff = Backoff.configured(config, self.random, config.metadata_retry_backoff)
+        backoff = RetryBackoff.configured(config, self.random, config.metadata_retry_backoff)
         return RetryLoop(backoff, retries=config.metadata_retry_max)
 
     # --- open and close ----------------------------------------------------------------------------------------

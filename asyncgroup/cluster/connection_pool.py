@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
 from asyncgroup.cluster.features import FinalizedFeatures
@@ -32,7 +32,7 @@ class _Lane:
 
     __slots__ = ("address", "backoff", "closed", "connecting", "connection", "purpose", "retry_at")
 
-    def __init__(self, address: Address, purpose: str, backoff: Backoff) -> None:
+    def __init__(self, address: Address, purpose: str, backoff: RetryBackoff) -> None:
         self.address = address
         self.purpose = purpose
         self.backoff = backoff  # its failures are reset by each successful connect
@@ -184,7 +184,7 @@ class ConnectionPool:
         if lane is None or lane.address != address:
             if lane is not None:
                 self._close_lane(lane)
-            backoff = Backoff.configured(self._config, self._random)
+            backoff = RetryBackoff.configured(self._config, self._random)
             lane = self._lanes[address.node_id, purpose] = _Lane(address, purpose, backoff)
         return lane
 

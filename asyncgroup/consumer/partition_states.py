@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
@@ -58,7 +58,7 @@ class PartitionStates:
         self,
         metadata: ClusterMetadata,
         config: ConsumerConfig,
-        backoff: Callable[[], Backoff],
+        backoff: Callable[[], RetryBackoff],
         rng: random.Random,
         *,
         wake: Callable[[int], None],

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from asyncgroup.checks import DURATION_OR_ZERO
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
@@ -66,7 +66,7 @@ _STALE: Final = frozenset(
 class Retries:
     """Applies `fetch_retry_max` and `fetch_retry_backoff`; `backoff` creates the default backoff."""
 
-    def __init__(self, config: ConsumerConfig, backoff: Callable[[], Backoff]) -> None:
+    def __init__(self, config: ConsumerConfig, backoff: Callable[[], RetryBackoff]) -> None:
         self._retry_max = config.fetch_retry_max
         self._custom_backoff = config.fetch_retry_backoff
         self._backoff = backoff
@@ -133,7 +133,7 @@ class LeaderWatch:
         self._view = view
         self._partitions = partitions
         self._interval = max(_SHORTEST, config.retry_backoff)  # seconds, during EAGER_SECONDS
-        self._backoff = Backoff(self._interval, max(self._interval, config.retry_backoff_max), rng)
+        self._backoff = RetryBackoff(self._interval, max(self._interval, config.retry_backoff_max), rng)
         """Of refreshes after EAGER_SECONDS."""
         self._is_stale = False  # an error code has shown that the metadata is outdated
         self._next = float("-inf")  # earliest loop time of the next refresh

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
     from asyncgroup.errors import SessionEnd
     from asyncgroup.offsets import PartitionMarks
+    from asyncgroup.offsets.fetch_offsets import StoredCommit
 
 __all__ = ["Claim", "ClaimState"]
 
@@ -35,10 +36,13 @@ class ClaimState:
         "initial_metadata",
         "offsets",
         "renewals",
+        "stored",
         "thread_reads",
     )
 
-    def __init__(self, consumer: PartitionConsumer, offsets: PartitionMarks) -> None:
+    def __init__(
+        self, consumer: PartitionConsumer, offsets: PartitionMarks, stored: StoredCommit | None = None
+    ) -> None:
         from asyncio import Event
 
         from asyncgroup.consumer.partition_consumer import partition_of
@@ -47,6 +51,8 @@ class ClaimState:
         self._nothing_read = partition_of(consumer).buffer.progress
         self.offsets = offsets
         self.initial_metadata = offsets.metadata
+        self.stored = stored
+        """The group's commit at which the claim began; None if there was none."""
         self.cause: SessionEnd | None = None
         """Why the claim ended; None while it is live."""
         self.renewals = 0
@@ -86,7 +92,7 @@ class ClaimState:
         return (
             *partition.buffer.progress,
             partition.jumps,
-            self.offsets.next_offset,
+            self.offsets.progress,
             self.renewals,
             self.thread_reads,
         )

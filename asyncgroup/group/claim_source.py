@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
@@ -23,13 +23,25 @@ from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus
 from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import GROUP_LANE, CommittedOffset, Committer, MemberIdentity, PartitionMarks
-from asyncgroup.offsets.fetch_offsets import fetch_offsets
+from asyncgroup.offsets import GROUP_LANE, Committer, MemberIdentity, PartitionMarks
+from asyncgroup.offsets.fetch_offsets import StoredCommit, fetch_commits
+from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["ClaimSource", "StartOffsets", "connect_offsets"]
+__all__ = ["ClaimSource", "ClaimStart", "StartOffsets", "connect_offsets"]
 
-StartOffsets: TypeAlias = Mapping[TopicPartition, CommittedOffset]
-"""By partition: the offset at which its claim begins to read, and the metadata of the last commit."""
+
+class ClaimStart(NamedTuple):
+    """Where a claim begins to read."""
+
+    offset: int
+    leader_epoch: int = -1
+    """Of the record before `offset`; -1 if unknown."""
+    stored: StoredCommit | None = None
+    """The group's commit at this offset; None if it begins by `auto_offset_reset`."""
+
+
+StartOffsets: TypeAlias = Mapping[TopicPartition, ClaimStart]
+"""Where the claim of each partition begins to read."""
 
 _MEMBER_NUMBERS: Final = count(1)
 
@@ -105,27 +117,36 @@ class ClaimSource:
         """Return where each claim begins: at its committed offset, or by `auto_offset_reset` if there is none.
 
         A partition created while the group object was running begins at the log start, also with `error`, since none of
-        its records can have been consumed. Sends one OffsetFetch, and one ListOffsets per leader of partitions without
-        a committed offset. Raises BrokerError, TransportError, OffsetOutOfRangeError.
+        its records can have been consumed; so does one whose commit names the id of a deleted topic of the same name.
+        Sends one OffsetFetch, and one ListOffsets per leader of partitions without a committed offset. Raises BrokerError, TransportError, OffsetOutOfRangeError.
         """
         if not partitions:
             return {}
         # waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do
-        committed = await fetch_offsets(
+        commits = await fetch_commits(
             self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True, member=self._member
         )
+        recreated = [tp for tp, commit in commits.items() if self._is_of_deleted_topic(tp, commit)]
+        for tp in recreated:
+            del commits[tp]
         starts = await resolve_start_offsets(
             self.cluster,
             partitions,
-            {tp: at.offset for tp, at in committed.items()},
+            {tp: commit.committed.offset for tp, commit in commits.items()},
             self.config,
-            earliest_for=[tp for tp in partitions if self.known_topics.was_added(tp)],
+            earliest_for=[tp for tp in partitions if self.known_topics.was_added(tp) or tp in recreated],
             reader=f"group {self.group_id!r}",
         )
-        return {tp: committed.get(tp) or CommittedOffset(offset) for tp, offset in starts.items()}
+        return {tp: _claim_start(offset, commits.get(tp)) for tp, offset in starts.items()}
+
+    def _is_of_deleted_topic(self, tp: TopicPartition, commit: StoredCommit) -> bool:
+        """Whether the commit names another topic id than the topic has: it was deleted and recreated since."""
+        topic = self.cluster.view.topics.get(tp.topic)
+        ids = {commit.metadata.topic_id, NO_UUID if topic is None else topic.topic_id}
+        return len(ids) == 2 and NO_UUID not in ids
 
     def make_claim(
-        self, committer: Committer, budget: Budget, tp: TopicPartition, start: CommittedOffset
+        self, committer: Committer, budget: Budget, tp: TopicPartition, start: ClaimStart
     ) -> Claim:
         """Create a claim, paused if the user paused the partition. Nothing is fetched yet."""
         consumer = PartitionConsumer(
@@ -139,9 +160,10 @@ class ClaimSource:
         )
         if tp in self.paused:
             consumer.pause()
-        marks = committer.manage(tp, *start)
+        text = "" if start.stored is None else start.stored.metadata.text
+        marks = committer.manage(tp, start.offset, text, start.leader_epoch)
         connect_offsets(consumer, marks)
-        return Claim(ClaimState(consumer, marks))
+        return Claim(ClaimState(consumer, marks, start.stored))
 
     def apply_pauses(self, claims: Iterable[Claim]) -> None:
         """Pause or resume each claim as the user did."""
@@ -149,6 +171,10 @@ class ClaimSource:
             if claim.paused != (claim.tp in self.paused):
                 consumer = claim._state.consumer
                 (consumer.pause if claim.tp in self.paused else consumer.resume)()
+
+
+def _claim_start(offset: int, commit: StoredCommit | None) -> ClaimStart:
+    return ClaimStart(offset) if commit is None else ClaimStart(offset, commit.committed.leader_epoch, commit)
 
 
 def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:

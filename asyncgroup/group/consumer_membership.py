@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -125,7 +125,7 @@ class ConsumerMembership:
             retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
         )
         first_generation = RetryLoop(
-            Backoff(*FIRST_GENERATION_PAUSES, self._cluster.random), timeout=FIRST_GENERATION_TIMEOUT
+            RetryBackoff(*FIRST_GENERATION_PAUSES, self._cluster.random), timeout=FIRST_GENERATION_TIMEOUT
         )
         while True:
             failed = await self._attempt(retry, first_generation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Final
 
@@ -53,6 +54,9 @@ class TransactionOutput:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> None:
         """Write a record, waiting only for buffer memory; the commit waits for the acknowledgement.
 
@@ -61,7 +65,15 @@ class TransactionOutput:
         """
         with self._calls:
             await self._producer.enqueue(
-                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                ordering_key=ordering_key,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
             )
 
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
@@ -78,11 +90,22 @@ class TransactionOutput:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> RecordMetadata:
         """Write a record and wait until it is acknowledged, as `Producer.send`; it is not committed yet. Raises as `enqueue`."""
         with self._calls:
             return await self._producer.send(
-                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                ordering_key=ordering_key,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
             )
 
     def send_nowait(
@@ -94,11 +117,22 @@ class TransactionOutput:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record and return a future, as `Producer.send_nowait`. Raises QueueFull, and as `enqueue`."""
         with self._calls:
             future = self._producer.send_nowait(
-                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp=timestamp,
+                ordering_key=ordering_key,
+                deliver_at=deliver_at,
+                deliver_after=deliver_after,
             )
         # called before a task that waits for the future: the error is the producer's, also if the function raises it
         future.add_done_callback(self._calls.on_done)

@@ -1,11 +1,11 @@
 """The envelope in the metadata string of a commit: topic id and window of acknowledged offsets next to the user's text.
 
-    asyncgroup/1:<crc>:id=<topic id>;w=<window>;t=<text>
+    asyncgroup/1:<crc>:id=<topic id>;o=1;e=<epoch>;w=<window>;t=<text>
 
 `1` is the version of the format, `crc` a CRC-32 in 8 hexadecimal digits over topic, partition, committed offset and the
 body that follows; so a user's text, or an envelope copied to another offset, is not mistaken for one. Fields end with a
-semicolon and unknown ones are skipped; the text is last and not escaped. Other strings, such as the bridge's
-`foreachBatch/1:…`, are text without an envelope.
+semicolon and unknown ones are skipped; the text is last and not escaped. See CommitMetadata for
+the fields. Other strings, such as the bridge's `foreachBatch/1:…`, are text without an envelope.
 """
 
 from __future__ import annotations
@@ -40,23 +40,29 @@ class CommitMetadata(NamedTuple):
     """The topic that the offset belongs to (KIP-516); nil if unknown."""
     window: str = ""
     """The acknowledged offsets above the committed one (`window_encoding`); empty if there are none."""
+    is_open: bool = False
+    """Whether the member that committed had not ended its claim in order; a crash leaves this set."""
+    end_epoch: int = -1
+    """The leader epoch of the last acknowledged record in `window`; -1 if unknown."""
 
 
-def encode_metadata(tp: TopicPartition, offset: int, metadata: CommitMetadata) -> str:
+def encode_metadata(
+    tp: TopicPartition, offset: int, metadata: CommitMetadata, limit: int = MAX_METADATA
+) -> str:
     """Return the metadata string of a commit of `offset`.
 
-    That is the text alone without a topic id and a window, or if the envelope would exceed `MAX_METADATA`.
+    That is the text alone if there is nothing else to store, or if the envelope would exceed `limit` bytes.
     """
-    if metadata.topic_id == m.NO_UUID and not metadata.window:
+    if metadata.topic_id == m.NO_UUID and not metadata.window and not metadata.is_open:
         return metadata.text
     body = _fields(metadata)
     sealed = f"{_PREFIX}{_crc(tp, offset, body):08x}:{body}"
-    return sealed if len(sealed.encode()) <= MAX_METADATA else metadata.text
+    return sealed if len(sealed.encode()) <= limit else metadata.text
 
 
-def window_room(text: str, topic_id: UUID, limit: int = MAX_METADATA) -> int:
-    """Return how many characters of a window fit beside the text and the topic id in `limit` bytes."""
-    return max(0, limit - len(_PREFIX) - 9 - len(_fields(CommitMetadata(text, topic_id, "w")).encode()) + 1)
+def window_room(others: CommitMetadata, limit: int = MAX_METADATA) -> int:
+    """Return how many characters of a window fit beside the other content in `limit` bytes."""
+    return max(0, limit - len(_PREFIX) - 9 - len(_fields(others._replace(window="w")).encode()) + 1)
 
 
 def _fields(metadata: CommitMetadata) -> str:
@@ -64,7 +70,11 @@ def _fields(metadata: CommitMetadata) -> str:
     body = ""
     if metadata.topic_id != m.NO_UUID:
         body = f"id={urlsafe_b64encode(metadata.topic_id.bytes).decode().rstrip('=')};"
+    if metadata.is_open:
+        body += "o=1;"
     if metadata.window:
+        if metadata.end_epoch >= 0:
+            body += f"e={metadata.end_epoch};"
         body += f"w={metadata.window};"
     return body + _TEXT + metadata.text if metadata.text else body
 
@@ -74,14 +84,19 @@ def decode_metadata(tp: TopicPartition, offset: int, raw: str) -> CommitMetadata
     match = _ENVELOPE.fullmatch(raw)
     if match is None or int(match[1], 16) != _crc(tp, offset, match[2]):
         return CommitMetadata(raw)
-    body, topic_id, window = match[2], m.NO_UUID, ""
+    body, found = match[2], CommitMetadata()
     while (field := _FIELD.match(body)) is not None and not body.startswith(_TEXT):
         body = body[field.end() :]
+        value = field[2]
         if field[1] == "id":
-            topic_id = _topic_id(field[2])
+            found = found._replace(topic_id=_topic_id(value))
+        elif field[1] == "o":
+            found = found._replace(is_open=value == "1")
+        elif field[1] == "e":
+            found = found._replace(end_epoch=int(value) if value.isascii() and value.isdecimal() else -1)
         elif field[1] == "w":
-            window = field[2]
-    return CommitMetadata(body.removeprefix(_TEXT) if body.startswith(_TEXT) else "", topic_id, window)
+            found = found._replace(window=value)
+    return found._replace(text=body.removeprefix(_TEXT)) if body.startswith(_TEXT) else found
 
 
 def _crc(tp: TopicPartition, offset: int, body: str) -> int:

@@ -29,6 +29,7 @@ from asyncgroup.offsets.commit_requests import (
     LAST_NAME_VERSION,
     REJECTED_CODES,
     RETENTION_VERSIONS,
+    TOO_LARGE_CODES,
     CommitAction,
     build_commit,
     commit_action,
@@ -158,7 +159,8 @@ class Committer:
         CommitFailedError with the partitions that failed, the others are committed; ClosedError. A canceled caller does not
         cancel the request.
         """
-        if not self._single_flight.is_closed and not self._due(retry_rejected=retry_rejected):
+        is_due = any(offsets.is_due(retry_rejected=retry_rejected) for offsets in self._partitions.values())
+        if not is_due and not self._single_flight.is_closed:
             return
         self._includes_rejected |= retry_rejected
         if failed := await self._single_flight():
@@ -207,7 +209,7 @@ class Committer:
         return {
             tp: offsets.value
             for tp, offsets in self._partitions.items()
-            if offsets.dirty and not offsets.transactional and (retry_rejected or not offsets.rejected)
+            if offsets.is_due(retry_rejected=retry_rejected)
         }
 
     async def _commit(self) -> Failures:
@@ -347,6 +349,8 @@ class Committer:
         committed, action = sent.offsets[tp], commit_action(code)
         if action is CommitAction.LOST and not is_final:
             action = CommitAction.RETRY
+        if code in TOO_LARGE_CODES and tp in self._partitions and self._partitions[tp].shrink():
+            action = CommitAction.RETRY  # with a smaller window
         if action is CommitAction.COMMITTED:
             if tp in self._partitions:
                 self._partitions[tp].committed(committed)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
 from asyncgroup.model import TopicPartition, by_topic
-from asyncgroup.offsets.commit_metadata import decode_metadata
+from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["STABLE_TIMEOUT", "fetch_offsets", "fetch_offsets_and_ids"]
+__all__ = ["STABLE_TIMEOUT", "StoredCommit", "fetch_commits", "fetch_offsets", "fetch_offsets_and_ids"]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
@@ -37,6 +37,17 @@ _UNTIL_TIMEOUT = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.STALE_MEMBER_EPOCH
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
+class StoredCommit(NamedTuple):
+    """A committed offset of a group, with all that its metadata contains."""
+
+    committed: CommittedOffset
+    """Offset and leader epoch, with the user's text as metadata."""
+    metadata: CommitMetadata
+    """The decoded metadata; a string that is not an envelope for this offset is text."""
+    raw: str
+    """The metadata as it is stored."""
+
+
 async def fetch_offsets(
     cluster: ClusterClient,
     group_id: str,
@@ -48,12 +59,12 @@ async def fetch_offsets(
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the committed offsets of `partitions` (None: of all), with the user's text as metadata.
 
-    Partitions without a committed offset are left out. Raises as `fetch_offsets_and_ids`.
+    Partitions without a committed offset are left out. Raises as `fetch_commits`.
     """
-    found = await fetch_offsets_and_ids(
+    found = await fetch_commits(
         cluster, group_id, partitions, lane=lane, require_stable=require_stable, member=member
     )
-    return {tp: committed for tp, (committed, _) in found.items()}
+    return {tp: commit.committed for tp, commit in found.items()}
 
 
 async def fetch_offsets_and_ids(
@@ -63,13 +74,26 @@ async def fetch_offsets_and_ids(
     *,
     lane: str,
     require_stable: bool = False,
-    member: Callable[[], MemberIdentity | None] | None = None,
 ) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
-    """Return the committed offsets of `partitions` (None: of all), each with the topic id in its metadata.
+    """As `fetch_offsets`, each with the topic id in its metadata; nil if the commit has none (see `commit_metadata`)."""
+    found = await fetch_commits(cluster, group_id, partitions, lane=lane, require_stable=require_stable)
+    return {tp: (commit.committed, commit.metadata.topic_id) for tp, commit in found.items()}
 
-    Partitions without a committed offset are left out. The id is nil if the commit has none (see `commit_metadata`). Retriable
-    errors are retried `metadata_retry_max` times. With `require_stable` offsets that an open transaction may still change
-    are requested again until they are stable, for at most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
+
+async def fetch_commits(
+    cluster: ClusterClient,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    *,
+    lane: str,
+    require_stable: bool = False,
+    member: Callable[[], MemberIdentity | None] | None = None,
+) -> dict[TopicPartition, StoredCommit]:
+    """Return the committed offsets of `partitions` (None: of all), each with its decoded metadata.
+
+    Partitions without a committed offset are left out. Retriable errors are retried `metadata_retry_max` times. With
+    `require_stable` offsets that an open transaction may still change are requested again until they are stable, for at
+    most `STABLE_TIMEOUT`; brokers before 2.5 do not support this.
     Topics are requested by id if `cluster` knows it, so that offsets of a deleted topic of the same name are not returned.
     `member` returns the member that asks, with its epoch (KIP-848), or None. If the epoch is stale the request is repeated
     with the newest one, also for at most `STABLE_TIMEOUT`: the offsets exist, so a reset would skip or repeat records.
@@ -114,7 +138,7 @@ async def _ask(
     lane: str,
     require_stable: bool,
     member: MemberIdentity | None,
-) -> dict[TopicPartition, tuple[CommittedOffset, UUID]]:
+) -> dict[TopicPartition, StoredCommit]:
     topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics or ()}
@@ -151,9 +175,10 @@ async def _ask(
             if part.error_code:
                 raise BrokerError(part.error_code, f"{what}, partition {tp}")
             if part.committed_offset >= 0:
-                metadata = decode_metadata(tp, part.committed_offset, part.metadata or "")
+                raw = part.metadata or ""
+                metadata = decode_metadata(tp, part.committed_offset, raw)
                 committed = CommittedOffset(part.committed_offset, metadata.text, part.committed_leader_epoch)
-                found[tp] = committed, metadata.topic_id
+                found[tp] = StoredCommit(committed, metadata, raw)
     if missing:  # a broker returns -1 for a partition without a committed offset, and never omits it
         raise MalformedResponse(f"{what}: the response does not contain {', '.join(map(str, missing))}")
     return found

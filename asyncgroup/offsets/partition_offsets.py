@@ -79,6 +79,11 @@ class PartitionMarks:
         return self.next_offset if self.window is None else self.window.window.base
 
     @property
+    def progress(self) -> int:
+        """A number that changes with each mark, or with each change of the window."""
+        return self.next_offset if self.window is None else self.window.window.version
+
+    @property
     def value(self) -> CommittedOffset:
         """The offset, metadata and epoch to commit: the mark, unless a value in chunks holds it back."""
         if self.window is not None:
@@ -133,8 +138,8 @@ class PartitionMarks:
         is remembered. `leader_epoch` is that of the record before `end`.
         """
         if self.window is not None:
-            self.window.window.ack_range(start, end)
-            self.touch()
+            if self.window.skip_range(start, end, leader_epoch):
+                self.touch()
             return
         self._skipped = (start, end, leader_epoch)
         if start <= self.next_offset < end:
@@ -198,18 +203,18 @@ class PartitionMarks:
 
     def complete_value(self, first_offset: int, last_offset: int) -> None:
         """The value is complete; from now on a mark at its last chunk releases the commit."""
-        before = self.value
+        before = self._hold.limit(self.base)
         self._hold.complete(first_offset, last_offset)
         self._commit_if_changed(before)
 
     def release_value(self, first_offset: int) -> None:
         """The value was given up."""
-        before = self.value
+        before = self._hold.limit(self.base)
         self._hold.release(first_offset)
         self._commit_if_changed(before)
 
-    def _commit_if_changed(self, before: CommittedOffset) -> None:
-        if self.value != before:
+    def _commit_if_changed(self, before: tuple[int, int] | None) -> None:
+        if self._hold.limit(self.base) != before:
             self.dirty, self.rejected = True, False
 
     def bind_topic(self, topic_id: UUID, position: Callable[[], int]) -> None:
@@ -224,8 +229,18 @@ class PartitionMarks:
 
     def committed(self, value: CommittedOffset) -> None:
         """Record that `value` was committed; the mark stays dirty if it has changed since the request."""
-        if self.window.is_current(value) if self.window is not None else value == self.value:
+        if self._is_current(value):
             self.dirty = self.rejected = False
+
+    def _is_current(self, value: CommittedOffset) -> bool:
+        """Whether `value` is what would be committed now."""
+        if self.window is None:
+            return value == self.value
+        return self.window.is_current(value, self._hold.limit(self.window.window.base), self.topic_id)
+
+    def is_due(self, *, retry_rejected: bool) -> bool:
+        """Whether the mark has to be committed, by a commit that leaves out rejected marks or does not."""
+        return self.dirty and not self.transactional and (retry_rejected or not self.rejected)
 
     def touch(self) -> None:
         """The window has changed and has to be committed."""
@@ -233,14 +248,20 @@ class PartitionMarks:
 
     def reject(self, value: CommittedOffset) -> None:
         """Record that `value` was refused for good; ignored if the mark has changed since the request."""
-        self.rejected = self.rejected or (self.dirty and value == self.value)
+        self.rejected = self.rejected or (self.dirty and self._is_current(value))
+
+    def shrink(self) -> bool:
+        """The broker refused the metadata as too large: commit less of the window. Return False without a smaller one."""
+        return self.window is not None and self.window.shrink()
 
     def recommit_unanswered(self) -> None:
         """Make the mark dirty if an unanswered commit may overwrite the newer committed offset, or already has."""
-        self.dirty = self.dirty or (self.unanswered and self.next_offset >= 0)
+        self.dirty = self.dirty or (self.unanswered and self.base >= 0)
 
     def take_back(self, value: CommittedOffset) -> None:
         """Return to an earlier mark: the transaction that would have committed the present one was aborted."""
+        if self.window is not None:
+            return  # its acknowledgements stay, and are committed with the next ones
         if self.next_offset > value.offset:
             self.next_offset, self.metadata, self.leader_epoch = value
         self.dirty = self.rejected = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from uuid import UUID
 
@@ -13,69 +14,194 @@ from asyncgroup.offsets.window_encoding import encode_window
 
 __all__ = ["WindowMarks"]
 
+_log = logging.getLogger("asyncgroup.offsets")
+
+_State = tuple[int, bool, int, UUID, tuple[int, int] | None]
+"""What the encoded value depends on: version of the window, flag, limit, topic id, where a value in chunks holds it back."""
+
 
 class WindowMarks:
     """The window of one claim, encoded once for each version of it.
 
+    `start` is the committed offset at which the claim begins to read, with its leader epoch; `text` the user's text there,
+    and `end_epoch` the leader epoch of the last acknowledged record in its window.
     `on_restart(offset)` is called when the log has other records from `offset` on than those that were read.
     """
 
     def __init__(
-        self, tp: TopicPartition, window: AckWindow, *, limit: int = MAX_METADATA, text: str = ""
+        self,
+        tp: TopicPartition,
+        window: AckWindow,
+        *,
+        limit: int = MAX_METADATA,
+        text: str = "",
+        start: tuple[int, int] | None = None,
+        end_epoch: int = -1,
     ) -> None:
         self.tp = tp
         self.window = window
         self.limit = limit
         """Bytes that the metadata of a commit may have: `offset.metadata.max.bytes` of the broker."""
+        self.is_open = False
+        """Whether the claim has begun and has not ended in order; see `CommitMetadata.is_open`."""
         self.on_restart: Callable[[int], None] | None = None
         self.size = 0
         """Bytes of the metadata that was last encoded."""
+        self._is_shrunk = False
         self._text = text
         self._epochs: list[tuple[int, int]] = []  # first offset and leader epoch, where the epoch changed
-        self._encoded: tuple[int, CommittedOffset] | None = None  # version of the window, what it commits
+        # Commits stay here until the record at the restored base, which is beyond it, is read: a value in chunks that held
+        # back the commit of the last member may begin in between.
+        self._start = start if start is not None and start[0] < window.base else None
+        self._start_ends_at = window.base
+        self._restored = (window.end, end_epoch)  # of the window as it was restored
+        if start is not None and start[1] >= 0:
+            self._epochs.append((start[0] - 1, start[1]))
+        self._encoded: tuple[_State, CommittedOffset] | None = None
 
     def __repr__(self) -> str:
         return f"<WindowMarks of {self.tp}: {self.window!r}>"
 
+    def open(self) -> None:
+        """The claim begins: a commit from now on has the flag."""
+        self.is_open = True
+
+    def close(self) -> None:
+        """The claim ends in order: the last commit has no flag."""
+        self.is_open = False
+
     def note_epoch(self, offset: int, leader_epoch: int) -> None:
-        """Remember the leader epoch of the records from `offset` on (KIP-320)."""
-        if not self._epochs or self._epochs[-1][1] != leader_epoch:
-            self._epochs.append((offset, leader_epoch))
+        """Remember the leader epoch of the records from `offset` on (KIP-320). Call it before they are looked up in the window.
+
+        A later epoch than that of the last record acknowledged by a former owner, and that below it: the log was truncated
+        there since, and has other records.
+        """
+        self._check_truncated(offset, leader_epoch)
+        if self._start is not None and offset >= self._start_ends_at:
+            self._start = None
+        self._add_epoch(offset, leader_epoch)
+
+    def skip_range(self, start: int, end: int, leader_epoch: int) -> bool:
+        """Acknowledge offsets that have no records to hand out, perhaps ahead of others; return whether that changes anything.
+
+        `leader_epoch` is that of the offset before `end`.
+        """
+        version = self.window.version
+        if start < end:
+            self._check_truncated(start, leader_epoch)
+            self._add_epoch(end - 1, leader_epoch)
+        self.window.ack_range(start, end)
+        return self.window.version != version
+
+    def _check_truncated(self, offset: int, leader_epoch: int) -> None:
+        end, end_epoch = self._restored
+        if offset < end and leader_epoch > end_epoch >= 0:
+            self.restart(offset, is_recreated=False)
+
+    def _add_epoch(self, offset: int, leader_epoch: int) -> None:
+        epochs = self._epochs
+        if not epochs or epochs[-1][0] < offset:
+            if not epochs or epochs[-1][1] != leader_epoch:
+                epochs.append((offset, leader_epoch))
+            return
+        # before what is known: records are read again, or a range that was skipped lies ahead of those handed out
+        place = bisect_left(epochs, (offset, -2))
+        if not place or epochs[place - 1][1] != leader_epoch:
+            epochs.insert(place, (offset, leader_epoch))
 
     def value(self, held: tuple[int, int] | None, topic_id: UUID) -> CommittedOffset:
         """Return offset, metadata and leader epoch to commit; `held` is where a value in chunks holds it back."""
-        window = self.window
-        if self._encoded is not None and self._encoded[0] == window.version and held is None:
+        held = self._lowest(held)
+        state = self._state(held, topic_id)
+        if self._encoded is not None and self._encoded[0] == state:
             return self._encoded[1]
-        offset, epoch = held or (window.base, self._epoch_before(window.base))
-        encoded = encode_window(window, offset, window_room(self._text, topic_id, self.limit))
-        metadata = encode_metadata(self.tp, offset, CommitMetadata(self._text, topic_id, encoded))
-        self.size = len(metadata)
+        offset, epoch = held or (self.window.base, self._epoch_before(self.window.base))
+        metadata = self._encode(offset, topic_id)
+        self.size = len(metadata.encode())
         value = CommittedOffset(offset, metadata, epoch)
-        self._encoded = (window.version, value)
+        self._encoded = (state, value)
         return value
 
-    def is_current(self, value: CommittedOffset) -> bool:
-        """Whether the window has not changed since `value` was returned."""
-        return self._encoded == (self.window.version, value)
+    def is_current(self, value: CommittedOffset, held: tuple[int, int] | None, topic_id: UUID) -> bool:
+        """Whether nothing has changed since `value` was returned. Encodes nothing."""
+        return self._encoded == (self._state(self._lowest(held), topic_id), value)
+
+    def shrink(self) -> bool:
+        """The broker refused the metadata as too large: halve the limit. Return False if there is nothing left to omit."""
+        if not self.size:
+            return False
+        is_first = not self._is_shrunk
+        self._is_shrunk = True
+        self.limit = min(self.limit, self.size) // 2
+        if is_first:
+            _log.warning(
+                "%s: the broker refuses a commit's metadata of %d bytes as too large (offset.metadata.max.bytes); the next "
+                "ones are smaller, so that more records may be delivered again after a restart",
+                self.tp,
+                self.size,
+            )
+        return True
+
+    def _lowest(self, held: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Return where commits are held back, by a value in chunks or by the start of the claim."""
+        start = self._start
+        if start is None or start[0] >= self.window.base:
+            return held
+        return start if held is None else min(start, held)
+
+    def _state(self, held: tuple[int, int] | None, topic_id: UUID) -> _State:
+        return self.window.version, self.is_open, self.limit, topic_id, held
+
+    def _encode(self, offset: int, topic_id: UUID) -> str:
+        """Return the metadata: as much of the window as fits; without any of it if not even the rest fits."""
+        text, limit, is_open = self._text, self.limit, self.is_open
+        others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(offset))
+        encoded = encode_window(self.window, offset, window_room(others, limit))
+        if not encoded:
+            others = others._replace(end_epoch=-1)
+        metadata = encode_metadata(self.tp, offset, others._replace(window=encoded), limit)
+        return metadata if len(metadata.encode()) <= limit else ""
 
     def rebase(self, offset: int, log_end: int) -> None:
-        """Follow an offset reset: reading goes on at `offset`; records that the log has lost count as done."""
+        """Follow an offset reset: reading goes on at `offset`, and what is beyond `log_end` is forgotten.
+
+        Records that were read and are no longer in the log stay as they are, since their deliveries go on.
+        """
         if self.window.base > log_end:
             self.restart(offset, is_recreated=True)
-        else:
-            self.window.ack_range(self.window.base, offset)
+            return
+        if self.window.end > log_end:
+            self.window.truncate(log_end)
+        self._forget_epochs(log_end)
+        if self.on_restart is not None:
+            self.on_restart(min(offset, log_end))
 
     def restart(self, offset: int, *, is_recreated: bool) -> None:
         """Forget what belongs to records that are no longer in the log: all of a recreated topic, else from `offset` on."""
         if is_recreated:
             self.window.restart(offset)
-            self._epochs.clear()
+            self._forget_epochs(0)
+            self._start = None
         else:
             self.window.truncate(offset)
-            self._epochs = [entry for entry in self._epochs if entry[0] < offset]
+            self._forget_epochs(offset)
         if self.on_restart is not None:
             self.on_restart(0 if is_recreated else offset)
+
+    def _forget_epochs(self, offset: int) -> None:
+        """Forget the leader epochs of the records from `offset` on."""
+        self._restored = (min(self._restored[0], offset), self._restored[1])
+        self._epochs = [entry for entry in self._epochs if entry[0] < offset]
+
+    def _end_epoch(self, offset: int) -> int:
+        """Return the largest leader epoch of the acknowledged records from `offset` on; -1 if unknown, or if there are none."""
+        end = self.window.end
+        if end <= offset:
+            return -1
+        place = bisect_right(self._epochs, (end, -2)) - 1
+        known = self._epochs[place][1] if place >= 0 else -1
+        restored_end, restored_epoch = self._restored
+        return max(known, restored_epoch) if offset < restored_end else known
 
     def _epoch_before(self, offset: int) -> int:
         """Return the leader epoch of the record before `offset`; -1 if unknown."""

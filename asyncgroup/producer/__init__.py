@@ -2,9 +2,10 @@
 
 The way of a record, by modules:
 
-- `producer` checks it (`arguments`) and decides which way it takes. `record_writer` is the short one; `send_steps` adds
-  `interceptors`, limits for each partition and sequence ids, with a `record_end` in place of the future; `chunking` splits
-  large values. All wait for `pending_limits`: `buffer_memory`, and a `memory_budget` that producers share.
+- `producer` checks it (`arguments`), adds the headers of `delivery_headers`, and decides which way it takes. `record_writer` is
+  the short one; `send_steps` adds `interceptors`, limits for each partition and sequence ids, with a `record_end` in place of
+  the future; `chunking` splits large values. All wait for `pending_limits`: `buffer_memory`, and a `memory_budget` that
+  producers share.
 - `record_path` holds what follows. `router` looks topics up, and the `route` of a topic chooses a partition by the rules of
   `partitioners`. `accumulator` appends the record to a `batch` and plans which batches to send now; a `partition_queue`
   keeps the order of its partition, and the sequence numbers, under an id of `producer_ids`.

@@ -11,7 +11,9 @@ from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_s
 
 __all__ = [
     "RecordFields",
+    "check_bytes",
     "check_fields",
+    "check_headers",
     "check_record",
     "check_records",
     "check_sequence_id",
@@ -77,18 +79,28 @@ def _plain_headers_size(headers: Sequence[Header]) -> int:
 
 def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: Any) -> None:
     """Raise ConfigError for the first invalid argument, with its name and value."""
-    for name, content in (("value", value), ("key", key)):
-        if content is not None and not isinstance(content, bytes):
-            hint = f"; encode text first: {name}.encode()" if isinstance(content, str) else ""
-            raise ConfigError(name, _short(content), f"bytes or None{hint}")
-    if not isinstance(headers, Sequence) or isinstance(headers, (str, bytes)):
-        raise ConfigError("headers", _short(headers), HEADERS_RULE)
-    for header in headers:
-        _check_header(header)
+    check_bytes("value", value)
+    check_bytes("key", key)
+    check_headers(headers)
     if partition is not None and not _is_int_up_to(partition, _INT32_MAX):
         raise ConfigError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
         raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+
+
+def check_bytes(name: str, content: Any) -> None:
+    """Raise ConfigError unless the argument `name` is bytes or None."""
+    if content is not None and not isinstance(content, bytes):
+        hint = f"; encode text first: {name}.encode()" if isinstance(content, str) else ""
+        raise ConfigError(name, _short(content), f"bytes or None{hint}")
+
+
+def check_headers(headers: Any) -> None:
+    """Raise ConfigError unless `headers` is a sequence of pairs (str, bytes or None)."""
+    if not isinstance(headers, Sequence) or isinstance(headers, (str, bytes)):
+        raise ConfigError("headers", _short(headers), HEADERS_RULE)
+    for header in headers:
+        _check_header(header)
 
 
 def check_fields(record: Any) -> None:

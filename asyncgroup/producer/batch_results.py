@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOut
 from asyncgroup.lifecycle import add_note, copy_error
@@ -54,7 +54,7 @@ class BatchResults:
         self._on_batch_split = on_batch_split
         self._on_stale_metadata = on_stale_metadata
         self._transaction = transaction
-        self._backoffs: dict[TopicPartition, Backoff] = {}  # of partitions whose last attempt failed
+        self._backoffs: dict[TopicPartition, RetryBackoff] = {}  # of partitions whose last attempt failed
 
     def __repr__(self) -> str:
         return f"<BatchResults: {len(self._backoffs)} partitions after a failure>"

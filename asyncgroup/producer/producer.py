@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shi
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
+from asyncgroup.producer.delivery_headers import add_delivery_headers
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
 from asyncgroup.producer.open_transaction import OpenTransaction
@@ -259,6 +261,9 @@ class Producer:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> RecordMetadata:
         """Write a record and wait until it is acknowledged; return its metadata (offset -1 with acks=0).
 
@@ -270,9 +275,18 @@ class Producer:
         that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an
         incomplete value in the log, which consumers ignore.
 
+        Work queues in the modes Shared and Key_Shared hand the record out at the time `deliver_at` (an aware datetime, or ms
+        since 1970), or `deliver_after` seconds from the producer's `clock`, or later; those in the mode Key_Shared dispatch
+        it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/delivery_headers.py`), without
+        effect on other consumers and on the partition.
+
         Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
         `delivery_timeout`, ClosedError.
         """
+        if ordering_key is not None or deliver_at is not None or deliver_after is not None:
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
+            )
         if self._steps is not None:
             return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
         size = measure_record(value, key, headers, partition, timestamp)
@@ -296,12 +310,19 @@ class Producer:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
         Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
         Cancelling the future does not withdraw the record.
         """
+        if ordering_key is not None or deliver_at is not None or deliver_after is not None:
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
+            )
         if self._steps is not None:
             return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
         size = measure_record(value, key, headers, partition, timestamp)
@@ -325,12 +346,19 @@ class Producer:
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        ordering_key: bytes | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
     ) -> None:
         """Write a record, waiting only for buffer memory; the fastest way to write many.
 
         A later failure is raised by `flush`. Cancellation while waiting for buffer memory withdraws the record. Raises
         ConfigError for invalid arguments, ClosedError.
         """
+        if ordering_key is not None or deliver_at is not None or deliver_after is not None:
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
+            )
         if self._steps is not None:
             if await self._steps.enqueue(ProducerRecord(topic, value, key, headers, partition, timestamp)):
                 await asyncio.sleep(0)
@@ -349,8 +377,9 @@ class Producer:
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
         """Write records as `enqueue` does, at about half its cost for each.
 
-        A record is a tuple of the arguments of `send` in their order: topic, value, key, headers, partition, timestamp. The
-        iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records are written.
+        A record is a tuple of the first arguments of `send` in their order: topic, value, key, headers, partition,
+        timestamp. The iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records
+        are written.
         """
         if self._steps is None:
             await self._writer.put_all(records, self.enqueue)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.coordinators import GROUP, TRANSACTION
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -325,7 +325,8 @@ class TransactionCoordinatorClient:
         retry = self._cluster.retry(timeout=self._timeout)
         config = self._cluster.config
         concurrent = RetryLoop(
-            Backoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random), timeout=self._timeout
+            RetryBackoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random),
+            timeout=self._timeout,
         )
         is_uncertain = False
         while True:

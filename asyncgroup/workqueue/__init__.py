@@ -1,1 +1,72 @@
-"""Work queues: Pulsar's delivery semantics on the partitions of a consumer group."""
+"""Work queues: Pulsar's delivery semantics on the partitions of a consumer group.
+
+Where to look, starting at the user's call:
+
+- User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
+  `batch_receive`, `interceptors`, `in_thread`, `statistics`. `settings` checks the arguments and what goes together.
+- What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
+  `partition_work`, with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
+- Waiting: `receiver` hands deliveries to tasks and wakes the dispatcher in time; `workers` runs the handlers of `run`.
+- The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;
+  `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
+  contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
+- Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
+  `topic_creation`; `dead_letter_breaker`).
+- Several consumers of one queue in one process: `local_consumers`, `hash_ranges`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.workqueue.batch_receive import DeliveryBatch
+    from asyncgroup.workqueue.dead_letter_breaker import DeadLetterRateError
+    from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+    from asyncgroup.workqueue.in_thread import in_thread
+    from asyncgroup.workqueue.interceptors import QueueInterceptor
+    from asyncgroup.workqueue.modes import Mode
+    from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
+    from asyncgroup.workqueue.publisher import CopyFailedError
+    from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
+    from asyncgroup.workqueue.work_queue import WorkQueue
+
+__all__ = [
+    "AckOutcome",
+    "Backoff",
+    "BatchPolicy",
+    "Breaker",
+    "CopyFailedError",
+    "DeadLetter",
+    "DeadLetterRateError",
+    "Delivery",
+    "DeliveryBatch",
+    "DeliveryState",
+    "Mode",
+    "PartitionStatistics",
+    "QueueCounts",
+    "QueueInterceptor",
+    "QueueStatistics",
+    "RetryTopic",
+    "WorkQueue",
+    "in_thread",
+]
+
+_NAMES = {
+    "batch_receive": ["DeliveryBatch"],
+    "dead_letter_breaker": ["DeadLetterRateError"],
+    "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
+    "in_thread": ["in_thread"],
+    "interceptors": ["QueueInterceptor"],
+    "modes": ["Mode"],
+    "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
+    "publisher": ["CopyFailedError"],
+    "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
+    "work_queue": ["WorkQueue"],
+}
+"""The public names of each module."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -1,37 +1,56 @@
 """Dispatcher: which record is delivered next, and what follows when a delivery ends. Synchronous and pure.
 
 It knows no broker and no task: partitions are given to it as `PartitionWork`, time by `clock`, and what it cannot do
-itself are callbacks. Ready records are handed out in turn from each partition. Records that were delivered before get at
-most `retry_share` of the turns and of the slots, so that endless nacks do not starve fresh records.
+itself are callbacks. A record is ready, waits for an earlier one of its key or for its time, is in hand, or is done;
+`Turns` decides between the ready ones.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import count
-from typing import Final
 
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
+from asyncgroup.workqueue.due_times import NEVER, DueTimes
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD, PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
+from asyncgroup.workqueue.turns import Turns
 
-__all__ = ["Dispatcher"]
+__all__ = ["Dispatcher", "Watcher"]
 
-_NEVER: Final = float("inf")
+
+class Watcher:
+    """What a Dispatcher calls; the methods here do nothing."""
+
+    def on_ready(self) -> None:
+        """A record has become ready."""
+
+    def on_due(self, time: float) -> None:
+        """A record waits until `time`, or a deadline passes then: earlier than all others."""
+
+    def on_done(self) -> None:
+        """A record was acknowledged."""
+
+    def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
+        """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
+        return False
+
+    def before_ack(self, delivery: Delivery) -> None:
+        """A delivery is about to be acknowledged; if this raises, it is not."""
+
+    def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
+        """A delivery has failed."""
 
 
 class Dispatcher:
     """The state of a work queue over all its partitions.
 
     - `delay_of(failures)` is the delay in seconds before a record is delivered again (`Backoff.delay`).
-    - `on_ready()` is called when a record has become ready, `on_due(time)` when a record waits until an earlier loop time
-      than all others, `on_expired(delivery)` when the ack timeout of a delivery has passed, and `on_ack()` for each record
-      that is done.
+    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `due_delay(record)` the seconds that a record with
+      headers waits when it arrives, and `earlier_attempts(record)` the number of deliveries of the record that a copy in a retry topic came from.
     """
 
     def __init__(
@@ -41,48 +60,49 @@ class Dispatcher:
         publisher: Publisher,
         delay_of: Callable[[int], float],
         *,
+        watcher: Watcher | None = None,
         ack_timeout: float | None = None,
         retry_share: float = 0.3,
-        slots: int | None = None,
         allow_out_of_order: bool = False,
         ordering_key: Callable[[Record], bytes | None] = lambda record: record.key,
         due_delay: Callable[[Record], float] | None = None,
+        earlier_attempts: Callable[[Record], int] = lambda _: 0,
     ) -> None:
         self.mode = mode
         self.publisher = publisher
-        self._ordering_key = ordering_key
+        self.watcher = watcher or Watcher()
         self.counts = QueueCounts()
         self.works: dict[object, PartitionWork] = {}
-        self.on_ready: Callable[[], None] = lambda: None
-        self.on_due: Callable[[float], None] = lambda _: None
-        self.on_expired: Callable[[Delivery], bool] = lambda _: False
-        self.on_ack: Callable[[], None] = lambda: None
+        """The partitions that are assigned, by TopicPartition."""
+        self.turns = Turns(self._may_take, retry_share)
+        self.ack_timeout = ack_timeout
+        """Seconds from a hand-out after which a delivery expires; None: it never does."""
         self.serial = False
         """Whether at most one record of a partition is in hand: handlers run in offset order."""
+        self.is_open = True
+        """Whether records are handed out."""
         self._clock = clock
         self._delay_of = delay_of
-        self._due_delay = due_delay  # seconds that a record waits when it arrives (delayed delivery)
-        self.ack_timeout = ack_timeout
+        self._ordering_key = ordering_key
+        self._due_delay = due_delay
+        self._earlier_attempts = earlier_attempts
         self._has_lanes = mode is Mode.KEY_SHARED
         self._holds_lanes = not allow_out_of_order
-        self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else _NEVER
-        self._retry_slots = None if slots is None else max(1, int(slots * retry_share))
-        self._retry_credit = (
-            0.0  # of turns; a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
-        )
-        self._retries_in_hand = 0
-        self._fresh_ring: deque[PartitionWork] = deque()  # partitions with fresh records, the next one first
-        self._retry_ring: deque[PartitionWork] = deque()
-        self._due: list[tuple[float, int, PartitionWork, Record]] = []  # a heap
-        self._numbers = count()
+        self._in_order = mode.in_order
+        self._due = DueTimes()
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self.mode.value}: {len(self.works)} partitions, {len(self._due)} waiting>"
+        return f"<Dispatcher {self.mode.value}: {len(self.works)} partitions, {self.waiting} waiting>"
 
     @property
     def in_hand(self) -> int:
         """The number of deliveries that are not ended."""
         return sum(len(work.in_hand) for work in self.works.values())
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that wait for their time."""
+        return sum(len(work.waiting) for work in self.works.values())
 
     def key_of(self, record: Record) -> bytes | None:
         """Return the record's ordering key."""
@@ -91,17 +111,13 @@ class Dispatcher:
     # --- partitions -----------------------------------------------------------------------------------------------------
 
     def add_partition(self, work: PartitionWork) -> None:
-        """Take up a partition that was assigned."""
+        """Add a partition that was assigned."""
         self.works[work.tp] = work
 
     def close_partition(self, work: PartitionWork) -> None:
         """Hand out no more records of a partition that is revoked; deliveries in hand may still be ended."""
         work.is_open = False
-        work.fresh.clear()
-        work.retries.clear()
-        work.waiting.clear()
-        work.lanes.clear()
-        work.blocked = 0
+        work.drop_ready()
 
     def remove_partition(self, work: PartitionWork) -> list[Delivery]:
         """Forget a partition; return the deliveries in hand, which are lost."""
@@ -112,37 +128,40 @@ class Dispatcher:
 
     def lose(self, work: PartitionWork, offset: int = 0) -> list[Delivery]:
         """Forget the records of a partition from `offset` on; return their deliveries in hand, which are lost."""
-        lost = work.clear(offset)
+        lost, dropped = work.clear(offset)
         for delivery in lost:
             self._end(delivery, DeliveryState.LOST)
-            self._free_lane(work, delivery.record)
+        for record in (*dropped, *(delivery.record for delivery in lost)):
+            self._free_lane(work, record)
+        work.on_room()
         return lost
 
     # --- records arrive -------------------------------------------------------------------------------------------------
 
     def offer(self, work: PartitionWork, records: Iterable[Record]) -> None:
-        """Take over records of a partition, in offset order. Those that are acknowledged already are dropped.
+        """Add records of a partition, in offset order. Those that are acknowledged already are dropped.
 
         Offsets without a record in between count as done: they were compacted away, or are transaction markers.
         """
-        window, expected, fresh = work.window, work.position, work.fresh
-        has_window = bool(window.attempts) or window.end > expected
-        is_plain = not self._has_lanes and self._due_delay is None and not has_window
+        window, expected, fresh, size = work.window, work.position, work.fresh, 0
+        has_times = self._due_delay is not None
+        is_plain = not (self._has_lanes or work.is_retry_topic or window.attempts or window.end > expected)
         for record in records:
             offset = record.offset
             if offset != expected:
                 window.ack_range(expected, offset)
                 work.on_change()
             expected = offset + 1
-            if is_plain:
+            if is_plain and not (has_times and record.headers):
+                value, key = record.value, record.key
+                size += RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
                 fresh.append(record)
             elif offset not in window:
+                size += work.size_of(record)
                 self._arrive(work, record)
         work.position = expected
-        if fresh and not work.in_fresh_ring:
-            self._list_fresh(work)
-        if fresh or work.retries:
-            self.on_ready()
+        work.bytes += size
+        self.relist(work)
 
     def _arrive(self, work: PartitionWork, record: Record) -> None:
         if self._has_lanes:
@@ -153,121 +172,112 @@ class Dispatcher:
 
     def _admit(self, work: PartitionWork, record: Record) -> None:
         """Make a record ready that no earlier one of its key precedes; a delayed one waits for its time first."""
-        if self._due_delay is not None and (delay := self._due_delay(record)) > 0:
+        if work.window.attempts and self.publisher.is_last(self._attempts(work, record)):
+            self._bury(work, record)
+        elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
             self._wait(work, record, self._clock() + delay)
         else:
             self._make_ready(work, record)
 
+    def _attempts(self, work: PartitionWork, record: Record) -> int:
+        """Return the number of deliveries of the record so far."""
+        attempts = work.window.attempts.get(record.offset, 0)
+        return attempts + self._earlier_attempts(record) if work.is_retry_topic else attempts
+
+    def _bury(self, work: PartitionWork, record: Record) -> None:
+        """Copy a record to the dead letter topic that was delivered as often as allowed, by processes that have ended."""
+        delivery = Delivery(record, self._attempts(work, record), None, work, self)
+        self.begin_publishing(delivery)
+        self.publisher.start_dead_letter(
+            delivery, "each process that handled it has ended without an outcome"
+        )
+
     def _make_ready(self, work: PartitionWork, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
             work.retries.append(record)
-            if not work.in_retry_ring:
-                work.in_retry_ring = True
-                self._retry_ring.append(work)
+            self.turns.add_retry(work)
         else:
             work.fresh.append(record)
-            if not work.in_fresh_ring:
-                self._list_fresh(work)
-
-    def _list_fresh(self, work: PartitionWork) -> None:
-        work.in_fresh_ring = True
-        self._fresh_ring.append(work)
+            self.turns.add_fresh(work)
 
     # --- records are handed out -----------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
         """Return the next delivery, or None if no record may be delivered now."""
-        if self._retry_ring and self._is_retrys_turn() and (found := self._take_retry()) is not None:
-            return found
-        ring = self._fresh_ring
-        while ring:
-            work = ring[0]
-            if not work.fresh or not self._may_take(work, work.fresh[0]):
-                ring.popleft()
-                work.in_fresh_ring = False
-                continue
-            if self._retry_ring:
-                self._retry_credit = min(self._retry_credit + self._retry_gain, 1.0)
+        turns = self.turns
+        if not self.is_open:
+            return None
+        if (work := turns.next_retry(in_order=self._in_order)) is not None:
+            return self._take_retry(work)
+        if (work := turns.next_fresh()) is not None:
             record = work.fresh.popleft()
-            ring.rotate(-1)
-            return self._hand_out(work, record, 1)
-        return self._take_retry() if self._retry_ring and self._has_retry_slot() else None
-
-    def _is_retrys_turn(self) -> bool:
-        # in order, what is repeated precedes all that was not delivered yet
-        return self.mode.in_order or (self._retry_credit >= 1.0 and self._has_retry_slot())
-
-    def _has_retry_slot(self) -> bool:
-        slots = self._retry_slots
-        return self.mode.in_order or slots is None or self._retries_in_hand < slots
-
-    def _take_retry(self) -> Delivery | None:
-        ring = self._retry_ring
-        while ring:
-            work = ring[0]
-            if not work.retries or not self._may_take(work, work.retries[0]):
-                ring.popleft()
-                work.in_retry_ring = False
-                continue
-            record = work.retries.popleft()
-            ring.rotate(-1)
-            self._retry_credit = max(0.0, self._retry_credit - 1.0)
-            self._retries_in_hand += 1
-            delivery = self._hand_out(work, record, work.window.attempts.get(record.offset, 0) + 1)
-            delivery.is_retry = True
-            return delivery
+            attempt = 1 if not work.is_retry_topic else self._earlier_attempts(record) + 1
+            return self._hand_out(work, record, attempt)
+        if (work := turns.last_retry()) is not None:
+            return self._take_retry(work)
         return None
+
+    def _take_retry(self, work: PartitionWork) -> Delivery:
+        record = work.retries.popleft()
+        attempts = self._attempts(work, record)
+        delivery = self._hand_out(work, record, attempts if record.offset in work.counted else attempts + 1)
+        delivery.is_retry = True
+        self.turns.retries_in_hand += 1
+        return delivery
 
     def _may_take(self, work: PartitionWork, record: Record) -> bool:
         if not work.is_open or (self.serial and (work.in_hand or work.waiting or work.publishing)):
             return False
-        if self.mode.in_order and work.retries and record is not work.retries[0]:
+        if work.retries and self._in_order and record is not work.retries[0]:
             return False
-        return not work.is_full or record.offset < work.window.end or not work.in_hand
+        if work.is_full and record.offset >= work.window.end and work.in_hand:
+            return False
+        return work.gate is None or work.gate(record)
 
     def _hand_out(self, work: PartitionWork, record: Record, attempt: int) -> Delivery:
-        timeout = self.ack_timeout
-        deadline = None
+        timeout, deadline = self.ack_timeout, None
         if timeout is not None:
             deadline = self._clock() + timeout
             if not work.in_hand:
-                self.on_due(deadline)
+                self.watcher.on_due(deadline)
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
+        if work.queued <= work.refill_at:
+            work.on_room()
         return delivery
 
     def relist(self, work: PartitionWork) -> None:
         """Hand out records of the partition again, after something that may have prevented it has changed."""
-        if work.fresh and not work.in_fresh_ring:
-            self._list_fresh(work)
-        if work.retries and not work.in_retry_ring:
-            work.in_retry_ring = True
-            self._retry_ring.append(work)
+        if work.fresh:
+            self.turns.add_fresh(work)
+        if work.retries:
+            self.turns.add_retry(work)
         if work.fresh or work.retries:
-            self.on_ready()
+            self.watcher.on_ready()
 
     # --- deliveries end ---------------------------------------------------------------------------------------------------
 
     def ack(self, delivery: Delivery) -> None:
-        """The record is done."""
+        """The record is done. Raises what an interceptor raises; the delivery has failed then."""
+        try:
+            self.watcher.before_ack(delivery)
+        except Exception as error:
+            self.nack(delivery, None, error)
+            raise
         work: PartitionWork = delivery._work
-        delivery.state = DeliveryState.ACKED
-        offset = delivery.record.offset
-        del work.in_hand[offset]
-        if delivery.is_retry:
-            self._retries_in_hand -= 1
-        work.window.ack(offset)
+        self._end(delivery, DeliveryState.ACKED)
+        work.window.ack(delivery.record.offset)
         self.counts.acked += 1
         self._done(work, delivery.record)
 
     def ack_cumulative(self, delivery: Delivery) -> None:
         """The record is done and all before it. Raises UsageError in modes without an order."""
-        if not self.mode.in_order:
+        if not self._in_order:
             allowed = f"mode {self.mode.value} has no order: acknowledge each record by itself"
             raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")
         work: PartitionWork = delivery._work
-        for offset in [at for at in work.in_hand if at < delivery.record.offset]:
+        for offset in sorted(at for at in work.in_hand if at < delivery.record.offset):
             self.ack(work.in_hand[offset])
         self.ack(delivery)
 
@@ -276,14 +286,17 @@ class Dispatcher:
         self.counts.nacked += 1
         self._end(delivery, DeliveryState.NACKED)
         self.fail(delivery, delay, "nacked" if error is None else f"{type(error).__name__}: {error}")
+        self.watcher.on_nack(delivery, error)
 
     def fail(self, delivery: Delivery, delay: float | None, reason: str) -> None:
         """After an unsuccessful end of a delivery: repeat it later, or copy the record to the dead letter topic."""
         work: PartitionWork = delivery._work
         record = delivery.record
-        if not work.is_open and self.works.get(work.tp) is not work:
+        if self.works.get(work.tp) is not work:
             return
-        work.window.set_attempts(record.offset, delivery.attempt)
+        earlier = self._earlier_attempts(record) if work.is_retry_topic else 0
+        work.window.set_attempts(record.offset, delivery.attempt - earlier)
+        work.counted.pop(record.offset, None)
         work.on_change()
         if self.publisher.is_last(delivery.attempt):
             self.begin_publishing(delivery)
@@ -299,10 +312,9 @@ class Dispatcher:
         """The delivery was neither done nor failed: deliver the record again, with the same number."""
         self._end(delivery, DeliveryState.RELEASED)
         work: PartitionWork = delivery._work
-        if not work.is_open:
-            return
-        (work.retries if delivery.is_retry else work.fresh).appendleft(delivery.record)
-        self.relist(work)
+        if work.is_open:
+            (work.retries if delivery.is_retry else work.fresh).appendleft(delivery.record)
+            self.relist(work)
 
     def renew(self, delivery: Delivery) -> None:
         """Begin the ack timeout of a delivery again."""
@@ -312,24 +324,34 @@ class Dispatcher:
             in_hand[delivery.record.offset] = in_hand.pop(delivery.record.offset)
 
     def _end(self, delivery: Delivery, state: DeliveryState) -> None:
+        work: PartitionWork = delivery._work
         delivery.state = state
-        delivery._work.in_hand.pop(delivery.record.offset, None)
+        work.in_hand.pop(delivery.record.offset, None)
+        if not work.is_open:
+            work.on_drain()
         if delivery.is_retry:
-            self._retries_in_hand -= 1
+            self.turns.retries_in_hand -= 1
+            if self.turns.has_retries:
+                self.watcher.on_ready()
 
     def _done(self, work: PartitionWork, record: Record) -> None:
+        work.bytes -= work.size_of(record)
+        if work.bytes <= work.refill_bytes:
+            work.on_room()
+        if work.counted:
+            work.counted.pop(record.offset, None)
         work.on_change()
-        self.on_ack()
+        self.watcher.on_done()
         if self._has_lanes:
             self._free_lane(work, record)
-        if self.serial or work.is_full:
+        if self.serial or work.is_full or work.gate is not None:
             self.relist(work)
 
     def _free_lane(self, work: PartitionWork, record: Record) -> None:
         key = self._ordering_key(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
-            self.on_ready()
+            self.watcher.on_ready()
 
     # --- copies to other topics --------------------------------------------------------------------------------------------
 
@@ -343,7 +365,7 @@ class Dispatcher:
     def finish(self, delivery: Delivery) -> AckOutcome:
         """The copy was acknowledged by the broker: the record is done."""
         work: PartitionWork = delivery._work
-        work.publishing -= 1
+        self._end_publishing(work)
         if self.works.get(work.tp) is not work or delivery.record.offset in work.window:
             delivery.state = DeliveryState.LOST
             return AckOutcome.LOST
@@ -353,42 +375,44 @@ class Dispatcher:
         return AckOutcome.ACKED
 
     def give_back(self, delivery: Delivery) -> None:
-        """The copy was given up, as the partition was revoked: the record is delivered again by its next owner."""
-        delivery._work.publishing -= 1
+        """The copy was given up: the record is delivered again later, or by the partition's next owner."""
+        work: PartitionWork = delivery._work
+        self._end_publishing(work)
         delivery.state = DeliveryState.LOST
+        if self.works.get(work.tp) is work and delivery.record.offset not in work.window:
+            self._wait(work, delivery.record, self._clock() + self._delay_of(delivery.attempt))
+
+    def _end_publishing(self, work: PartitionWork) -> None:
+        work.publishing -= 1
+        if not work.is_open:
+            work.on_drain()
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
     def _wait(self, work: PartitionWork, record: Record, due: float) -> None:
-        if not work.is_open:
-            return
-        work.waiting[record.offset] = record
-        heapq.heappush(self._due, (due, next(self._numbers), work, record))
-        if self._due[0][3] is record:
-            self.on_due(due)
+        if work.is_open and self._due.add(work, record, due):
+            self.watcher.on_due(due)
 
     def wake(self) -> float:
-        """Handle all that is due now; return the loop time at which the next thing is due, infinity for none."""
-        now, heap = self._clock(), self._due
-        while heap and heap[0][0] <= now:
-            _, _, work, record = heapq.heappop(heap)
-            if work.waiting.get(record.offset) is record:
-                del work.waiting[record.offset]
-                self._on_due(work, record)
-        due = heap[0][0] if heap else _NEVER
+        """Handle all that is due now; return the loop time at which the next thing is due, infinity if nothing is."""
+        now = self._clock()
+        for work, record in self._due.pop_due(now):
+            self._on_due(work, record)
+        due = self._due.first
         return due if self.ack_timeout is None else min(due, self._expire(now))
 
     def _on_due(self, work: PartitionWork, record: Record) -> None:
-        if self.mode.in_order and not self.serial and record.offset in work.window.attempts:
+        work.on_room()
+        if self._in_order and not self.serial and record.offset in work.window.attempts:
             self._rewind(work, record)
         elif self._has_lanes and not self._holds_lanes and record.offset in work.window.attempts:
             self._arrive(work, record)
         else:
             self._make_ready(work, record)
-        self.on_ready()
+        self.watcher.on_ready()
 
     def _rewind(self, work: PartitionWork, record: Record) -> None:
-        """Deliver all unacknowledged records of the partition again, in order (C11: Pulsar without Shared)."""
+        """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
         again = {record.offset: record} | work.waiting
         work.waiting = {}
         for delivery in list(work.in_hand.values()):
@@ -402,7 +426,7 @@ class Dispatcher:
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return the next deadline."""
-        following = _NEVER
+        following = NEVER
         for work in list(self.works.values()):
             while work.in_hand:
                 delivery = next(iter(work.in_hand.values()))
@@ -412,6 +436,6 @@ class Dispatcher:
                     break
                 self.counts.expired += 1
                 self._end(delivery, DeliveryState.EXPIRED)
-                if not self.on_expired(delivery):  # else it is repeated when its handler has ended
+                if not self.watcher.on_expired(delivery):  # else it is repeated when its handler has ended
                     self.fail(delivery, 0.0, f"not acknowledged within {self.ack_timeout:g} s")
         return following

@@ -19,6 +19,9 @@ __all__ = ["PartitionWork"]
 _NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
 """In `lanes`: a record of the key is ready, in hand or waiting for its time, and no other one follows."""
 
+RECORD_OVERHEAD: Final = 200
+"""Bytes that a Record object takes besides key and value, about."""
+
 
 class PartitionWork:
     """The records of one partition, from one assignment to its revocation."""
@@ -56,8 +59,24 @@ class PartitionWork:
         """Whether records are handed out: until the partition is revoked."""
         self.is_full = False
         """Whether the window is nearly too large for a commit: only records below its end are handed out."""
-        self.in_fresh_ring = False
-        self.in_retry_ring = False
+        self.is_retry_topic = False
+        """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
+        self.gate: Callable[[Record], bool] | None = None
+        """Asked before a record is handed out, after an unclean end of the partition's last owner (`crash_counts`)."""
+        self.counted: dict[int, int] = {}
+        """Records whose next delivery is counted in `window.attempts` already: offset and the number without it."""
+        self.bytes = 0
+        """Bytes of keys and values of the records that have arrived and are not acknowledged."""
+        self.refill_at = -1
+        """`on_room` is called when `queued` has fallen to this number."""
+        self.refill_bytes = -1
+        """`on_room` is called when `bytes` has fallen to this number."""
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when more records may be added."""
+        self.on_drain: Callable[[], None] = lambda: None
+        """Called when a delivery of a closed partition has ended."""
+        self.in_fresh_turn = False
+        self.in_retry_turn = False
         self._commit = commit
 
     def __repr__(self) -> str:
@@ -65,6 +84,10 @@ class PartitionWork:
             f"<PartitionWork {self.tp}: {self.queued} queued, {len(self.in_hand)} in hand, "
             f"{len(self.waiting)} waiting, {self.window!r}>"
         )
+
+    def size_of(self, record: Record) -> int:
+        """Return the bytes that a record counts in `bytes`."""
+        return len(record.value or b"") + len(record.key or b"") + RECORD_OVERHEAD
 
     @property
     def queued(self) -> int:
@@ -113,9 +136,23 @@ class PartitionWork:
 
     # --- changes of the log and of the owner ------------------------------------------------------------------------------
 
-    def clear(self, offset: int = 0) -> list[Delivery]:
-        """Forget all records from `offset` on; return their deliveries in hand, which are lost."""
+    def drop_ready(self) -> None:
+        """Forget the records that are not in hand: the partition's next owner reads them again."""
+        self.fresh.clear()
+        self.retries.clear()
+        self.waiting.clear()
+        self.lanes.clear()
+        self.blocked = 0
+        self.bytes = sum(self.size_of(delivery.record) for delivery in self.in_hand.values())
+
+    def clear(self, offset: int = 0) -> tuple[list[Delivery], list[Record]]:
+        """Forget all records from `offset` on; return their deliveries in hand, and those that were ready or waited."""
         lost = [delivery for at, delivery in self.in_hand.items() if at >= offset]
+        dropped = [
+            record
+            for record in (*self.fresh, *self.retries, *self.waiting.values())
+            if record.offset >= offset
+        ]
         for delivery in lost:
             del self.in_hand[delivery.record.offset]
         self.fresh = deque(record for record in self.fresh if record.offset < offset)
@@ -124,6 +161,8 @@ class PartitionWork:
         for key, lane in list(self.lanes.items()):
             kept = deque(record for record in lane if record.offset < offset)
             self.blocked -= len(lane) - len(kept)
+            self.bytes -= sum(self.size_of(record) for record in lane if record.offset >= offset)
             self.lanes[key] = kept or _NO_RECORDS
+        self.bytes -= sum(map(self.size_of, (*dropped, *(delivery.record for delivery in lost))))
         self.position = min(self.position, offset)
-        return lost
+        return lost, dropped

@@ -1,10 +1,13 @@
-"""Counts of a work queue since it was opened."""
+"""Counts of a work queue since it was opened, and how many records are where."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-__all__ = ["QueueCounts"]
+from asyncgroup.model import TopicPartition
+
+__all__ = ["PartitionStatistics", "QueueCounts", "QueueStatistics"]
 
 
 @dataclass(slots=True)
@@ -23,3 +26,73 @@ class QueueCounts:
     """Records that were copied to a retry topic."""
     dead_lettered: int = 0
     """Records that were copied to a dead letter topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatistics:
+    """The records of one partition that a queue has now."""
+
+    tp: TopicPartition
+    """Topic and partition."""
+    base: int
+    """The first offset that is not acknowledged: the offset of the next commit."""
+    lag: int
+    """Offsets from the last record that has arrived to the high watermark."""
+    queued: int
+    """Records that have arrived and were not handed out."""
+    in_hand: int
+    """Deliveries that are not ended."""
+    waiting: int
+    """Records that wait for their time: nacked, or delayed by their producer."""
+    publishing: int
+    """Records that are being copied to a retry or dead letter topic."""
+    window: int
+    """Offsets from `base` to the last acknowledged one."""
+    metadata_bytes: int
+    """Bytes of the metadata of the last commit."""
+    is_full: bool
+    """Whether the window is nearly too large for a commit, so that no record above it is handed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """Counts of a work queue, and where its records are."""
+
+    counts: QueueCounts
+    """What has happened since the queue was opened."""
+    partitions: tuple[PartitionStatistics, ...]
+    """The partitions that are assigned, sorted."""
+    handlers: int
+    """Handlers of `run` that run now."""
+
+    @property
+    def in_hand(self) -> int:
+        """Deliveries that are not ended."""
+        return sum(partition.in_hand for partition in self.partitions)
+
+    @property
+    def queued(self) -> int:
+        """Records that have arrived and were not handed out."""
+        return sum(partition.queued for partition in self.partitions)
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait for their time."""
+        return sum(partition.waiting for partition in self.partitions)
+
+    @property
+    def lag(self) -> int:
+        """The sum of the lags of all partitions."""
+        return sum(partition.lag for partition in self.partitions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the statistics as dicts, lists, strings and numbers, ready for JSON."""
+        return {
+            **asdict(self.counts),
+            "handlers": self.handlers,
+            "in_hand": self.in_hand,
+            "queued": self.queued,
+            "waiting": self.waiting,
+            "lag": self.lag,
+            "partitions": [asdict(each) | {"tp": str(each.tp)} for each in self.partitions],
+        }

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import asyncgroup
-from asyncgroup.cluster.backoff import JITTER, Backoff, RetryLoop
+from asyncgroup.cluster.backoff import JITTER, RetryBackoff, RetryLoop
 from asyncgroup.testing import run_virtual
 
 PACKAGE = Path(asyncgroup.__file__).parent
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def loop_of(base: float = 0.1, limit: float = 2.0, seed: int = 1, **limits: Any) -> RetryLoop:
-    return RetryLoop(Backoff(base, limit, random.Random(seed)), **limits)
+    return RetryLoop(RetryBackoff(base, limit, random.Random(seed)), **limits)
 
 
 def time() -> float:
@@ -52,7 +52,7 @@ async def fail_until_over(retry: RetryLoop) -> list[float]:
 def test_pauses_are_those_of_the_backoff_up_to_the_longest(
     base: float, factor: float, seed: int, longest: float, failures: int
 ) -> None:
-    same = Backoff(base, base * factor, random.Random(seed))
+    same = RetryBackoff(base, base * factor, random.Random(seed))
     retry = loop_of(base, base * factor, seed, longest=longest)
     for number in range(failures):
         middle = min(base * 2.0**number, base * factor)
@@ -70,7 +70,7 @@ def test_a_wait_lasts_as_long_as_the_pause_that_was_chosen(
     """A wait without `failed` chooses its own pause, which is not that of the failure before."""
 
     async def story() -> None:
-        same, retry = Backoff(base, 60.0, random.Random(seed)), loop_of(base, 60.0, seed)
+        same, retry = RetryBackoff(base, 60.0, random.Random(seed)), loop_of(base, 60.0, seed)
         for is_chosen in chosen:
             if is_chosen:
                 assert retry.failed()
@@ -83,7 +83,7 @@ def test_a_wait_lasts_as_long_as_the_pause_that_was_chosen(
 
 
 def test_without_a_random_generator_there_is_no_jitter() -> None:
-    retry = RetryLoop(Backoff(0.1, 1.6, None))
+    retry = RetryLoop(RetryBackoff(0.1, 1.6, None))
     assert [retry.next() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.6, 1.6]
 
 
@@ -122,7 +122,7 @@ def test_only_counted_failures_use_up_the_retries(retries: int, counted: list[bo
 @given(BASES, FACTORS, SEEDS, st.floats(0, 30))
 def test_no_pause_ends_after_the_deadline(base: float, factor: float, seed: int, timeout: float) -> None:
     async def story() -> None:
-        same = Backoff(base, base * factor, random.Random(seed))
+        same = RetryBackoff(base, base * factor, random.Random(seed))
         attempts = await fail_until_over(loop_of(base, base * factor, seed, timeout=timeout))
         assert attempts[0] == 0
         assert all(at < timeout for at in attempts[1:])

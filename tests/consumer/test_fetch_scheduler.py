@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import (
     BrokerInfo,
     ClusterView,
@@ -84,7 +84,7 @@ class Story:
         self.states = PartitionStates(
             self.metadata,
             self.config,
-            lambda: Backoff(1.0, 1.0, rng),
+            lambda: RetryBackoff(1.0, 1.0, rng),
             rng,
             wake=self.woken.append,
             wake_timer=self.timers.append,

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from asyncgroup.cluster.backoff import Backoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures
 from asyncgroup.consumer.retries import WARN_EVERY, Retries
@@ -20,7 +20,7 @@ ERROR = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "fetch")
 
 
 def made(**config) -> Retries:
-    return Retries(ConsumerConfig(**config), lambda: Backoff(0.1, 2.0, random.Random(1)))
+    return Retries(ConsumerConfig(**config), lambda: RetryBackoff(0.1, 2.0, random.Random(1)))
 
 
 def pauses(retries: Retries, count: int) -> list[float]:

@@ -75,6 +75,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("producer", "class VipFirst"): f"{STORIES}::test_a_partitioner_with_a_state",
     ("producer", "MemoryBudget(64"): f"{STORIES}::test_producers_that_share_memory",
     ("producer", "class Audit"): f"{STORIES}::test_an_interceptor_of_a_producer",
+    ("producer", "deliver_after=13"): f"{STORIES}::test_delivery_times_and_ordering_keys",
     ("configuration", "def servers"): f"{STORIES}::test_bootstrap_servers_from_a_file",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
@@ -473,6 +474,22 @@ async def test_an_interceptor_of_a_producer() -> None:
                 await producer.send("greetings", b"y", key=b"k")
         assert [list(record.headers) for record in broker.records("greetings")] == [[("source", b"web")]]
     assert "b'k' was not written: 1 record for greetings-0: INVALID_RECORD" in str(printed[0][0])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_delivery_times_and_ordering_keys() -> None:
+    names: dict[str, Any] = {}
+    exec(snippet("producer", "deliver_after=13"), names)
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("reminders", 1)
+        async with Producer(broker.bootstrap_servers, clock=lambda: 5) as producer:
+            await names["remind"](producer, b"ann")
+        assert [list(record.headers) for record in broker.records("reminders")] == [
+            [("ag-deliver-at", b"1123200005")],
+            [("ag-deliver-at", b"1893456000000")],
+            [("ag-ordering-key", b"billing")],
+        ]
 
 
 @pytest.mark.asyncio

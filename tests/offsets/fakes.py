@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.hooks import Hooks
@@ -101,7 +101,7 @@ class FakeCluster:
         self.refreshed()
 
     def retry(self, **limits: Any) -> RetryLoop:
-        return RetryLoop(Backoff.configured(self.config, random.Random(1)), **limits)
+        return RetryLoop(RetryBackoff.configured(self.config, random.Random(1)), **limits)
 
 
 def committed_by(request: m.OffsetCommitRequest) -> dict[TopicPartition, tuple[int, str]]:

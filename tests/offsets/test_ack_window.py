@@ -19,7 +19,6 @@ from asyncgroup.offsets.commit_metadata import (
     window_room,
 )
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
-from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.wire.messages import NO_UUID
 
 BASE = 1_000
@@ -155,52 +154,21 @@ TP = TopicPartition("orders", 3)
 TOPIC_ID = UUID("6f1f3c58-3b74-4d5e-9a37-0c1f2f8f9a10")
 
 
-@given(st.integers(0, 10**9), st.text(max_size=200), st.sampled_from([NO_UUID, TOPIC_ID]))
-def test_an_envelope_holds_topic_id_window_and_text(seed: int, text: str, topic_id: UUID) -> None:
+@given(
+    st.integers(0, 10**9),
+    st.text(max_size=200),
+    st.sampled_from([NO_UUID, TOPIC_ID]),
+    st.booleans(),
+    st.sampled_from([-1, 0, 2**31 - 1]),
+)
+def test_an_envelope_holds_topic_id_window_flag_epoch_and_text(
+    seed: int, text: str, topic_id: UUID, is_open: bool, epoch: int
+) -> None:
     window = random_window(random.Random(seed), 40_000, 0.3, 20)
-    encoded = encode_window(window, BASE, window_room(text, topic_id))
-    metadata = encode_metadata(TP, BASE, CommitMetadata(text, topic_id, encoded))
+    others = CommitMetadata(text, topic_id, "", is_open, epoch)
+    content = others._replace(window=encode_window(window, BASE, window_room(others)))
+    metadata = encode_metadata(TP, BASE, content)
     assert MAX_METADATA - 12 <= len(metadata.encode(errors="surrogatepass")) <= MAX_METADATA
-    assert decode_metadata(TP, BASE, metadata) == (text, topic_id, encoded)
-    assert decode_metadata(TP, BASE + 1, metadata) == (metadata, NO_UUID, "")
-    assert decode_metadata(TopicPartition("orders", 4), BASE, metadata) == (metadata, NO_UUID, "")
-
-
-def test_window_marks_commit_base_window_and_epoch() -> None:
-    marks = WindowMarks(TP, AckWindow(BASE))
-    marks.note_epoch(BASE, 4)
-    marks.note_epoch(BASE + 5, 6)
-    for offset in (*range(BASE, BASE + 5), BASE + 7):
-        marks.window.ack(offset)
-    value = marks.value(None, TOPIC_ID)
-    assert (value.offset, value.leader_epoch) == (BASE + 5, 4)
-    found = decode_metadata(TP, value.offset, value.metadata)
-    assert found.topic_id == TOPIC_ID
-    assert same(decode_window(found.window, value.offset), marks.window)
-    assert marks.is_current(value)
-    marks.window.ack(BASE + 5)
-    assert not marks.is_current(value)
-    assert marks.value(None, TOPIC_ID).leader_epoch == 6
-
-
-def test_window_marks_below_the_base_while_a_value_in_chunks_is_incomplete() -> None:
-    marks = WindowMarks(TP, AckWindow(BASE))
-    for offset in range(BASE, BASE + 9):
-        marks.window.ack(offset)
-    value = marks.value((BASE + 4, 1), NO_UUID)
-    assert (value.offset, value.leader_epoch) == (BASE + 4, 1)
-    window = decode_window(decode_metadata(TP, BASE + 4, value.metadata).window, BASE + 4)
-    assert window.base == BASE + 9
-
-
-def test_window_marks_follow_a_log_that_changes() -> None:
-    restarted: list[int] = []
-    marks = WindowMarks(TP, AckWindow(BASE, [(BASE + 2, BASE + 9)]))
-    marks.on_restart = restarted.append
-    marks.restart(BASE + 5, is_recreated=False)  # truncated
-    assert (marks.window.base, marks.window.runs) == (BASE, [(BASE + 2, BASE + 5)])
-    marks.rebase(BASE + 1, BASE + 100)  # the first records were deleted
-    assert (marks.window.base, marks.window.runs) == (BASE + 1, [(BASE + 2, BASE + 5)])
-    marks.restart(0, is_recreated=True)
-    assert (marks.window.base, marks.window.runs) == (0, [])
-    assert restarted == [BASE + 5, 0]
+    assert decode_metadata(TP, BASE, metadata) == content
+    assert decode_metadata(TP, BASE + 1, metadata) == CommitMetadata(metadata)
+    assert decode_metadata(TopicPartition("orders", 4), BASE, metadata) == CommitMetadata(metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from uuid import UUID
 
 import pytest
@@ -56,12 +57,36 @@ def test_the_format_does_not_change() -> None:
     assert decode_metadata(TP, 7, raw) == CommitMetadata("done; id=none;", ID)
 
 
-def test_unknown_fields_are_skipped() -> None:
-    import zlib
+def sealed(body: str) -> str:
+    """Return an envelope for offset 7 with this body."""
+    return f"asyncgroup/1:{zlib.crc32(f'orders/3@7:{body}'.encode()):08x}:{body}"
 
-    body = "window=abc=;id=_u0AAAAAAAAAAAAAAAAAAQ;new=;t=text"
-    crc = zlib.crc32(f"orders/3@7:{body}".encode())
-    assert decode_metadata(TP, 7, f"asyncgroup/1:{crc:08x}:{body}") == CommitMetadata("text", ID)
+
+def test_unknown_fields_are_skipped() -> None:
+    raw = sealed("window=abc=;id=_u0AAAAAAAAAAAAAAAAAAQ;new=;t=text")
+    assert decode_metadata(TP, 7, raw) == CommitMetadata("text", ID)
+
+
+def test_the_flag_is_a_field_that_older_versions_skip() -> None:
+    for content in (
+        CommitMetadata(is_open=True),
+        CommitMetadata("o=1;", is_open=True),
+        CommitMetadata("text", ID, "ab", is_open=True, end_epoch=7),
+    ):
+        raw = encode_metadata(TP, 7, content)
+        assert "o=1;" in raw
+        assert decode_metadata(TP, 7, raw) == content
+    assert encode_metadata(TP, 7, CommitMetadata(is_open=True)) == sealed("o=1;")
+    assert encode_metadata(TP, 7, CommitMetadata("t", is_open=True, window="ab", end_epoch=3)) == sealed(
+        "o=1;e=3;w=ab;t=t"
+    )
+    assert encode_metadata(TP, 7, CommitMetadata("o=1;")) == "o=1;"
+    assert decode_metadata(TP, 7, "o=1;") == CommitMetadata("o=1;")
+
+
+@pytest.mark.parametrize("body", ["o=0;", "o=;", "o=2;", "e=x;", "e=-1;", "e=;", "e=²;", "id=?;"])
+def test_fields_with_other_values_count_as_absent(body: str) -> None:
+    assert decode_metadata(TP, 7, sealed(body)) == CommitMetadata()
 
 
 def test_the_brokers_size_limit_is_kept() -> None:

@@ -152,7 +152,11 @@ async def test_an_unsupported_version_is_raised_at_once() -> None:
 async def test_members_use_the_group_lane() -> None:
     cluster = cluster_that({})
     source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
-    assert await source.find_start_offsets(list(STORED)) == STORED
+    starts = await source.find_start_offsets(list(STORED))
+    assert {tp: (at.offset, at.leader_epoch) for tp, at in starts.items()} == {
+        tp: (at.offset, at.leader_epoch) for tp, at in STORED.items()
+    }
+    assert [at.stored and at.stored.raw for at in starts.values()] == ["text", ""]
     assert cluster.coordinators.lanes == {"group"}
 
 

@@ -11,7 +11,7 @@ from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record, TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
-from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 
@@ -42,17 +42,37 @@ class Letters:
         raise NotImplementedError
 
 
+class DueWatcher(Watcher):
+    def __init__(self) -> None:
+        self.due: list[float] = []
+
+    def on_due(self, time: float) -> None:
+        self.due.append(time)
+
+
 class Queue:
     """A dispatcher with its own clock, and partitions of records."""
 
     def __init__(
-        self, mode: Mode, max_redeliveries: int | None = None, delay: float = 10.0, **options: object
+        self,
+        mode: Mode,
+        max_redeliveries: int | None = None,
+        delay: float = 10.0,
+        slots: int | None = None,
+        **options: object,
     ):
         self.now = 0.0
         self.letters = Letters(max_redeliveries)
+        self.watcher = DueWatcher()
         self.dispatcher = Dispatcher(
-            mode, lambda: self.now, self.letters, lambda failures: delay * failures, **options
+            mode,
+            lambda: self.now,
+            self.letters,
+            lambda failures: delay * failures,
+            watcher=self.watcher,
+            **options,
         )
+        self.dispatcher.turns.set_slots(slots)
         self.letters.queue = self.dispatcher
 
     def partition(self, keys: str, window: AckWindow | None = None, number: int = 0) -> PartitionWork:
@@ -179,12 +199,10 @@ def test_cumulative_acks_need_an_order() -> None:
 
 def test_a_short_delay_does_not_wait_for_a_longer_one() -> None:
     queue = Queue(Mode.SHARED)
-    due: list[float] = []
-    queue.dispatcher.on_due = due.append
     queue.partition("abc")
     for delivery, delay in zip(queue.take_all(), (600.0, 3.0, 7.0), strict=True):
         queue.dispatcher.nack(delivery, delay)
-    assert due == [600.0, 3.0]
+    assert queue.watcher.due == [600.0, 3.0]
     assert queue.pass_time(3.0) == 7.0
     assert offsets(queue.take_all()) == [1]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from asyncgroup.checks import check_count, check_duration_or_zero
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.errors import AsyncGroupError, ConfigError, PartitionsChanged, Rebalanced, TopicsChanged
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
@@ -56,13 +56,13 @@ class RetryState:
 
     def __init__(self, on_error: OnError, rng: random.Random) -> None:
         self._only: tuple[type[Exception], ...] = ()
-        self.retry = RetryLoop(Backoff(0, 0, rng))
+        self.retry = RetryLoop(RetryBackoff(0, 0, rng))
         """The pause before the next call."""
         self.failures = 0
         if isinstance(on_error, Retry):
             self._only = on_error.only
             self.retry = RetryLoop(
-                Backoff(on_error.backoff, on_error.backoff_max, rng), retries=on_error.times
+                RetryBackoff(on_error.backoff, on_error.backoff_max, rng), retries=on_error.times
             )
 
     def failed(self, error: BaseException) -> bool:

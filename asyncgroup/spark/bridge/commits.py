@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -116,7 +116,7 @@ async def mark_and_commit(
     Claims that are no longer in `claims` are not marked, and errors of their commits are ignored.
     """
     _mark(batch, claims)
-    retry = RetryLoop(Backoff(*COMMIT_BACKOFF, None))
+    retry = RetryLoop(RetryBackoff(*COMMIT_BACKOFF, None))
     while True:
         # a request may stay unanswered for longer than the bridge has time to close; the session waits for it anyway
         commit = await run_until(closing.wait(), session.commit(), "foreachBatch: commit")

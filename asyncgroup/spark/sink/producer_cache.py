@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, TransportError
 from asyncgroup.model import TopicPartition
@@ -97,7 +97,7 @@ async def open_retrying(
     config: ProducerConfig, create: Callable[[], Client], rng: random.Random | None = None
 ) -> Client:
     """Create and enter a client; retry for `OPEN_TIMEOUT` while no broker can be reached. Raises TransportError."""
-    retry = RetryLoop(Backoff.configured(config, rng or random.Random()), timeout=OPEN_TIMEOUT)
+    retry = RetryLoop(RetryBackoff.configured(config, rng or random.Random()), timeout=OPEN_TIMEOUT)
     while True:
         client = create()
         try:

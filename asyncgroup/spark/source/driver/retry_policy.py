@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from asyncgroup.cluster.backoff import Backoff, RetryLoop
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -49,7 +49,7 @@ AUTHORIZATION_ERRORS: Final = frozenset(
 def offset_attempts(settings: ReadSettings) -> RetryLoop:
     """Return the state of a new loop of `offset_retries` attempts, `offset_retry_interval` seconds apart, as in Spark."""
     interval = settings.offset_retry_interval
-    return RetryLoop(Backoff(interval, interval, None), retries=settings.offset_retries - 1)
+    return RetryLoop(RetryBackoff(interval, interval, None), retries=settings.offset_retries - 1)
 
 
 class RetryPolicy:
@@ -89,7 +89,7 @@ class RetryPolicy:
 
         Raises the last error; ASYNCGROUP_BROKERS_UNREACHABLE if no broker has answered.
         """
-        backoff = Backoff.configured(self._settings.config, self._random)
+        backoff = RetryBackoff.configured(self._settings.config, self._random)
         retry = RetryLoop(backoff, timeout=API_TIMEOUT)
         while True:
             try:

@@ -1,0 +1,208 @@
+"""ClaimWindow: the acknowledged offsets of a claim, restored from the group's last commit and committed with the others'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
+from asyncgroup.escaping import escaping_logger, printable
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.session import Session
+from asyncgroup.model import TopicPartition
+from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
+from asyncgroup.offsets.fetch_offsets import StoredCommit
+from asyncgroup.offsets.parallel_consumer_metadata import decode_parallel_consumer
+from asyncgroup.offsets.window_encoding import decode_window
+from asyncgroup.offsets.window_marks import WindowMarks
+
+__all__ = ["PARALLEL_CONSUMER", "ClaimWindow", "commit_windows"]
+
+PARALLEL_CONSUMER: Final = "parallel-consumer"
+"""The value of `migrate_from` with which the metadata of Confluent's parallel-consumer is read."""
+
+_SHOWN: Final = 60
+"""Characters of foreign metadata in a warning."""
+
+_log = escaping_logger("asyncgroup.offsets")
+
+
+class ClaimWindow:
+    """The window of acknowledged offsets of one claim, which its commits contain in place of a mark.
+
+    Create it in `Handler.on_assigned`, before the claim's first fetch. It begins with the window of the group's last commit.
+    If that has other metadata, it is empty, and the claim begins at the committed offset as any other.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        claim: Claim,
+        *,
+        limit: int = MAX_METADATA,
+        migrate_from: str | None = None,
+        on_restart: Callable[[int], None] | None = None,
+    ) -> None:
+        state = claim._state
+        self.tp = claim.tp
+        self._session = session
+        self._offsets = session._state.offsets
+        self._marks = state.offsets
+        self.has_commit = state.stored is not None
+        """Whether the group had a committed offset; otherwise the claim began by `auto_offset_reset`."""
+        window, metadata = AckWindow(self._marks.next_offset), CommitMetadata()
+        if state.stored is not None:
+            window, metadata = _restore(session.group_id, claim.tp, state.stored, migrate_from=migrate_from)
+        self.was_open = metadata.is_open
+        """Whether the last owner of the partition did not end its claim in order: its process was killed, or was lost."""
+        start = self._marks.next_offset, self._marks.leader_epoch
+        marks = WindowMarks(
+            claim.tp, window, limit=limit, text=metadata.text, start=start, end_epoch=metadata.end_epoch
+        )
+        marks.on_restart = on_restart
+        self._window_marks = self._marks.window = marks
+
+    def __repr__(self) -> str:
+        state = "committed" if self.is_committed else "not committed"
+        return f"<ClaimWindow of {self.tp}: {self.window!r}, {state}>"
+
+    @property
+    def window(self) -> AckWindow:
+        """The acknowledged offsets; call `touch` after a change."""
+        return self._window_marks.window
+
+    @property
+    def size(self) -> int:
+        """Bytes of the metadata that was last encoded."""
+        return self._window_marks.size
+
+    @property
+    def limit(self) -> int:
+        """Bytes that the metadata may have; smaller than at the start once a broker has refused it as too large."""
+        return self._window_marks.limit
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether nothing is left to commit."""
+        return not self._marks.dirty
+
+    def note_epoch(self, offset: int, leader_epoch: int) -> None:
+        """Remember the leader epoch of the records from `offset` on.
+
+        Call it for the first record of each batch, for each record with another epoch than the one before, and for the last
+        one, before the records are looked up in the window.
+        """
+        self._window_marks.note_epoch(offset, leader_epoch)
+
+    def touch(self) -> None:
+        """The window has changed and has to be committed."""
+        self._marks.touch()
+
+    def open(self) -> None:
+        """The claim begins: until `close`, commits say that it has not ended in order."""
+        self._window_marks.open()
+        self.touch()
+
+    def close(self) -> None:
+        """The claim ends in order: the last commit says so."""
+        self._window_marks.close()
+        self.touch()
+
+    def measure(self) -> int:
+        """Encode the window if it has changed, and return the size."""
+        _ = self._marks.value
+        return self.size
+
+    async def commit(self) -> None:
+        """Commit the windows of the session that have changed, in one request that all callers share.
+
+        Raises CommitFailedError if this partition failed, or its claim has ended; the failures of others are not raised.
+        Raises UsageError after the end of the session.
+        """
+        _check_live(self._session)
+        # a rejected window is tried again: the caller waits for its outcome
+        failed = await _commit(self._session, retry_rejected=self._marks.rejected)
+        if failed is not None and self.tp in failed.errors:
+            raise CommitFailedError(failed.group_id, {self.tp: failed.errors[self.tp]}) from failed
+        is_managed = self.tp in self._offsets and self._offsets.of(*self.tp) is self._marks
+        if not is_managed and not self.is_committed:
+            error = UsageError(f"the claim of {self.tp} has ended: its offsets can no longer be committed")
+            raise CommitFailedError(self._session.group_id, {self.tp: error})
+
+
+async def commit_windows(session: Session) -> None:
+    """Commit all windows of a session that have changed; those that a broker rejected wait for their next change.
+
+    Raises CommitFailedError with the partitions that failed, UsageError after the end of the session.
+    """
+    _check_live(session)
+    if (failed := await _commit(session, retry_rejected=False)) is not None:
+        raise failed
+
+
+def _check_live(session: Session) -> None:
+    if session._state.is_over:
+        raise UsageError(f"{session!r} has ended: nothing can be committed any more")
+
+
+async def _commit(session: Session, *, retry_rejected: bool) -> CommitFailedError | None:
+    """Commit, and return the error of the partitions that failed."""
+    offsets = session._state.offsets
+    dirty = offsets.dirty
+    try:
+        await offsets.commit(retry_rejected=retry_rejected)
+    except CommitFailedError as error:
+        return error
+    except ClosedError as error:
+        return CommitFailedError(session.group_id, dict.fromkeys(dirty, error))
+    return None
+
+
+# --- restoring ---------------------------------------------------------------------------------------------------------
+
+
+def _restore(
+    group_id: str, tp: TopicPartition, stored: StoredCommit, *, migrate_from: str | None
+) -> tuple[AckWindow, CommitMetadata]:
+    """Return the window of a stored commit, and what else its envelope contains.
+
+    Metadata of another kind is logged and left out: the record at the committed offset is always delivered.
+    """
+    metadata, raw, base = stored.metadata, stored.raw, stored.committed.offset
+    if metadata != CommitMetadata(raw):  # an envelope for this offset
+        try:
+            window = decode_window(metadata.window, base)
+        except ValueError as error:
+            _warn(group_id, tp, base, raw, f"the acknowledged offsets in it cannot be decoded ({error})")
+            window = AckWindow(base)
+        return window, metadata
+    if not raw:
+        return AckWindow(base), CommitMetadata()
+    if migrate_from != PARALLEL_CONSUMER:
+        _warn(group_id, tp, base, raw, "it was not written by a work queue for this offset")
+        return AckWindow(base), CommitMetadata()
+    try:
+        window = decode_parallel_consumer(raw, base)
+    except ValueError as error:
+        _warn(group_id, tp, base, raw, f"it is not that of parallel-consumer ({error})")
+        return AckWindow(base), CommitMetadata()
+    _log.info(
+        "group %s, %s: took over %d ranges of completed offsets from parallel-consumer",
+        group_id,
+        tp,
+        len(window.runs),
+    )
+    return window, CommitMetadata()
+
+
+def _warn(group_id: str, tp: TopicPartition, offset: int, raw: str, reason: str) -> None:
+    _log.warning(
+        "group %s, %s: the metadata of the committed offset %d is left out, and all records from there on are delivered: %s: "
+        "%s",
+        group_id,
+        str(tp),
+        offset,
+        reason,
+        repr(printable(raw, _SHOWN)),
+    )

@@ -1,0 +1,95 @@
+"""Headers of delayed delivery and ordering keys, and the arguments of `send` that write them.
+
+They stand for `deliverAtTime` and `orderingKey` of Pulsar's messages. Only work queues act on them: brokers, and consumers
+other than work queues, treat them as any header.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import Header, MillisClock
+from asyncgroup.producer.arguments import check_bytes, check_headers, copy_headers
+
+__all__ = ["DELIVER_AT", "ORDERING_KEY", "add_delivery_headers"]
+
+DELIVER_AT: Final = "ag-deliver-at"
+"""Name of the header with the delivery time: ms since 1970, in decimal digits.
+
+A work queue hands the record out at that time or later, in the modes Shared and Key_Shared; in its other modes, and for
+other consumers, it is a header without effect.
+"""
+
+ORDERING_KEY: Final = "ag-ordering-key"
+"""Name of the header with the ordering key, any bytes.
+
+A work queue in the mode Key_Shared dispatches the record by this key instead of the record's key. The partition, and
+compaction, depend on the record's key only. In other modes, and for other consumers, it is a header without effect.
+"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_INT64_MAX: Final = 2**63 - 1
+_TIME: Final = "a datetime with a time zone, 1970 or later, or a whole number of milliseconds since 1970"
+_SECONDS: Final = f"a number of seconds, 0 or more, at most {_INT64_MAX // 1000} after 1970"
+
+
+def add_delivery_headers(
+    headers: Sequence[Header],
+    ordering_key: bytes | None,
+    deliver_at: datetime | int | None,
+    deliver_after: float | None,
+    clock: MillisClock,
+) -> list[Header]:
+    """Return the headers of a record, followed by those of the arguments that are not None.
+
+    `deliver_after` counts from `clock()`. Times are rounded up to ms. Raises ConfigError for invalid arguments, for both
+    times, and if `headers` has the header of an argument already.
+    """
+    check_headers(headers)
+    added: list[Header] = []
+    if deliver_at is not None and deliver_after is not None:
+        raise ConfigError(
+            "deliver_after", deliver_after, f"None with deliver_at={deliver_at!r}: give one of them"
+        )
+    if ordering_key is not None:
+        check_bytes("ordering_key", ordering_key)
+        added.append((ORDERING_KEY, ordering_key))
+    if deliver_at is not None:
+        added.append((DELIVER_AT, b"%d" % _time_of(deliver_at)))
+    elif deliver_after is not None:
+        added.append((DELIVER_AT, b"%d" % _time_after(deliver_after, clock)))
+    own = copy_headers(headers)
+    for name, _ in added:
+        if any(name == given for given, _ in own):
+            argument = "ordering_key" if name == ORDERING_KEY else "deliver_at or deliver_after"
+            raise ConfigError("headers", name, f"the header of {argument}: give the header or the argument")
+    return own + added
+
+
+def _time_of(deliver_at: Any) -> int:
+    """Return a delivery time in ms since 1970."""
+    hint = ""
+    if isinstance(deliver_at, datetime):
+        if deliver_at.utcoffset() is None:
+            hint = "; this datetime has no time zone: deliver_at.astimezone()?"
+        elif deliver_at >= _EPOCH:
+            return -((_EPOCH - deliver_at) // _MILLISECOND)
+    elif type(deliver_at) is int and 0 <= deliver_at <= _INT64_MAX:
+        return deliver_at
+    raise ConfigError("deliver_at", deliver_at, _TIME + hint)
+
+
+def _time_after(deliver_after: Any, clock: MillisClock) -> int:
+    """Return the time in ms since 1970 that is `deliver_after` seconds from now."""
+    hint = "; deliver_after.total_seconds()?" if isinstance(deliver_after, timedelta) else ""
+    if type(deliver_after) in (int, float) and 0 <= deliver_after <= _INT64_MAX // 1000:
+        # without the rounding, 0.07 s would be 71 ms: 0.07 * 1000 is 70.00000000000001
+        time: int = clock() + math.ceil(round(deliver_after * 1000, 6))
+        if time <= _INT64_MAX:
+            return time
+    raise ConfigError("deliver_after", deliver_after, _SECONDS + hint)

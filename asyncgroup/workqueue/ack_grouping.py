@@ -1,0 +1,48 @@
+"""AckGrouping: when acknowledgements are committed, as Pulsar's `acknowledgmentGroupTime` and its 1,000 acknowledgements."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from asyncgroup.lifecycle import wait_within
+
+__all__ = ["AckGrouping"]
+
+
+class AckGrouping:
+    """Calls `commit` for acknowledgements: `time` seconds after the first of them, or at once when there are `size`.
+
+    With a time of 0 each acknowledgement is committed at once; those made during a commit share the next one. Commits at a
+    revocation and at the end are made by the group.
+    """
+
+    def __init__(self, time: float, size: int, commit: Callable[[], Awaitable[None]]) -> None:
+        self._time = time
+        self._size = size
+        self._commit = commit
+        self._pending = 0
+        self._begun = asyncio.Event()
+        self._full = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<AckGrouping: {self._pending} acknowledgements>"
+
+    def note(self) -> None:
+        """A record was acknowledged."""
+        self._pending += 1
+        if self._pending == 1:
+            self._begun.set()
+        if self._pending == self._size:
+            self._full.set()
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            await self._begun.wait()
+            if self._time:
+                await wait_within(self._full, self._time)
+            self._pending = 0
+            self._begun.clear()
+            self._full.clear()
+            await self._commit()

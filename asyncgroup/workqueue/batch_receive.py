@@ -1,0 +1,107 @@
+"""`batch_receive`: several deliveries at a time, limited by their number, their bytes, and time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self, overload
+
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.policies import BatchPolicy
+from asyncgroup.workqueue.receiver import Receiver
+
+__all__ = ["DeliveryBatch", "receive_batch"]
+
+
+class DeliveryBatch(Sequence[Delivery]):
+    """Deliveries of one `batch_receive`, possibly none; each has an outcome of its own.
+
+        async with await queue.batch_receive() as batch: ...    # ack at the end, nack after an exception
+
+    The block ends only those deliveries that were not ended in it.
+    """
+
+    def __init__(self, deliveries: list[Delivery], dispatcher: Dispatcher) -> None:
+        self._deliveries = deliveries
+        self._dispatcher = dispatcher
+
+    @overload
+    def __getitem__(self, index: int) -> Delivery: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Delivery]: ...
+    def __getitem__(self, index: int | slice) -> Delivery | Sequence[Delivery]:
+        return self._deliveries[index]
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._deliveries)
+
+    def __repr__(self) -> str:
+        return f"<DeliveryBatch: {len(self)} deliveries, {len(self._in_hand())} in hand>"
+
+    def _in_hand(self) -> list[Delivery]:
+        return [each for each in self._deliveries if each.state is DeliveryState.IN_HAND]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = self._in_hand()
+        if error is None:
+            for delivery in left:
+                self._dispatcher.ack(delivery)
+        elif isinstance(error, Exception):
+            for delivery in left:
+                if delivery.state is DeliveryState.IN_HAND:  # in order, a nack ends those after it
+                    self._dispatcher.nack(delivery, None, error)
+        else:  # cancelled: neither done nor failed
+            for delivery in reversed(left):
+                self._dispatcher.release(delivery)
+
+
+async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> DeliveryBatch:
+    """Return deliveries until the first limit is reached; none if the time is over first.
+
+    A cancelled call gives all deliveries back, and a delivery that is lost while others are awaited is left out. Raises as
+    `Receiver.receive`.
+    """
+    gathered: list[Delivery] = []
+    try:
+        async with asyncio.timeout(policy.timeout):
+            while not _fill(gathered, receiver, dispatcher, policy):
+                receiver.check_open()
+                await receiver.wait()
+    except TimeoutError:
+        pass
+    except BaseException:
+        for delivery in reversed(gathered):
+            if delivery.state is DeliveryState.IN_HAND:
+                dispatcher.release(delivery)
+        raise
+    return DeliveryBatch([each for each in gathered if each.state is DeliveryState.IN_HAND], dispatcher)
+
+
+def _fill(gathered: list[Delivery], receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> bool:
+    """Take what is ready; return whether the batch is complete."""
+    size = sum(map(_size, gathered))
+    while not policy.is_full(len(gathered), size):
+        delivery = receiver.take()
+        if delivery is None:
+            return False
+        if not policy.admits(len(gathered), size, _size(delivery)):
+            dispatcher.release(delivery)
+            return True
+        gathered.append(delivery)
+        size += _size(delivery)
+    return True
+
+
+def _size(delivery: Delivery) -> int:
+    record = delivery.record
+    return len(record.value or b"") + len(record.key or b"")

@@ -1,0 +1,265 @@
+"""Copies of records for retry and dead letter topics, and what their headers say of the original. Pure functions.
+
+Key, value, event time and headers are kept, and the ordering key, which is a header. Pulsar's properties are headers
+(`RetryMessageUtil` and `ConsumerImpl.getPropertiesMap` of its Java client), a dead letter has the headers of KIP-1191 as
+well. Values are UTF-8 text, numbers in decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from asyncgroup.checks import is_legal_name
+from asyncgroup.model import Header, Record
+from asyncgroup.producer.delivery_headers import DELIVER_AT
+
+__all__ = [
+    "DELAY_TIME",
+    "DLQ_DELIVERY_COUNT",
+    "DLQ_GROUP",
+    "DLQ_MESSAGE",
+    "DLQ_OFFSET",
+    "DLQ_PARTITION",
+    "DLQ_TOPIC",
+    "ORIGIN_MESSAGE_ID",
+    "ORIGIN_MESSAGE_ID_LEGACY",
+    "REAL_SUBSCRIPTION",
+    "REAL_TOPIC",
+    "RECONSUMETIMES",
+    "OutgoingCopy",
+    "RecordOrigin",
+    "dead_letter_copy",
+    "deliver_at",
+    "earlier_attempts",
+    "origin",
+    "retry_copy",
+    "user_headers",
+]
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+"""The topic of the record's first delivery."""
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+"""`topic-partition@offset` of the record's first delivery."""
+ORIGIN_MESSAGE_ID_LEGACY: Final = "ORIGIN_MESSAGE_IDY_TIME"
+"""The same; the name that older clients of Pulsar use."""
+REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
+"""The group that copied the record first."""
+RECONSUMETIMES: Final = "RECONSUMETIMES"
+"""The number of deliveries before this copy."""
+DELAY_TIME: Final = "DELAY_TIME"
+"""The delay of the copy in milliseconds."""
+
+DLQ_TOPIC: Final = "__dlq.errors.topic"
+DLQ_PARTITION: Final = "__dlq.errors.partition"
+DLQ_OFFSET: Final = "__dlq.errors.offset"
+DLQ_GROUP: Final = "__dlq.errors.group"
+DLQ_DELIVERY_COUNT: Final = "__dlq.errors.delivery.count"
+DLQ_MESSAGE: Final = "__dlq.errors.message"
+
+MAX_REASON_LENGTH: Final = 1000
+"""The most characters of a dead letter's reason."""
+
+_ORIGIN: Final = (REAL_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN_MESSAGE_ID_LEGACY, REAL_SUBSCRIPTION)
+_OF_ONE_HOP: Final = frozenset({RECONSUMETIMES, DELAY_TIME, DELIVER_AT})
+_KIP_1191: Final = frozenset(
+    {DLQ_TOPIC, DLQ_PARTITION, DLQ_OFFSET, DLQ_GROUP, DLQ_DELIVERY_COUNT, DLQ_MESSAGE}
+)
+_OF_QUEUES: Final = frozenset(_ORIGIN) | _OF_ONE_HOP | _KIP_1191
+
+_INT32_MAX: Final = 0x7FFFFFFF
+_INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_LONGEST_DELAY: Final = 1e15
+"""Seconds from which on a delivery time would not fit 64 bits."""
+
+
+class OutgoingCopy(NamedTuple):
+    """A record to be written to a retry or dead letter topic; the arguments of `Producer.send`."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: list[Header]
+    timestamp: int | None
+    """The original's timestamp in ms; None if it has none."""
+
+
+class RecordOrigin(NamedTuple):
+    """Where a copy was delivered first."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------------
+
+
+def retry_copy(
+    record: Record,
+    topic: str,
+    group_id: str,
+    delay: float,
+    now_ms: int,
+    headers: Iterable[Header] = (),
+    *,
+    attempt: int,
+) -> OutgoingCopy:
+    """Return the copy of a record that is delivered again `delay` seconds after `now_ms`, never earlier.
+
+    `attempt` is the number of the delivery that ends; the copy's first one has the next number. `headers` replace those of the
+    record with the same names. Among them RECONSUMETIMES replaces the count of earlier deliveries, as in Pulsar.
+    """
+    added = list(headers)
+    merged = _merge(record.headers, added)
+    times = attempt
+    if any(name == RECONSUMETIMES for name, _ in added):
+        given = _number(_last(added, RECONSUMETIMES), _INT32_MAX)
+        times = attempt if given is None else given + 1
+    kept = [header for header in merged if header[0] not in _OF_ONE_HOP]
+    _add_origin(kept, record, group_id)
+    delay_ms = _milliseconds(delay)
+    kept += [
+        (RECONSUMETIMES, b"%d" % min(times, _INT32_MAX)),
+        (DELAY_TIME, b"%d" % delay_ms),
+        (DELIVER_AT, b"%d" % min(now_ms + delay_ms, _INT64_MAX)),
+    ]
+    return _copy(record, topic, kept)
+
+
+def dead_letter_copy(record: Record, topic: str, group_id: str, attempt: int, reason: str) -> OutgoingCopy:
+    """Return the copy of a record for the dead letter topic: `attempt` deliveries were made, the last one failed by `reason`.
+
+    It has no delay and no RECONSUMETIMES, so that a queue that reads the dead letter topic counts from 1 again; KIP-1191's headers
+    contain the count. They name the record of the first delivery, also if the last one was of a copy in the retry topic.
+    """
+    dropped = _OF_ONE_HOP | _KIP_1191
+    kept = [header for header in record.headers if header[0] not in dropped]
+    first = _origin_of(kept) or RecordOrigin(record.topic, record.partition, record.offset)
+    _add_origin(kept, record, group_id)
+    kept += [
+        (DLQ_TOPIC, first.topic.encode()),
+        (DLQ_PARTITION, b"%d" % first.partition),
+        (DLQ_OFFSET, b"%d" % first.offset),
+        (DLQ_GROUP, _text(group_id)),
+        (DLQ_DELIVERY_COUNT, b"%d" % attempt),
+        (DLQ_MESSAGE, _text(_shortened(reason))),
+    ]
+    return _copy(record, topic, kept)
+
+
+def _copy(record: Record, topic: str, headers: list[Header]) -> OutgoingCopy:
+    timestamp = record.timestamp if record.timestamp >= 0 else None
+    return OutgoingCopy(topic, record.value, record.key, headers, timestamp)
+
+
+def _merge(headers: Sequence[Header], added: list[Header]) -> list[Header]:
+    """Return the headers and after them the added ones, which replace those of the same names."""
+    if not added:
+        return list(headers)
+    names = {name for name, _ in added}
+    return [header for header in headers if header[0] not in names] + added
+
+
+def _add_origin(headers: list[Header], record: Record, group_id: str) -> None:
+    """Add those of the four origin values that are missing; the others are of the first delivery."""
+    present = {name for name, _ in headers}
+    where = _text(f"{record.topic}-{record.partition}@{record.offset}")
+    values = (record.topic.encode(), where, where, _text(group_id))
+    headers += [(name, value) for name, value in zip(_ORIGIN, values, strict=True) if name not in present]
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a delay in ms, rounded up exactly; 0 for a negative one."""
+    if not seconds > 0:
+        return 0
+    if seconds >= _LONGEST_DELAY:
+        return _INT64_MAX
+    numerator, denominator = seconds.as_integer_ratio()
+    return -(-numerator * 1000 // denominator)
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _shortened(reason: str) -> str:
+    return reason if len(reason) <= MAX_REASON_LENGTH else f"{reason[:MAX_REASON_LENGTH]}…"
+
+
+# --- what the headers of a copy say -----------------------------------------------------------------------------------------
+
+
+def earlier_attempts(record: Record) -> int:
+    """Return the number of deliveries before this copy was written; 0 if the record has no valid RECONSUMETIMES."""
+    if not record.headers:
+        return 0
+    return _number(_last(record.headers, RECONSUMETIMES), _INT32_MAX) or 0
+
+
+def deliver_at(record: Record) -> int | None:
+    """Return the time in ms since 1970 before which a record is not delivered; None if it has no valid one."""
+    if not record.headers:
+        return None
+    return _number(_last(record.headers, DELIVER_AT), _INT64_MAX)
+
+
+def origin(record: Record) -> RecordOrigin | None:
+    """Return where a copy was delivered first; None if its headers do not say it.
+
+    Dead letters that brokers write for share groups (KIP-1191) have it, too.
+    """
+    return _origin_of(record.headers) if record.headers else None
+
+
+def user_headers(record: Record) -> list[Header]:
+    """Return the headers without those that work queues and brokers add to copies, as to send a dead letter back."""
+    return [header for header in record.headers if header[0] not in _OF_QUEUES]
+
+
+def _origin_of(headers: Sequence[Header]) -> RecordOrigin | None:
+    message_id = _decoded(_last(headers, ORIGIN_MESSAGE_ID))
+    if message_id is not None and (found := _parsed(message_id)) is not None:
+        return found
+    topic = _decoded(_last(headers, DLQ_TOPIC))
+    partition = _number(_last(headers, DLQ_PARTITION), _INT32_MAX)
+    offset = _number(_last(headers, DLQ_OFFSET), _INT64_MAX)
+    if topic is None or not is_legal_name(topic) or partition is None or offset is None:
+        return None
+    return RecordOrigin(topic, partition, offset)
+
+
+def _parsed(message_id: str) -> RecordOrigin | None:
+    place, _, offset_text = message_id.rpartition("@")
+    topic, _, partition_text = place.rpartition("-")
+    partition = _number(partition_text.encode(), _INT32_MAX)
+    offset = _number(offset_text.encode(), _INT64_MAX)
+    if partition is None or offset is None or not is_legal_name(topic):
+        return None
+    return RecordOrigin(topic, partition, offset)
+
+
+def _last(headers: Sequence[Header], name: str) -> bytes | None:
+    """Return the value of the last header with this name (`Headers.lastHeader`)."""
+    for each, value in reversed(headers):
+        if each == name:
+            return value
+    return None
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _number(value: bytes | None, highest: int) -> int | None:
+    """Return a decimal number from 0 to `highest`, None for other values: `int` would accept signs, spaces and underscores."""
+    if value is None or not value.isdigit() or len(value) > 19:
+        return None
+    number = int(value)
+    return number if number <= highest else None

@@ -1,0 +1,87 @@
+"""DeadLetterBreaker: the share of dead letters among the records that ended lately. Pure state."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.workqueue.policies import Breaker
+
+__all__ = ["DeadLetterBreaker", "DeadLetterRateError"]
+
+SLOTS: Final = 64
+"""Parts of the window: records are counted in slots, so memory and work do not grow with their rate."""
+
+
+class DeadLetterRateError(AsyncGroupError):
+    """Too many records of a queue were dead letters, so that it copies no more of them (`Breaker`).
+
+    `dead` of the `ended` records of the last `window` seconds were copied to the dead letter topic. The records that would
+    follow are not acknowledged, and are delivered again.
+    """
+
+    def __init__(self, group_id: str, dead: int, ended: int, breaker: Breaker) -> None:
+        self.group_id = group_id
+        self.dead = dead
+        self.ended = ended
+        self.window = breaker.window
+        super().__init__(
+            f"group {group_id!r}: {dead} of the {ended} records that ended in the last {breaker.window:g} s are dead letters, "
+            f"more than share={breaker.share:g} with minimum={breaker.minimum}: no further ones are written"
+        )
+
+
+class DeadLetterBreaker:
+    """Counts the records that ended in the last `window` seconds, to 1/64 of it; once tripped it stays so."""
+
+    __slots__ = ("_clock", "_slot_length", "_slots", "dead", "ended", "is_tripped", "limits")
+
+    def __init__(self, limits: Breaker, clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._slot_length = limits.window / SLOTS
+        self._slots: deque[list[int]] = (
+            deque()
+        )  # number of the slot, records that ended in it, dead ones; oldest first
+        self.ended = 0
+        """Records that ended in the window, at the last `note_end`."""
+        self.dead = 0
+        """Those of them that are dead letters."""
+        self.is_tripped = False
+        """Whether the limits were exceeded once."""
+
+    def __repr__(self) -> str:
+        return f"<DeadLetterBreaker: {self.dead} of {self.ended}{', tripped' if self.is_tripped else ''}>"
+
+    def note_end(self, dead: bool) -> bool:
+        """Count a record that has ended, dead letter or not; return whether this call tripped the breaker."""
+        slots, number = self._slots, int(self._clock() // self._slot_length)
+        if not slots or slots[-1][0] != number:
+            slots.append([number, 0, 0])
+            self._forget(number - SLOTS)
+        slot = slots[-1]
+        slot[1] += 1
+        self.ended += 1
+        if not dead:
+            return False
+        slot[2] += 1
+        self.dead += 1
+        limits = self.limits
+        if self.is_tripped or self.dead < limits.minimum or self.dead <= limits.share * self.ended:
+            return False
+        self.is_tripped = True
+        return True
+
+    def error(self, group_id: str) -> DeadLetterRateError:
+        """Return the error that describes the counts."""
+        return DeadLetterRateError(group_id, self.dead, self.ended, self.limits)
+
+    def _forget(self, last: int) -> None:
+        """Drop the slots up to the number `last`."""
+        slots = self._slots
+        while slots[0][0] <= last:
+            _, ended, dead = slots.popleft()
+            self.ended -= ended
+            self.dead -= dead

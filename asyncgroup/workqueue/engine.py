@@ -1,0 +1,376 @@
+"""The engine of a WorkQueue on a consumer group, which `work_queue.py` wraps in the public object.
+
+It owns a group, a producer for copies, and the tasks that run the group and commit acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster.bootstrap import BootstrapServers
+from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.consumer.error_stream import ErrorReader
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, DeliveryFailedError, UsageError
+from asyncgroup.group.claim_window import commit_windows
+from asyncgroup.group.consumer_group import ConsumerGroup
+from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
+from asyncgroup.group.health import Health
+from asyncgroup.group.session import Session
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics import Pattern
+from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
+from asyncgroup.model import Record, RecordMetadata, wall_clock
+from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
+from asyncgroup.producer import Producer
+from asyncgroup.producer.delivery_headers import ORDERING_KEY
+from asyncgroup.workqueue.ack_grouping import AckGrouping
+from asyncgroup.workqueue.copies import deliver_at, earlier_attempts
+from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
+from asyncgroup.workqueue.interceptors import QueueInterceptors
+from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_handler import QueueHandler
+from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.settings import QueueSettings
+from asyncgroup.workqueue.statistics import QueueStatistics
+from asyncgroup.workqueue.topic_creation import NewTopic, create_topics
+from asyncgroup.workqueue.topic_names import CopyTopics
+from asyncgroup.workqueue.workers import DeliveryHandler, Workers
+
+__all__ = ["QueueEngine"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+
+class QueueEngine(Watcher):
+    """The parts of an open queue, and what follows from the events of its dispatcher."""
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers | Cluster,
+        group_id: str,
+        topics: list[str] | Pattern,
+        copy_topics: CopyTopics,
+        settings: QueueSettings,
+        config: ConsumerConfig,
+        producer_config: ProducerConfig,
+        hooks: Iterable[object],
+        interceptors: QueueInterceptors,
+    ) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self._topics = topics
+        self._copy_topics = copy_topics
+        self._config = config
+        self._interceptors = interceptors
+        self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, config, hooks)
+        self._client = client_of(self.cluster)
+        self.group = ConsumerGroup(self.cluster, group_id, config)
+        self._producer = Producer(self.cluster, producer_config)
+        policy = settings.dead_letter_policy
+        self._publisher = TopicPublisher(
+            self._producer,
+            group_id,
+            retry_topic=copy_topics.retry,
+            dead_letter_topic=copy_topics.dead_letter,
+            max_redeliveries=None if policy is None else policy.max_redeliveries,
+            breaker=None if policy is None else policy.breaker,
+            on_error=self._on_copy_failed,
+            on_dead_letter=self._on_dead_letter,
+            on_trip=self._fail,
+        )
+        loop = asyncio.get_running_loop()
+        self.dispatcher = self._publisher.queue = Dispatcher(
+            settings.mode,
+            loop.time,
+            self._publisher,
+            settings.nack_backoff.delay,
+            watcher=self,
+            ack_timeout=settings.ack_timeout,
+            retry_share=settings.retry_share,
+            allow_out_of_order=settings.allow_out_of_order,
+            ordering_key=settings.ordering_key or ordering_key,
+            due_delay=partial(_due_delay, copy_topics.retry, delays_all=not settings.mode.in_order),
+            earlier_attempts=earlier_attempts,
+        )
+        interceptors.dispatcher = self.dispatcher
+        self.receiver = Receiver(group_id, self.dispatcher, interceptors)
+        self._grouping = AckGrouping(settings.ack_group_time, settings.ack_group_size, self._commit)
+        self._handler: QueueHandler | None = None
+        self._workers: Workers | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._producer_is_open = False
+        self._has_session = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.receiver.is_ended else "open"
+        return f"<WorkQueue {self.group_id!r}, {self.settings.mode.value}: {state}, {self.dispatcher!r}>"
+
+    # --- open -------------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect, create the topics of copies, join the group. Raises ConsumerBusy, and what entering a client raises."""
+        if self._owns_cluster:
+            await self.cluster.__aenter__()
+        try:
+            if self.settings.mode is Mode.EXCLUSIVE:
+                await check_not_busy(
+                    self._client, self.group_id, group_instance_id=self._config.group_instance_id
+                )
+            if any(self._copy_topics):
+                await self._create_topics()
+                await self._producer.__aenter__()
+                self._producer_is_open = True
+            limit = await fetch_metadata_limit(self._client)
+            await self.group.__aenter__()
+            self._handler = self._make_handler(limit)
+            self._start(self._grouping.run(), "acknowledgements")
+            self._start(self._run_group(self._handler), "group")
+            if self.settings.mode is Mode.EXCLUSIVE:
+                await self._wait_until_holder()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=f"work queue {self.group_id}: {name}"))
+
+    def _make_handler(self, metadata_limit: int) -> QueueHandler:
+        return QueueHandler(
+            self.settings,
+            self.dispatcher,
+            self.receiver,
+            self._publisher,
+            lambda: self._workers,
+            retry_topic=self._copy_topics.retry,
+            max_poll_interval=self._config.max_poll_interval,
+            metadata_limit=metadata_limit,
+            check_session=self._check_session,
+        )
+
+    async def _create_topics(self) -> None:
+        """Create the retry and the dead letter topic, if they do not exist and the broker allows it."""
+        settings, policy = self.settings, self.settings.dead_letter_policy
+        wanted: dict[str, NewTopic] = {}
+        if self._copy_topics.retry is not None and settings.retry is not None:
+            partitions = settings.retry.partitions or await self._source_partitions()
+            wanted[self._copy_topics.retry] = NewTopic(partitions, settings.retry.replication_factor)
+        if self._copy_topics.dead_letter is not None and policy is not None:
+            partitions = policy.partitions or await self._source_partitions()
+            wanted[self._copy_topics.dead_letter] = NewTopic(partitions, policy.replication_factor)
+        for topic, error in (await create_topics(self._client, wanted)).items():
+            _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
+            self._report(error)
+
+    async def _source_partitions(self) -> int:
+        """Return the number of partitions of the first topic; 1 if it does not exist, and for patterns."""
+        if not isinstance(self._topics, list):
+            return 1
+        try:
+            return len(await self.cluster.partitions(self._topics[0])) or 1
+        except AsyncGroupError as error:
+            _log.info("group %s: %s", self.group_id, error)
+            return 1
+
+    async def _check_session(self, session: Session) -> None:
+        if self.settings.mode is Mode.EXCLUSIVE:
+            await check_is_holder(self._client, session)
+        self._has_session.set()
+
+    async def _wait_until_holder(self) -> None:
+        """Wait for the first session. Raises ConsumerBusy if another member holds the group."""
+        waiting = asyncio.ensure_future(self._has_session.wait())
+        running = self._tasks[-1]
+        try:
+            await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(waiting)
+        if not self._has_session.is_set():
+            self.receiver.check_open()
+
+    # --- the group ----------------------------------------------------------------------------------------------------------
+
+    async def _run_group(self, handler: QueueHandler) -> None:
+        try:
+            await self.group.run(_subscribed(self._topics, self._copy_topics.retry), handler)
+        except Exception as error:  # noqa: BLE001  raised to those that receive
+            self.receiver.end(error)
+        else:
+            self.receiver.end(None)
+
+    def _fail(self, error: AsyncGroupError) -> None:
+        """Hand out no more deliveries, and raise the error to those that receive."""
+        self.receiver.end(error)
+
+    async def _commit(self) -> None:
+        """Commit the acknowledgements; a failure is reported, and repeated with the next ones or by the group."""
+        handler = self._handler
+        if handler is None or (session := handler.session) is None:
+            return
+        try:
+            await commit_windows(session)
+        except CommitFailedError as error:
+            self._report(error)
+            _log.warning("group %s: %s", self.group_id, error)
+        except UsageError:  # the session has ended: its last commit had them
+            pass
+        handler.note_commit()
+
+    def _report(self, error: AsyncGroupError) -> None:
+        self.group._engine._errors.put(error)
+
+    # --- events of the dispatcher --------------------------------------------------------------------------------------------
+
+    def on_ready(self) -> None:
+        """Wake tasks that wait for a delivery."""
+        self.receiver.on_ready()
+
+    def on_due(self, time: float) -> None:
+        """Wake the dispatcher at this time."""
+        self.receiver.schedule(time)
+
+    def on_done(self) -> None:
+        """Count an acknowledgement for the next grouped commit."""
+        self._grouping.note()
+
+    def on_expired(self, delivery: Delivery) -> bool:
+        """Cancel the handler of a delivery whose ack timeout has passed."""
+        self._interceptors.on_ack_timeout(delivery)
+        return self._workers is not None and self._workers.on_expired(delivery)
+
+    def before_ack(self, delivery: Delivery) -> None:
+        """Ask the interceptors."""
+        self._interceptors.before_ack(delivery)
+        self._publisher.note_ack()
+
+    def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
+        """Tell the interceptors."""
+        self._interceptors.on_nack(delivery, error)
+
+    def _on_dead_letter(self, delivery: Delivery, metadata: RecordMetadata, reason: str) -> None:
+        _log.info("dead letter %s-%d@%d: %r, %s", *metadata[:3], delivery, reason)
+        self._interceptors.on_dead_letter(delivery, reason)
+
+    def _on_copy_failed(self, error: AsyncGroupError) -> None:
+        self._report(error)
+
+    # --- use ----------------------------------------------------------------------------------------------------------------
+
+    async def run(self, handle: DeliveryHandler) -> None:
+        """See `WorkQueue.run`."""
+        if self._workers is not None:
+            raise UsageError(f"run() of work queue {self.group_id!r} was called twice: it runs already")
+        settings = self.settings
+        self._workers = Workers(
+            self.dispatcher,
+            self.receiver,
+            handle,
+            settings.concurrency,
+            cancels_expired=settings.on_ack_timeout == "cancel",
+        )
+        try:
+            await self._workers.run()
+        finally:
+            self._workers = None
+
+    def deliveries(self) -> Deliveries:
+        """See `WorkQueue.__aiter__`."""
+        self.receiver.reader = asyncio.current_task()
+        return Deliveries(self.receiver)
+
+    def errors(self) -> ErrorReader:
+        """See `WorkQueue.errors`."""
+        return self.group.errors()
+
+    def health(self) -> Health:
+        """See `WorkQueue.health`."""
+        return self.group.health()
+
+    def statistics(self) -> QueueStatistics:
+        """See `WorkQueue.statistics`."""
+        feeds = {} if self._handler is None else self._handler.feeds
+        return QueueStatistics(
+            counts=self.dispatcher.counts,
+            partitions=tuple(feeds[tp].statistics() for tp in sorted(feeds)),
+            handlers=0 if self._workers is None else self._workers.busy,
+        )
+
+    # --- close --------------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """See `WorkQueue.aclose`."""
+        self.receiver.end(None)
+        self._release_own()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"work queue {self.group_id}: close")
+        if self._workers is not None and self._workers.is_caller:
+            return  # the close waits for this handler
+        await wait_shielded(self._closing)
+
+    def _release_own(self) -> None:
+        """Give back the deliveries of the loop that closes the queue: that task cannot end them while it waits here."""
+        reader = self.receiver.reader
+        if reader is not None and reader is not asyncio.current_task() and not reader.done():
+            return
+        for work in list(self.dispatcher.works.values()):
+            for delivery in reversed(list(work.in_hand.values())):
+                if self._workers is None or not self._workers.has(delivery):
+                    self.dispatcher.release(delivery)
+
+    async def _close(self) -> None:
+        try:
+            await self.group.aclose()
+        finally:
+            await cancel_and_wait(*self._tasks)
+            await self._publisher.aclose()
+            self.receiver.close()
+            await self._close_producer()
+            if self._owns_cluster:
+                await self.cluster.aclose()
+
+    async def _close_producer(self) -> None:
+        if not self._producer_is_open:
+            return
+        try:
+            await self._producer.aclose(drain=False)
+        except DeliveryFailedError as error:  # copies that were given up: their records are delivered again
+            _log.debug("group %s: %s", self.group_id, error)
+
+
+# --- functions of records ----------------------------------------------------------------------------------------------------
+
+
+def ordering_key(record: Record) -> bytes | None:
+    """Return the header `ag-ordering-key`, else the record's key."""
+    for name, value in record.headers:
+        if name == ORDERING_KEY:
+            return value
+    return record.key
+
+
+def _due_delay(retry_topic: str | None, record: Record, *, delays_all: bool) -> float:
+    """Return the seconds until a record is due: one with a delivery time, in modes with an order only in the retry topic."""
+    if not record.headers or not (delays_all or record.topic == retry_topic):
+        return 0.0
+    at = deliver_at(record)
+    return 0.0 if at is None else (at - wall_clock()) / 1000
+
+
+def _subscribed(topics: list[str] | Pattern, retry_topic: str | None) -> list[str] | Pattern:
+    """Return the topics of the group: those of the queue, and the retry topic."""
+    if retry_topic is None:
+        return topics
+    if isinstance(topics, list):
+        return sorted({*topics, retry_topic})
+    escaped = re.escape(retry_topic)
+    if isinstance(topics, SubscriptionPattern):
+        return SubscriptionPattern(f"({topics.pattern})|{escaped}")
+    return re.compile(rf"(?:{topics.pattern})|{escaped}\Z", topics.flags)

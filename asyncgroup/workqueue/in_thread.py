@@ -1,0 +1,37 @@
+"""Blocking handlers of a work queue: run a plain function for each delivery in a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from collections.abc import Callable
+
+import anyio
+import anyio.to_thread
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.workers import DeliveryHandler
+
+__all__ = ["in_thread"]
+
+
+def in_thread(function: Callable[[Delivery], object]) -> DeliveryHandler:
+    """Return a handler for `WorkQueue.run` that runs the plain function `function(delivery)` in a thread.
+
+    There are as many threads as the queue has handlers (`concurrency`). A thread cannot be cancelled: after an ack timeout and
+    at the close the function is waited for. It may read the delivery; to call a method of it that waits, use
+    `anyio.from_thread.run(delivery.reject, "reason")`. Raises ConfigError for an async function, which needs no thread.
+    """
+    call = getattr(function, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        raise ConfigError("in_thread", function, "a plain function (delivery)")
+    limiter = anyio.CapacityLimiter(math.inf)  # `concurrency` limits them
+
+    async def handle(delivery: Delivery) -> None:
+        work = anyio.to_thread.run_sync(function, delivery, limiter=limiter)
+        await wait_shielded(asyncio.ensure_future(work))
+
+    return handle

@@ -1,0 +1,342 @@
+"""TopicPublisher: copies records to the retry and the dead letter topic; a record is acknowledged after its copy was.
+
+Each copy has a task of its own, which tries until the broker acknowledges the copy, or the partition of the original is
+given up. So a copy may be in its topic twice, after a timeout or a rebalance, but no record is acknowledged without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
+from asyncgroup.lifecycle import cancel_and_wait, describe_error
+from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
+from asyncgroup.producer import Producer
+from asyncgroup.producer.arguments import check_headers
+from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_copy
+from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker, DeadLetterRateError
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.policies import Backoff, Breaker
+from asyncgroup.workqueue.statistics import QueueCounts
+
+__all__ = ["CopyFailedError", "PublishingQueue", "TopicPublisher"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
+"""The delay before a copy is tried again."""
+
+LOG_INTERVAL: Final = 10.0
+"""Seconds between two log lines of failed copies to the same topic."""
+
+
+class CopyFailedError(AsyncGroupError):
+    """A record could not be copied to a retry or dead letter topic; it is not acknowledged, and the copy is tried again.
+
+    `record_topic`, `partition` and `offset` are those of the record, `topic` is where the copy belongs, `tries` the number of
+    failed attempts, and `__cause__` the error of the last one.
+    """
+
+    _has_foreign_text = True
+
+    def __init__(self, delivery: Delivery, topic: str, tries: int, cause: BaseException) -> None:
+        record = delivery.record
+        self.record_topic, self.partition, self.offset = record.topic, record.partition, record.offset
+        self.topic = topic
+        self.tries = tries
+        self.__cause__ = cause
+        self.retriable = not isinstance(cause, ClosedError)
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        super().__init__(f"{where}: copy to topic {topic!r} failed ({tries}): {describe_error(cause)}")
+
+
+class PublishingQueue(Protocol):
+    """What a publisher calls: the Dispatcher."""
+
+    counts: QueueCounts
+
+    def begin_publishing(self, delivery: Delivery) -> None:
+        """The record is being copied."""
+        ...
+
+    def finish(self, delivery: Delivery) -> AckOutcome:
+        """The broker has acknowledged the copy: the record is done."""
+        ...
+
+    def give_back(self, delivery: Delivery) -> None:
+        """There may be no copy: the record stays unacknowledged."""
+        ...
+
+
+class _Copying:
+    """One copy that is being written."""
+
+    __slots__ = ("delivery", "is_dead", "is_ended", "outcome", "reason", "record", "task", "tp")
+
+    def __init__(self, delivery: Delivery, record: OutgoingCopy, reason: str | None) -> None:
+        self.delivery = delivery
+        self.tp = TopicPartition(delivery.record.topic, delivery.record.partition)
+        self.record = record
+        self.reason = "" if reason is None else reason
+        self.is_dead = reason is not None
+        self.is_ended = False
+        """Whether the delivery was finished or given back."""
+        self.outcome = AckOutcome.LOST
+        self.task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<copy of {self.delivery!r} to {self.record.topic!r}>"
+
+
+class TopicPublisher:
+    """Writes copies with a producer that is open and idempotent; `queue` is set before the first delivery.
+
+    - `on_error(error)` is called with a CopyFailedError for each failed attempt, and with unexpected errors.
+    - `on_dead_letter(delivery, metadata, reason)` is called after a dead letter was acknowledged by the broker.
+    - `on_trip(error)` is called once, with a DeadLetterRateError, when the breaker trips: from then on no dead letter is written.
+      Its records are given back unacknowledged, so the queue has to end.
+    - `clock` returns the time in seconds by which the breaker counts; default is the loop's time.
+
+    The ends of copied records are counted by the publisher itself; those of all others are reported by `note_ack`.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        group_id: str,
+        *,
+        retry_topic: str | None,
+        dead_letter_topic: str | None,
+        max_redeliveries: int | None,
+        on_error: Callable[[AsyncGroupError], None],
+        breaker: Breaker | None = None,
+        now_ms: MillisClock = wall_clock,
+        clock: Callable[[], float] | None = None,
+        on_dead_letter: Callable[[Delivery, RecordMetadata, str], None] | None = None,
+        on_trip: Callable[[DeadLetterRateError], None] | None = None,
+    ) -> None:
+        if max_redeliveries is not None and dead_letter_topic is None:
+            raise ConfigError("max_redeliveries", max_redeliveries, "None without a dead letter topic")
+        self.queue: PublishingQueue
+        self.group_id = group_id
+        self.retry_topic = retry_topic
+        self.dead_letter_topic = dead_letter_topic
+        self.max_redeliveries = max_redeliveries
+        self.breaker = None if breaker is None else DeadLetterBreaker(breaker, clock or _loop_time)
+        self._producer = producer
+        self._now_ms = now_ms
+        self._on_error = on_error
+        self._on_dead_letter = on_dead_letter
+        self._on_trip = on_trip
+        self._copies: dict[TopicPartition, set[_Copying]] = {}
+        """The copies that are not ended, by the partition of the original."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All tasks that run; those of abandoned copies are no longer in `_copies`."""
+        self._log_times: dict[str, tuple[float, int]] = {}
+        """For each topic the loop time of its last log line, and the number of failures after it."""
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<TopicPublisher {self.group_id!r}: {state}, {self.publishing} copies are being written>"
+
+    @property
+    def publishing(self) -> int:
+        """The number of copies that are being written."""
+        return sum(map(len, self._copies.values()))
+
+    # --- deliveries that end with a copy ---------------------------------------------------------------------------------
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether a record whose delivery number `attempt` failed is not delivered again."""
+        return self.max_redeliveries is not None and attempt > self.max_redeliveries
+
+    def start_dead_letter(self, delivery: Delivery, reason: str) -> None:
+        """Copy the record to the dead letter topic in the background, then call `finish` or `give_back`."""
+        self._start(delivery, self._dead_letter(delivery, reason), reason)
+
+    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
+        """Copy the record to the dead letter topic; return when it is acknowledged, or LOST if it was given up.
+
+        A cancelled caller does not stop the copy. Raises UsageError without a dead letter topic.
+        """
+        if self.dead_letter_topic is None:
+            raise UsageError(f"reject() of {delivery!r}: the queue has no dead letter topic (dead_letter=…)")
+        copy = self._dead_letter(delivery, reason)
+        self.queue.begin_publishing(delivery)
+        return await self._outcome(self._start(delivery, copy, reason))
+
+    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
+        """Copy the record to the retry topic, or after its last delivery to the dead letter topic.
+
+        Returns as `reject` does. Raises UsageError without a retry topic, ConfigError for invalid headers.
+        """
+        if self.retry_topic is None:
+            raise UsageError(f"reconsume_later() of {delivery!r}: the queue has no retry topic (retry=…)")
+        check_headers(headers)
+        if self.is_last(delivery.attempt):
+            return await self.reject(delivery, f"reconsumed after the last of {delivery.attempt} deliveries")
+        copy = retry_copy(
+            delivery.record,
+            self.retry_topic,
+            self.group_id,
+            delay,
+            self._now_ms(),
+            headers,
+            attempt=delivery.attempt,
+        )
+        self.queue.begin_publishing(delivery)
+        return await self._outcome(self._start(delivery, copy, None))
+
+    def _dead_letter(self, delivery: Delivery, reason: str) -> OutgoingCopy:
+        assert self.dead_letter_topic is not None
+        return dead_letter_copy(
+            delivery.record, self.dead_letter_topic, self.group_id, delivery.attempt, reason
+        )
+
+    async def _outcome(self, copying: _Copying) -> AckOutcome:
+        if copying.task is not None:
+            await asyncio.wait([copying.task])
+        return copying.outcome
+
+    # --- ends of partitions and of the queue -----------------------------------------------------------------------------
+
+    async def wait_idle(self, tp: TopicPartition) -> None:
+        """Wait until no copy of the partition's records is being written."""
+        while tasks := [copying.task for copying in self._copies.get(tp, ()) if copying.task is not None]:
+            await asyncio.wait(tasks)
+
+    def abandon(self, tp: TopicPartition) -> None:
+        """Give back the records of a partition that is revoked or lost, and stop writing their copies."""
+        for copying in self._copies.pop(tp, ()):
+            if copying.task is not None:
+                copying.task.cancel()
+            self._give_back(copying)
+
+    async def aclose(self) -> None:
+        """Give all records back and stop writing copies; later ones are given back at once. Safe to call twice.
+
+        Waits only until its own tasks have ended, which are cancelled. The producer stays open.
+        """
+        self._is_closed = True
+        for tp in list(self._copies):
+            self.abandon(tp)
+        await cancel_and_wait(*self._tasks)
+
+    def note_ack(self) -> None:
+        """Count a record that was acknowledged without a copy, for the breaker."""
+        if self.breaker is not None:
+            self.breaker.note_end(dead=False)
+
+    # --- one copy --------------------------------------------------------------------------------------------------------
+
+    def _start(self, delivery: Delivery, record: OutgoingCopy, reason: str | None) -> _Copying:
+        """Begin to write a copy; `reason` is that of a dead letter, None for a retry."""
+        copying = _Copying(delivery, record, reason)
+        if self._is_closed or self._is_stopped(copying):
+            self._give_back(copying)
+            return copying
+        self._copies.setdefault(copying.tp, set()).add(copying)
+        copying.task = task = asyncio.create_task(self._publish(copying), name=f"copy to {record.topic}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._on_task_end(copying, task))
+        return copying
+
+    def _is_stopped(self, copying: _Copying) -> bool:
+        return copying.is_dead and self.breaker is not None and self.breaker.is_tripped
+
+    async def _publish(self, copying: _Copying) -> None:
+        """Write the copy, and try again until that succeeds or has become impossible."""
+        topic, value, key, headers, timestamp = copying.record
+        tries = 0
+        while not self._is_stopped(copying):
+            try:
+                metadata = await self._producer.send(
+                    topic, value, key=key, headers=headers, timestamp=timestamp
+                )
+            except Exception as error:  # noqa: BLE001  a partitioner may raise any error
+                tries += 1
+                self._report(copying, tries, error)
+                if isinstance(error, ClosedError):
+                    return
+                heals = isinstance(error, AsyncGroupError) and error.retriable
+                await asyncio.sleep(RETRIES.delay(tries) if heals else RETRIES.maximum)
+            else:
+                if not copying.is_ended:
+                    self._finish(copying, metadata)
+                return
+
+    def _on_task_end(self, copying: _Copying, task: asyncio.Task[None]) -> None:
+        """A record whose copy was not acknowledged stays unacknowledged, for any reason that its task has ended."""
+        self._tasks.discard(task)
+        if not copying.is_ended:
+            self._give_back(copying)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s: bug in a callback of the copy", copying, exc_info=error)
+            self._call(
+                lambda: self._on_error(CopyFailedError(copying.delivery, copying.record.topic, 0, error))
+            )
+
+    # --- state changes ---------------------------------------------------------------------------------------------------
+
+    def _finish(self, copying: _Copying, metadata: RecordMetadata) -> None:
+        """The broker has acknowledged the copy: acknowledge the record."""
+        self._forget(copying)
+        copying.outcome = self.queue.finish(copying.delivery)
+        if copying.is_dead:
+            self.queue.counts.dead_lettered += 1
+            if (hook := self._on_dead_letter) is not None:
+                self._call(lambda: hook(copying.delivery, metadata, copying.reason))
+        else:
+            self.queue.counts.reconsumed += 1
+        if self.breaker is not None and self.breaker.note_end(copying.is_dead):
+            self._trip(self.breaker.error(self.group_id))
+
+    def _trip(self, error: DeadLetterRateError) -> None:
+        _log.error("%s", error)
+        if (hook := self._on_trip) is not None:
+            self._call(lambda: hook(error))
+
+    def _give_back(self, copying: _Copying) -> None:
+        self._forget(copying)
+        self.queue.give_back(copying.delivery)
+
+    def _forget(self, copying: _Copying) -> None:
+        copying.is_ended = True
+        copies = self._copies.get(copying.tp, set())
+        copies.discard(copying)
+        if not copies:
+            self._copies.pop(copying.tp, None)
+
+    # --- errors ----------------------------------------------------------------------------------------------------------
+
+    def _report(self, copying: _Copying, tries: int, cause: Exception) -> None:
+        error = CopyFailedError(copying.delivery, copying.record.topic, tries, cause)
+        self._log_failure(error)
+        self._call(lambda: self._on_error(error))
+
+    def _log_failure(self, error: CopyFailedError) -> None:
+        """Log the first failure for a topic, then at most one in each `LOG_INTERVAL`."""
+        now = _loop_time()
+        last, omitted = self._log_times.get(error.topic, (-math.inf, 0))
+        if now < last + LOG_INTERVAL:
+            self._log_times[error.topic] = (last, omitted + 1)
+            return
+        self._log_times[error.topic] = (now, 0)
+        more = f" ({omitted} more failures since the last message)" if omitted else ""
+        _log.warning("%s%s", error, more)
+
+    def _call(self, hook: Callable[[], None]) -> None:
+        """Call a function of the queue or the program; its error must not end the copy."""
+        try:
+            hook()
+        except Exception:  # noqa: BLE001  it may raise any error
+            _log.exception("%r: a callback raised", self)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

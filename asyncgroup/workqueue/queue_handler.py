@@ -1,0 +1,329 @@
+"""The engine on a consumer group: claims feed the dispatcher with their records, and commit its windows.
+
+`QueueHandler` is the handler of the group, a ClaimFeed one claim from its assignment to its end: its records are offered
+while there is room; when it is revoked, deliveries in hand have their time to end, and the last commit has the window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.claim_window import ClaimWindow
+from asyncgroup.group.handler import Handler
+from asyncgroup.group.session import Session
+from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded, wait_within
+from asyncgroup.model import Batch, TopicPartition
+from asyncgroup.workqueue.crash_counts import CrashCounts
+from asyncgroup.workqueue.delivery import AckOutcome
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.receive_limits import ReceiveLimits
+from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.settings import QueueSettings
+from asyncgroup.workqueue.statistics import PartitionStatistics
+from asyncgroup.workqueue.workers import Workers
+
+__all__ = ["QueueHandler"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+FULL: Final = 0.75
+"""Share of the metadata's limit from which on no record above the window is handed out, as in parallel-consumer."""
+
+CHECKS: Final = 4
+"""How often in `max_poll_interval` a feed without room looks whether deliveries have ended."""
+
+
+class QueueHandler(Handler):
+    """Connects the claims of a group with a dispatcher.
+
+    `check_session` is awaited in `setup`; `metadata_limit` are the bytes that the broker allows for the metadata of a commit;
+    `workers()` returns those that run handlers now, if any do.
+    """
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        dispatcher: Dispatcher,
+        receiver: Receiver,
+        publisher: TopicPublisher,
+        workers: Callable[[], Workers | None],
+        *,
+        retry_topic: str | None,
+        max_poll_interval: float,
+        metadata_limit: int,
+        check_session: Callable[[Session], object],
+    ) -> None:
+        self.settings = settings
+        self.dispatcher = dispatcher
+        self.receiver = receiver
+        self.publisher = publisher
+        self.workers = workers
+        self.retry_topic = retry_topic
+        self.max_poll_interval = max_poll_interval
+        self.metadata_limit = metadata_limit
+        self.limits = ReceiveLimits(settings)
+        self.session: Session | None = None
+        """The present session, or None."""
+        self._check_session = check_session
+        self.feeds: dict[TopicPartition, ClaimFeed] = {}
+        """By partition, from the assignment to the end of the claim."""
+
+    def __repr__(self) -> str:
+        return f"<QueueHandler: {len(self.feeds)} claims>"
+
+    async def setup(self, session: Session) -> None:
+        """Check the session."""
+        checked = self._check_session(session)
+        if asyncio.iscoroutine(checked):
+            await checked
+        self.session = session
+
+    async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        """Restore the windows of the partitions, before their first fetch."""
+        claims = {claim.tp: claim for claim in session.claims}
+        for tp in partitions:
+            self.feeds[tp] = ClaimFeed(self, session, claims[tp])
+        self.limits.partitions = len(self.feeds)
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
+        """Feed the dispatcher until the claim ends and its deliveries have ended."""
+        await self.feeds[claim.tp].run()
+
+    async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        """Forget the partitions."""
+        self._forget(partitions)
+
+    async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        """Forget the partitions."""
+        self._forget(partitions)
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for tp in partitions:
+            if (feed := self.feeds.pop(tp, None)) is not None:
+                feed.forget()
+        self.limits.partitions = len(self.feeds)
+
+    async def cleanup(self, session: Session) -> None:  # noqa: ARG002
+        """The session is over but for its last commit."""
+        self.session = None
+
+    def note_commit(self) -> None:
+        """After a commit: see which windows are nearly too large for the next one."""
+        for feed in self.feeds.values():
+            feed.check_size()
+
+
+class ClaimFeed:
+    """One claim of a queue."""
+
+    def __init__(self, handler: QueueHandler, session: Session, claim: Claim) -> None:
+        self._handler = handler
+        self._dispatcher = handler.dispatcher
+        self._session = session
+        self._claim = claim
+        self.window = ClaimWindow(
+            session,
+            claim,
+            limit=handler.metadata_limit,
+            migrate_from=handler.settings.migrate_from,
+            on_restart=self._on_restart,
+        )
+        self.work = PartitionWork(
+            claim.tp,
+            self.window.window,
+            position=claim.position,
+            on_change=self.window.touch,
+            commit=self._commit_durably,
+        )
+        self.work.is_retry_topic = claim.topic == handler.retry_topic
+        self._dispatcher.add_partition(self.work)
+        self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
+        self.work.on_room = self.work.on_drain = self._changed.set
+        self._crash_counts: CrashCounts | None = None
+
+    def __repr__(self) -> str:
+        return f"<ClaimFeed {self.work!r}>"
+
+    async def run(self) -> None:
+        """Feed records until the claim ends, then wait until its deliveries have ended."""
+        ended = asyncio.create_task(self._claim.wait_ended(), name=f"{self._claim.tp}: end")
+        ended.add_done_callback(lambda _: self._changed.set())
+        try:
+            await self._open()
+            await self._feed()
+            await self._drain()
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        finally:
+            await cancel_and_wait(ended)
+            await self._close()
+
+    # --- begin ------------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Commit that the claim is open, before its first delivery; after a crash, count deliveries in advance."""
+        settings = self._handler.settings
+        if settings.dead_letter_policy is None:
+            return  # no delivery is the last one: nothing has to be counted
+        if self.window.was_open:
+            records = settings.ack_group_size + settings.concurrency
+            self._crash_counts = CrashCounts(
+                self.work, self.window, self._dispatcher, records, self._free_handlers
+            )
+        self.window.open()
+        opening = await run_until(self._claim.wait_ended(), self.window.commit(), f"{self._claim.tp}: open")
+        if not opening.cancelled() and (error := opening.exception()) is not None:
+            if not isinstance(error, CommitFailedError | UsageError):
+                raise error
+            _log.warning("%s: could not commit that the claim is open: %s", self._claim.tp, error)
+
+    def _free_handlers(self) -> int:
+        workers = self._handler.workers()
+        return 1 if workers is None else workers.free
+
+    # --- records ----------------------------------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        claim, limits = self._claim, self._handler.limits
+        while not claim.ended:
+            if not self._has_room():
+                await self._wait_for_room()
+                continue
+            batches = claim.batches(max_records=limits.batch_records, max_bytes=limits.batch_bytes)
+            batch = await anext(batches, None)
+            if batch is None:
+                return
+            self._offer(batch)
+
+    def _offer(self, batch: Batch) -> None:
+        records = list(batch)
+        self.window.note_epoch(batch.first_offset, records[0].leader_epoch)
+        if batch.leader_epoch != records[0].leader_epoch:
+            first = next(record for record in records if record.leader_epoch == batch.leader_epoch)
+            self.window.note_epoch(first.offset, first.leader_epoch)
+        self._dispatcher.offer(self.work, records)
+
+    def _has_room(self) -> bool:
+        work, limits = self.work, self._handler.limits
+        work.refill_at = limits.records - limits.batch_records
+        work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
+        if work.queued > work.refill_at or work.bytes > limits.bytes:
+            return False
+        if len(work.waiting) >= self._handler.settings.max_held:
+            return False
+        return not limits.on_demand or (not work.queued and self._handler.receiver.has_waiters)
+
+    async def _wait_for_room(self) -> None:
+        """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
+        if self._handler.limits.on_demand and not self.work.queued:
+            await self._wait_for_demand()
+            return
+        interval = self._handler.max_poll_interval
+        before = self._progress()
+        self._changed.clear()
+        await wait_within(self._changed, interval / CHECKS if interval else None)
+        if before != self._progress() or self.work.waiting or self._is_handled():
+            self._claim.renew()
+
+    async def _wait_for_demand(self) -> None:
+        demand = self._handler.receiver.on_demand
+        demand.clear()
+        if not self._handler.receiver.has_waiters:
+            await run_until(self._claim.wait_ended(), demand.wait(), f"{self._claim.tp}: demand")
+        self._claim.renew()
+
+    def _progress(self) -> tuple[int, ...]:
+        return self.work.window.version, self.work.position, len(self.work.in_hand), self.work.queued
+
+    def _on_restart(self, offset: int) -> None:
+        """The log has other records from `offset` on."""
+        workers = self._handler.workers()
+        lost = self._dispatcher.lose(self.work, offset)
+        if workers is not None:
+            workers.interrupt(lost)
+
+    def check_size(self) -> None:
+        """Hand out nothing above the window while its encoding is nearly too large for a commit."""
+        is_full = self.window.size > FULL * self.window.limit
+        if is_full != self.work.is_full:
+            self.work.is_full = is_full
+            self._dispatcher.relist(self.work)
+
+    async def _commit_durably(self) -> AckOutcome:
+        await self.window.commit()
+        return AckOutcome.COMMITTED
+
+    def statistics(self) -> PartitionStatistics:
+        """Return where the partition's records are."""
+        work, window = self.work, self.window.window
+        return PartitionStatistics(
+            tp=work.tp,
+            base=window.base,
+            lag=self._claim.lag,
+            queued=work.queued,
+            in_hand=len(work.in_hand),
+            waiting=len(work.waiting),
+            publishing=work.publishing,
+            window=window.end - window.base,
+            metadata_bytes=self.window.size,
+            is_full=work.is_full,
+        )
+
+    # --- end ---------------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait until the deliveries in hand and the handlers have ended, and copies are written."""
+        if isinstance(self._claim.cause, MemberLost):
+            self._lose()
+        else:
+            self._dispatcher.close_partition(self.work)
+        while not self.work.is_idle or self._is_handled():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _is_handled(self) -> bool:
+        workers = self._handler.workers()
+        return workers is not None and workers.handles(self.work)
+
+    async def _give_up(self) -> None:
+        """The time for deliveries in hand is over: their handlers are cancelled, and their records delivered again."""
+        self._lose(cancel=True)
+        while self._is_handled():
+            self._changed.clear()
+            await wait_shielded(asyncio.ensure_future(self._changed.wait()))
+
+    def _lose(self, *, cancel: bool = False) -> None:
+        """Take the partition from the dispatcher: deliveries in hand are lost, copies are given up."""
+        self._abandon_copies()
+        lost = self._dispatcher.remove_partition(self.work)
+        workers = self._handler.workers()
+        if workers is not None and (cancel or lost):
+            workers.interrupt(lost)
+
+    async def _close(self) -> None:
+        """The claim ends in order, unless the membership is lost: the last commit follows."""
+        if self._crash_counts is not None:
+            await self._crash_counts.aclose()
+        self.forget()
+        if self._handler.settings.dead_letter_policy is not None and not isinstance(
+            self._claim.cause, MemberLost
+        ):
+            self.window.close()
+
+    def forget(self) -> None:
+        """Remove the partition from the dispatcher, also if the claim was never consumed."""
+        self._abandon_copies()
+        self._dispatcher.remove_partition(self.work)
+
+    def _abandon_copies(self) -> None:
+        """Give up the copies of the partition, unless it has come back as another claim already."""
+        if self._dispatcher.works.get(self._claim.tp) is self.work:
+            self._handler.publisher.abandon(self._claim.tp)

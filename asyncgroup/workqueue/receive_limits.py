@@ -1,0 +1,54 @@
+"""ReceiveLimits: how many records and bytes a queue holds for each of its partitions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from asyncgroup.workqueue.settings import QueueSettings
+
+__all__ = ["ReceiveLimits"]
+
+MIN_BATCH: Final = 64 * 1024
+"""Wire bytes of a batch at least, also if the budget of a partition is smaller: each partition is guaranteed one batch."""
+
+
+class ReceiveLimits:
+    """Shares of the queue's limits, by the number of partitions (Pulsar's `MultiTopicsConsumerImpl`).
+
+    A partition holds up to min(`receiver_queue`, `receiver_queue_total` / partitions) records that were not handed out, and is
+    refilled when half of them were. Its bytes also count the records that are in hand or wait for their time.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self.partitions = 1
+        """The number of partitions that the queue has now."""
+
+    def __repr__(self) -> str:
+        return f"<ReceiveLimits: {self.records} records, {self.bytes} bytes for each of {self.partitions} partitions>"
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether records are requested one by one, when a task waits for them (`receiver_queue=0`)."""
+        return self._settings.receiver_queue == 0
+
+    @property
+    def records(self) -> int:
+        """The most records that a partition holds."""
+        settings = self._settings
+        return max(1, min(settings.receiver_queue, settings.receiver_queue_total // max(1, self.partitions)))
+
+    @property
+    def batch_records(self) -> int:
+        """The most records that are added at a time: half of `records`."""
+        return max(1, self.records // 2)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of keys and values from which on a partition gets no more records."""
+        return max(1, self._settings.receive_buffer_bytes // max(1, self.partitions))
+
+    @property
+    def batch_bytes(self) -> int:
+        """The most wire bytes that are added at a time."""
+        return max(MIN_BATCH, self.bytes // 4)

@@ -1,0 +1,180 @@
+"""Receiver: waits for deliveries, and wakes the dispatcher when something is due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Self
+
+from asyncgroup.errors import ClosedError
+from asyncgroup.lifecycle import copy_error
+from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.due_times import NEVER
+from asyncgroup.workqueue.interceptors import QueueInterceptors
+
+__all__ = ["Deliveries", "Receiver"]
+
+TICK: Final = 0.01
+"""Seconds between two calls of `Dispatcher.wake` at least: records that are due within it are handled together."""
+
+TURN: Final = 0.01
+"""Seconds after which a loop over deliveries that never waits gives the event loop a turn."""
+
+
+class Receiver:
+    """Hands out deliveries to tasks that wait for them, in the order in which they began to wait.
+
+    A delivery is taken only after all waiting is done, so a cancelled wait loses none.
+    """
+
+    def __init__(self, group_id: str, dispatcher: Dispatcher, interceptors: QueueInterceptors) -> None:
+        self._group_id = group_id
+        self._dispatcher = dispatcher
+        self._interceptors = interceptors
+        self._loop = asyncio.get_running_loop()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+        self._earliest_tick = 0.0
+        self._failure: BaseException | None = None
+        self.is_ended = False
+        """Whether no delivery is handed out any more."""
+        self.on_demand = asyncio.Event()
+        """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
+        self.reader: asyncio.Task[object] | None = None
+        """The task that iterates."""
+
+    def __repr__(self) -> str:
+        return f"<Receiver of {self._group_id!r}: {len(self._waiters)} tasks wait>"
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a task waits for a delivery."""
+        return bool(self._waiters)
+
+    # --- deliveries -----------------------------------------------------------------------------------------------------
+
+    def take(self) -> Delivery | None:
+        """Return the next delivery, or None if no record may be delivered now."""
+        while (delivery := self._dispatcher.take()) is not None:
+            if self._interceptors.before_consume(delivery):
+                return delivery
+        return None
+
+    async def receive(self) -> Delivery:
+        """Wait for the next delivery. Raises ClosedError after the end, and the failure that ended the queue."""
+        while True:
+            if (delivery := self.take()) is not None:
+                return delivery
+            self.check_open()
+            await self.wait()
+
+    def check_open(self) -> None:
+        """Raise ClosedError after the end, or the failure that ended the queue."""
+        if self._failure is not None:
+            raise copy_error(self._failure)
+        if self.is_ended:
+            raise ClosedError(f"work queue of group {self._group_id!r} is closed")
+
+    async def wait(self) -> None:
+        """Wait until a record may have become ready, or the queue ends."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self.on_demand.set()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.wake_next()  # another task takes the record
+            else:
+                self._waiters.remove(waiter)
+            raise
+
+    def on_ready(self) -> None:
+        """Wake waiting tasks in the next turn of the event loop: the caller may take the record itself until then."""
+        if self._waiters and not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon(self._wake_for_ready)
+
+    def _wake_for_ready(self) -> None:
+        self._is_waking = False
+        for _ in range(min(len(self._waiters), self._dispatcher.turns.ready)):
+            self.wake_next()
+
+    def wake_next(self) -> None:
+        """Wake the task that has waited for the longest time."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def end(self, failure: BaseException | None) -> None:
+        """Hand out no more deliveries; `failure` is raised to those that wait or call later, None: the queue was closed."""
+        if self.is_ended:
+            return
+        self.is_ended = True
+        self._failure = failure
+        self._dispatcher.is_open = False
+        while self._waiters:
+            self.wake_next()
+        self.on_demand.set()
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- time -------------------------------------------------------------------------------------------------------------
+
+    def schedule(self, due: float) -> None:
+        """Wake the dispatcher at loop time `due`, or up to `TICK` later."""
+        if due >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = self._loop.call_at(max(due, self._earliest_tick), self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._timer_at = None, NEVER
+        self._earliest_tick = self._loop.time() + TICK
+        due = self._dispatcher.wake()
+        if due < NEVER:
+            self.schedule(due)
+
+
+class Deliveries:
+    """The async iterator over the deliveries of a queue; a cancelled or broken loop loses none."""
+
+    __slots__ = ("_receiver", "_time", "_turn_at")
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._time = asyncio.get_running_loop().time
+        self._turn_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Deliveries of {self._receiver!r}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Return the next delivery. Raises StopAsyncIteration after the close, and the failure that ended the queue."""
+        receiver = self._receiver
+        if self._time() >= self._turn_at:
+            receiver.reader = asyncio.current_task()
+            await asyncio.sleep(0)
+            self._turn_at = self._time() + TURN
+        if (delivery := receiver.take()) is not None:
+            return delivery
+        try:
+            delivery = await receiver.receive()
+        except ClosedError:
+            raise StopAsyncIteration from None
+        self._turn_at = self._time() + TURN
+        return delivery

@@ -1,0 +1,154 @@
+"""Names of retry and dead letter topics: by a preset, or by a function of topic and group.
+
+Kafka allows 249 of the characters a-z A-Z 0-9 . _ - in a topic's name, and any text in a group id: a name that is no legal
+topic is refused when the queue is made, not when the first record fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from asyncgroup.checks import is_legal_name
+from asyncgroup.errors import ConfigError
+from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics import Pattern
+
+__all__ = [
+    "CopyTopics",
+    "NameFunction",
+    "TopicNames",
+    "check_topic_names",
+    "copy_topics",
+    "dead_letter_topic_name",
+    "retry_topic_name",
+]
+
+NameFunction: TypeAlias = Callable[[str, str], str]
+"""Returns the name of a retry or dead letter topic for (topic, group_id)."""
+
+_Preset: TypeAlias = Literal["pulsar", "kafka", "spring"]
+
+TopicNames: TypeAlias = _Preset | NameFunction
+"""How retry and dead letter topics are named, for the topic `orders` and the group `billing`:
+
+| | retry topic | dead letter topic |
+|---|---|---|
+| `pulsar` | `orders-billing-RETRY` | `orders-billing-DLQ` |
+| `kafka` (the prefix of KIP-1191) | `retry.orders-billing` | `dlq.orders-billing` |
+| `spring` (Spring Kafka; for all groups of the topic) | `orders-retry` | `orders-dlt` |
+
+or a function (topic, group_id) -> name.
+"""
+
+_RETRY: Final[Mapping[str, NameFunction]] = MappingProxyType(
+    {
+        "pulsar": lambda topic, group_id: f"{topic}-{group_id}-RETRY",
+        "kafka": lambda topic, group_id: f"retry.{topic}-{group_id}",
+        "spring": lambda topic, _group_id: f"{topic}-retry",
+    }
+)
+_DEAD_LETTER: Final[Mapping[str, NameFunction]] = MappingProxyType(
+    {
+        "pulsar": lambda topic, group_id: f"{topic}-{group_id}-DLQ",
+        "kafka": lambda topic, group_id: f"dlq.{topic}-{group_id}",
+        "spring": lambda topic, _group_id: f"{topic}-dlt",
+    }
+)
+
+_RETRY_WAY_OUT: Final = "RetryTopic(topic=…)"
+_DEAD_LETTER_WAY_OUT: Final = "DeadLetter(topic=…)"
+
+
+class CopyTopics(NamedTuple):
+    """The topics that a queue copies records to; None for one that it does not use."""
+
+    retry: str | None
+    dead_letter: str | None
+
+
+def check_topic_names(names: Any) -> None:
+    """Raise ConfigError unless `names` is a preset or a function."""
+    if not (isinstance(names, str) and names in _RETRY) and not callable(names):
+        presets = ", ".join(get_args(_Preset))
+        raise ConfigError("names", names, f"one of {presets}, or a function (topic, group_id) -> name")
+
+
+def retry_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
+    """Return the name of the retry topic of a queue. Of several topics, the first in sorted order names it, as in Pulsar.
+
+    Raises ConfigError for a pattern, and if the name is no legal topic.
+    """
+    return _name(_RETRY, names, topics, group_id, _RETRY_WAY_OUT)
+
+
+def dead_letter_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
+    """Return the name of the dead letter topic of a queue, as `retry_topic_name` does."""
+    return _name(_DEAD_LETTER, names, topics, group_id, _DEAD_LETTER_WAY_OUT)
+
+
+def _name(
+    presets: Mapping[str, NameFunction],
+    names: TopicNames,
+    topics: Sequence[str] | Pattern,
+    group_id: str,
+    way_out: str,
+) -> str:
+    check_topic_names(names)
+    if isinstance(topics, (re.Pattern, SubscriptionPattern)):
+        allowed = (
+            f"a topic or several topics: a pattern has no name to make another one of; give it as {way_out}"
+        )
+        raise ConfigError("topics", topics, allowed)
+    sources = [topics] if isinstance(topics, str) else sorted(topics)
+    if not sources:
+        raise ConfigError("topics", topics, "at least one topic")
+    name: object = (presets[names] if isinstance(names, str) else names)(sources[0], group_id)
+    if not isinstance(name, str) or not is_legal_name(name):
+        shown = f"{name[:249]}…" if isinstance(name, str) and len(name) > 249 else name
+        length = f" (it has {len(name)})" if isinstance(name, str) else ""
+        allowed = (
+            f"a legal topic: 1 to 249{length} of the characters a-z A-Z 0-9 . _ -. The name was made of topic "
+            f"{sources[0]!r} and group {group_id[:249]!r}; choose another one by {way_out}"
+        )
+        raise ConfigError("topic", shown, allowed)
+    return name
+
+
+def copy_topics(topics: Sequence[str] | Pattern, retry: str | None, dead_letter: str | None) -> CopyTopics:
+    """Return the names of a queue's retry and dead letter topic. Raises ConfigError if records would go round in circles.
+
+    That is: if one of them is a source topic, if both are the same, or if the queue's pattern matches the dead letter topic.
+    A pattern may match the retry topic, which the queue reads in any case.
+    """
+    _check_not_source(topics, retry, _RETRY_WAY_OUT)
+    _check_not_source(topics, dead_letter, _DEAD_LETTER_WAY_OUT)
+    if retry is not None and retry == dead_letter:
+        allowed = f"another topic than the retry topic; choose one by {_DEAD_LETTER_WAY_OUT}"
+        raise ConfigError("topic", dead_letter, allowed)
+    if dead_letter is not None and _matches(topics, dead_letter):
+        allowed = f"a dead letter topic that {topics!r} does not match; choose one by {_DEAD_LETTER_WAY_OUT}"
+        raise ConfigError("topic", dead_letter, allowed)
+    return CopyTopics(retry, dead_letter)
+
+
+def _check_not_source(topics: Sequence[str] | Pattern, name: str | None, way_out: str) -> None:
+    if name is None or isinstance(topics, (re.Pattern, SubscriptionPattern)):
+        return
+    if name in ([topics] if isinstance(topics, str) else topics):
+        raise ConfigError(
+            "topic", name, f"another topic than those that the queue reads; choose one by {way_out}"
+        )
+
+
+def _matches(topics: Sequence[str] | Pattern, name: str) -> bool:
+    if isinstance(
+        topics, SubscriptionPattern
+    ):  # the broker's syntax is RE2: what `re` does not know may match
+        try:
+            return re.fullmatch(topics.pattern, name) is not None
+        except re.error:
+            return False
+    return isinstance(topics, re.Pattern) and topics.match(name) is not None

@@ -1,0 +1,312 @@
+"""WorkQueue: one consumer of a queue of records, with Pulsar's delivery semantics on a consumer group.
+
+As for ConsumerGroup, importing this module loads little and creating a queue only checks its arguments; the engine
+(`engine.py`) is imported on a thread when the queue is entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Self
+
+from asyncgroup.checks import check_group_id, parse_servers
+from asyncgroup.errors import ClosedError, ConfigError
+from asyncgroup.model import wall_clock
+from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.policies import Backoff, BatchPolicy, as_backoff
+
+if TYPE_CHECKING:
+    from asyncgroup.cluster import Cluster
+    from asyncgroup.cluster.bootstrap import BootstrapServers
+    from asyncgroup.config import ConsumerConfig, ProducerConfig
+    from asyncgroup.consumer.error_stream import ErrorReader
+    from asyncgroup.group.health import Health
+    from asyncgroup.group.topics import Pattern, Topics
+    from asyncgroup.model import Record
+    from asyncgroup.workqueue.batch_receive import DeliveryBatch
+    from asyncgroup.workqueue.delivery import Delivery
+    from asyncgroup.workqueue.engine import QueueEngine
+    from asyncgroup.workqueue.interceptors import QueueInterceptor
+    from asyncgroup.workqueue.policies import DeadLetter, RetryTopic
+    from asyncgroup.workqueue.receiver import Deliveries
+    from asyncgroup.workqueue.settings import OnAckTimeout, QueueSettings
+    from asyncgroup.workqueue.statistics import QueueStatistics
+    from asyncgroup.workqueue.topic_names import CopyTopics
+    from asyncgroup.workqueue.workers import DeliveryHandler
+
+__all__ = ["WorkQueue"]
+
+MIB = 1024 * 1024
+
+
+class WorkQueue:
+    """One consumer of the subscription `group_id`: each record is acknowledged by itself, in any order.
+
+        queue = WorkQueue("localhost:9092", "billing", "orders", mode=Mode.KEY_SHARED, dead_letter=DeadLetter(5))
+        async with queue:
+            await queue.run(handle)             # `async def handle(delivery)`: returns = ack, raises = nack
+
+    Acknowledgements survive restarts and rebalances: each commit has the acknowledged offsets above the committed one in its
+    metadata. After a crash at most the records are delivered again that were not acknowledged, or were acknowledged after the
+    last commit (`ack_group_time`, `ack_group_size`).
+
+    Delivery:
+
+    - `mode`: how records are shared out among the consumers of the group, see Mode.
+    - `concurrency`: handlers that `run` runs at a time.
+    - `allow_out_of_order`: with Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits
+      after a nack. `ordering_key`: a function (record) -> bytes or None, in place of the header `ag-ordering-key` or the
+      record's key; records without a key have no order.
+    - `priority` (0 is the highest) and `name`: with Mode.FAILOVER, which consumer is active; see FailoverAssignor.
+    - `initial_position`: where a partition without a commit begins, `latest` or `earliest`; None means
+      `auto_offset_reset` of `config`.
+
+    Failed deliveries:
+
+    - `nack_backoff`: seconds, or a Backoff, before a nacked record is delivered again. `retry_share`: the share of the turns and
+      handlers that such records may have while there are others.
+    - `ack_timeout`: seconds from the hand-out after which a delivery that has not ended has failed; None means that it
+      never does. `on_ack_timeout`: whether `run` cancels its handler first (`cancel`), or leaves it alone, as Pulsar does.
+    - `retry`: the topic of `Delivery.reconsume_later`, which the queue reads, too. `dead_letter`: how often a record is
+      delivered, and where it is copied then. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
+      is delivered until it is acknowledged. A copy that cannot be written is tried again; the record is acknowledged when the
+      broker has acknowledged the copy.
+
+    Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
+    time of 0 each is committed at once.
+
+    Limits:
+
+    - `receiver_queue`, `receiver_queue_total`: records of a partition that are held ready: the first, or the second divided by
+      the number of partitions. They are refilled when half are handed out. 0 holds none: a record is requested when a
+      task waits for one.
+    - `receive_buffer_bytes`: bytes of all records that were received and are not acknowledged; each partition has its part, and
+      gets at least one batch. `max_held`: records of a partition that wait for their time. A partition at one of
+      these limits gets no more records until some are acknowledged; the others go on.
+
+    Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
+    cooperative and values in chunks are put together. `interceptors`: QueueInterceptor objects. `migrate_from`: with
+    `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer committed are not delivered again.
+    `engine`: `group`, the only one.
+
+    Entering raises ConsumerBusy if another consumer holds a queue with Mode.EXCLUSIVE, NoBrokersError if no bootstrap server
+    responds. Raises ConfigError for invalid arguments and for combinations that are impossible.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers | Cluster,
+        group_id: str,
+        topics: Topics,
+        *,
+        mode: Mode = Mode.SHARED,
+        concurrency: int = 100,
+        ack_timeout: float | None = None,
+        on_ack_timeout: OnAckTimeout = "cancel",
+        nack_backoff: Backoff | float = 60.0,
+        retry: RetryTopic | None = None,
+        dead_letter: DeadLetter | None = None,
+        ack_group_time: float = 0.1,
+        ack_group_size: int = 1000,
+        receiver_queue: int = 1000,
+        receiver_queue_total: int = 50_000,
+        receive_buffer_bytes: int = 64 * MIB,
+        max_held: int = 10_000,
+        retry_share: float = 0.3,
+        allow_out_of_order: bool = False,
+        ordering_key: Callable[[Record], bytes | None] | None = None,
+        initial_position: Literal["earliest", "latest"] | None = None,
+        priority: int = 0,
+        name: str = "",
+        config: ConsumerConfig | None = None,
+        producer_config: ProducerConfig | None = None,
+        hooks: Iterable[object] = (),
+        interceptors: Iterable[QueueInterceptor] = (),
+        migrate_from: Literal["parallel-consumer"] | None = None,
+        engine: Literal["group"] = "group",
+    ) -> None:
+        from asyncgroup.config import ProducerConfig
+        from asyncgroup.group.topics import check_topics
+        from asyncgroup.hooks import check_hooks
+        from asyncgroup.wire.loading import load_module
+        from asyncgroup.workqueue.interceptors import QueueInterceptors
+        from asyncgroup.workqueue.settings import QueueSettings, consumer_config
+
+        self.group_id = check_group_id(group_id)
+        self._settings = QueueSettings(
+            mode=mode,
+            concurrency=concurrency,
+            ack_timeout=ack_timeout,
+            on_ack_timeout=on_ack_timeout,
+            nack_backoff=as_backoff(nack_backoff),
+            retry=retry,
+            dead_letter=dead_letter,
+            ack_group_time=ack_group_time,
+            ack_group_size=ack_group_size,
+            receiver_queue=receiver_queue,
+            receiver_queue_total=receiver_queue_total,
+            receive_buffer_bytes=receive_buffer_bytes,
+            max_held=max_held,
+            retry_share=retry_share,
+            allow_out_of_order=allow_out_of_order,
+            ordering_key=ordering_key,
+            priority=priority,
+            name=name,
+            migrate_from=migrate_from,
+            engine=engine,
+        )
+        self.config = consumer_config(config, self._settings, wall_clock(), initial_position)
+        self._topics = check_topics(topics, self.config.group_protocol)
+        self._copy_topics = _copy_topics(self._settings, self._topics, self.group_id)
+        self._producer_config = ProducerConfig.of(producer_config)
+        _check_producer(self._producer_config)
+        self._hooks = check_hooks(hooks)
+        self._interceptors = QueueInterceptors(interceptors)
+        self._servers = _check_servers(bootstrap_servers)
+        self._load_engine = partial(load_module, "asyncgroup.workqueue.engine")
+        self._created: QueueEngine | None = None
+
+    def __repr__(self) -> str:
+        if self._created is None:
+            return f"<WorkQueue {self.group_id!r}, {self.mode.value}: not open>"
+        return repr(self._created)
+
+    @property
+    def mode(self) -> Mode:
+        """How records are shared out among the consumers of the group."""
+        return self._settings.mode
+
+    @property
+    def retry_topic(self) -> str | None:
+        """The topic of `Delivery.reconsume_later`; None without `retry`."""
+        return self._copy_topics.retry
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        """The topic of dead letters; None without `dead_letter` and `retry`."""
+        return self._copy_topics.dead_letter
+
+    # --- life -------------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self._load_engine()
+        if self._created is not None:
+            raise ClosedError(f"work queue {self.group_id!r} was entered before: create a new one")
+        from asyncgroup.workqueue.engine import QueueEngine
+
+        self._created = QueueEngine(
+            self._servers,
+            self.group_id,
+            self._topics,
+            self._copy_topics,
+            self._settings,
+            self.config,
+            self._producer_config,
+            self._hooks,
+            self._interceptors,
+        )
+        await self._created.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Hand out no more deliveries, commit, leave the group, and close. Safe to call twice.
+
+        Handlers and other tasks have `close_timeout` of `config` less a reserve to end their deliveries; after that handlers
+        are cancelled. Deliveries of the calling task are given back. Called by a handler, it only begins the close.
+        """
+        if self._created is not None:
+            await self._created.aclose()
+
+    @property
+    def _engine(self) -> QueueEngine:
+        if self._created is None:
+            raise ClosedError(f"work queue {self.group_id!r} is not open: use `async with WorkQueue(…)`")
+        return self._created
+
+    # --- deliveries ---------------------------------------------------------------------------------------------------------
+
+    async def run(self, handle: DeliveryHandler) -> None:
+        """Call `handle(delivery)`, an async function, for each delivery, up to `concurrency` at a time, until the queue closes.
+
+        A delivery is acknowledged when its handler returns and nacked when it raises; neither if it is cancelled, or has
+        ended its delivery itself. With the modes Exclusive and Failover the records of a partition are handled one after
+        another, in order. Cancelling `run` cancels the handlers; their records are delivered again.
+
+        Raises ConfigError for a plain function (see `in_thread`), UsageError if it runs already, ClosedError, and what ended
+        the queue: errors of the group that are not retriable, ConsumerBusy, DeadLetterRateError.
+        """
+        await self._engine.run(handle)
+
+    def __aiter__(self) -> Deliveries:
+        """Return an iterator of deliveries; each has to be ended by `ack`, `nack`, `reject` or `reconsume_later`.
+
+        The loop ends when the queue closes, and raises what ended it otherwise. Several tasks may iterate.
+        """
+        return self._engine.deliveries()
+
+    async def receive(self) -> Delivery:
+        """Return the next delivery. A cancelled call loses none. Raises ClosedError, and what ended the queue."""
+        return await self._engine.receiver.receive()
+
+    async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
+        """Return the next deliveries, up to the first limit of `policy` (default: 10 MiB, 0.1 s); possibly none.
+
+        Each has an outcome of its own; `async with` on the batch ends those that are left. A cancelled call loses none.
+        Raises ClosedError, and what ended the queue.
+        """
+        from asyncgroup.workqueue.batch_receive import receive_batch
+
+        policy = BatchPolicy() if policy is None else policy
+        if not isinstance(policy, BatchPolicy):
+            raise ConfigError("policy", policy, "None or BatchPolicy(…)")
+        engine = self._engine
+        return await receive_batch(engine.receiver, engine.dispatcher, policy)
+
+    # --- what happens -------------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> QueueStatistics:
+        """Return counts since the queue was opened, and where the records of each partition are."""
+        return self._engine.statistics()
+
+    def health(self) -> Health:
+        """Return the health of the queue's group member; it sends no request."""
+        return self._engine.health()
+
+    def errors(self) -> ErrorReader:
+        """Return a new async iterator of the errors that are retried: those of the group, CopyFailedError, and failed commits."""
+        return self._engine.errors()
+
+
+def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cluster:
+    if isinstance(servers, Iterable):
+        if not isinstance(servers, str):
+            servers = tuple(servers)
+        parse_servers(servers)
+    return servers
+
+
+def _check_producer(config: ProducerConfig) -> None:
+    """Raise ConfigError unless the producer of copies writes each of them once, outside of transactions."""
+    if config.transactional_id is not None:
+        raise ConfigError("transactional_id", config.transactional_id, "None for the copies of a work queue")
+    if not config.effective_enable_idempotence:
+        key = "acks" if config.acks != "all" else "enable_idempotence"
+        raise ConfigError(
+            key, getattr(config, key), "acks='all' and an idempotent producer for a queue's copies"
+        )
+
+
+def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id: str) -> CopyTopics:
+    from asyncgroup.workqueue.topic_names import copy_topics, dead_letter_topic_name, retry_topic_name
+
+    retry, policy = settings.retry, settings.dead_letter_policy
+    retry_topic = dead_letter_topic = None
+    if retry is not None:
+        retry_topic = retry.topic or retry_topic_name(retry.names, topics, group_id)
+    if policy is not None:
+        dead_letter_topic = policy.topic or dead_letter_topic_name(policy.names, topics, group_id)
+    return copy_topics(topics, retry_topic, dead_letter_topic)

@@ -1,0 +1,233 @@
+"""Workers: run a handler for each delivery, a limited number at a time.
+
+A worker is a task that handles one delivery after another. Workers are created when they are needed: an idle queue has one
+with any `concurrency`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from asyncgroup.errors import ClosedError, ConfigError
+from asyncgroup.lifecycle import describe_error, wait_shielded
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.receiver import Receiver
+
+__all__ = ["DeliveryHandler", "Workers", "check_handler"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+DeliveryHandler: TypeAlias = Callable[[Delivery], Awaitable[object]]
+"""An async function that handles a delivery: acknowledged when it returns, nacked when it raises."""
+
+
+def check_handler(handle: object) -> None:
+    """Raise ConfigError unless it is an async function, or an object with an async `__call__`."""
+    call = getattr(handle, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
+    if isinstance(handle, type) or not callable(handle):
+        raise ConfigError("handle", handle, "an async function (delivery)")
+    if not (inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(call)):
+        allowed = "an async function (delivery); for one that blocks, in_thread(function)"
+        raise ConfigError("handle", handle, allowed)
+
+
+class _Worker:
+    """A task, and the delivery that it handles now."""
+
+    __slots__ = ("delivery", "interrupted", "task")
+
+    def __init__(self) -> None:
+        self.delivery: Delivery | None = None
+        self.interrupted = False
+        """Whether the handler was cancelled because its delivery has ended, and not the worker."""
+        self.task: asyncio.Task[None] | None = None
+
+
+class Workers:
+    """Handles deliveries until the queue closes. Raises what ended it; a handler's own exception nacks its delivery."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        receiver: Receiver,
+        handle: DeliveryHandler,
+        concurrency: int,
+        *,
+        cancels_expired: bool,
+    ) -> None:
+        check_handler(handle)
+        self._dispatcher = dispatcher
+        self._receiver = receiver
+        self._handle = handle
+        self._concurrency = concurrency
+        self._cancels_expired = cancels_expired
+        self._workers: set[_Worker] = set()
+        self._busy: dict[int, _Worker] = {}  # by id() of their deliveries
+        self._idle = 0
+        self._failure: BaseException | None = None
+        self._ended = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Workers: {len(self._busy)} busy, {self._concurrency} at most>"
+
+    @property
+    def busy(self) -> int:
+        """The number of handlers that run."""
+        return len(self._busy)
+
+    @property
+    def free(self) -> int:
+        """The number of handlers that may be started now."""
+        return self._concurrency - len(self._busy)
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether the caller is a handler."""
+        current = asyncio.current_task()
+        return any(worker.task is current for worker in self._busy.values())
+
+    def handles(self, work: PartitionWork) -> bool:
+        """Whether a handler runs for a delivery of this partition, also for one that is lost."""
+        return any(
+            worker.delivery is not None and worker.delivery._work is work for worker in self._busy.values()
+        )
+
+    def has(self, delivery: Delivery) -> bool:
+        """Whether a handler runs for this delivery."""
+        return id(delivery) in self._busy
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Handle deliveries until the queue closes; cancellation cancels the handlers, and waits for them."""
+        self._dispatcher.serial = self._dispatcher.mode.in_order
+        self._dispatcher.turns.set_slots(self._concurrency)
+        try:
+            self._start_worker()
+            await self._ended.wait()
+        finally:
+            await self._stop()
+            self._dispatcher.serial = False
+            self._dispatcher.turns.set_slots(None)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _stop(self) -> None:
+        tasks = [worker.task for worker in self._workers if worker.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await wait_shielded(asyncio.gather(*tasks, return_exceptions=True))
+
+    def _start_worker(self) -> None:
+        worker = _Worker()
+        self._workers.add(worker)
+        self._idle += 1
+        worker.task = asyncio.create_task(self._work(worker), name="work queue: worker")
+        worker.task.add_done_callback(lambda task: self._on_done(worker, task))
+
+    def _on_done(self, worker: _Worker, task: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self._ended.set()
+        elif not self._workers:
+            self._ended.set()
+
+    async def _work(self, worker: _Worker) -> None:
+        receiver = self._receiver
+        try:
+            while True:
+                delivery = await receiver.receive()
+                self._idle -= 1
+                if not self._idle and len(self._workers) < self._concurrency:
+                    self._start_worker()
+                await self._run_handler(worker, delivery)
+                self._idle += 1
+        except ClosedError:
+            if not receiver.is_ended:
+                raise
+
+    # --- one delivery ----------------------------------------------------------------------------------------------------
+
+    async def _run_handler(self, worker: _Worker, delivery: Delivery) -> None:
+        worker.delivery, worker.interrupted = delivery, False
+        self._busy[id(delivery)] = worker
+        try:
+            await self._handle(delivery)
+        except asyncio.CancelledError as error:
+            self._on_cancelled(worker, delivery, error)
+        except Exception as error:  # noqa: BLE001  any exception of the handler is a nack
+            self._on_error(delivery, error)
+        else:
+            self._on_return(delivery)
+        finally:
+            del self._busy[id(delivery)]
+            worker.delivery = None
+            if not delivery._work.is_open:
+                delivery._work.on_drain()
+        if worker.interrupted:
+            await self._absorb_cancellation(worker)
+            if delivery.state is DeliveryState.EXPIRED:
+                self._dispatcher.fail(delivery, 0.0, self._expired_reason())
+
+    def _expired_reason(self) -> str:
+        return f"not acknowledged within {self._dispatcher.ack_timeout:g} s"
+
+    def _on_return(self, delivery: Delivery) -> None:
+        if delivery.state is DeliveryState.IN_HAND:
+            try:
+                self._dispatcher.ack(delivery)
+            except Exception:  # noqa: BLE001  of an interceptor
+                _log.exception(
+                    "the acknowledgement of %r was refused: the record is delivered again", delivery
+                )
+
+    def _on_error(self, delivery: Delivery, error: BaseException) -> None:
+        _log.warning("the handler of %r raised %s", delivery, describe_error(error), exc_info=error)
+        if delivery.state is DeliveryState.IN_HAND:
+            self._dispatcher.nack(delivery, None, error)
+
+    def _on_cancelled(self, worker: _Worker, delivery: Delivery, error: asyncio.CancelledError) -> None:
+        """A cancelled handler is neither done nor failed; one that raises CancelledError by itself has failed."""
+        task = worker.task
+        assert task is not None
+        if worker.interrupted:
+            return
+        if task.cancelling():
+            if delivery.state is DeliveryState.IN_HAND:
+                self._dispatcher.release(delivery)
+            raise error
+        self._on_error(delivery, error)
+
+    async def _absorb_cancellation(self, worker: _Worker) -> None:
+        """The handler was cancelled and not the worker: it goes on with the next delivery."""
+        assert worker.task is not None
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # a cancellation that the handler has not received arrives here
+        if worker.task.uncancel() > 0:  # the worker itself was cancelled, too
+            raise asyncio.CancelledError
+
+    # --- interruptions -----------------------------------------------------------------------------------------------------
+
+    def interrupt(self, deliveries: Iterable[Delivery]) -> None:
+        """Cancel the handlers of deliveries that have ended."""
+        for delivery in deliveries:
+            worker = self._busy.get(id(delivery))
+            if worker is not None and not worker.interrupted and worker.task is not None:
+                worker.interrupted = True
+                worker.task.cancel()
+
+    def on_expired(self, delivery: Delivery) -> bool:
+        """Cancel the handler of an expired delivery; return whether its record waits for the handler's end."""
+        if not self._cancels_expired or not self.has(delivery):
+            return False
+        self.interrupt([delivery])
+        return True
