@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.offsets import OffsetManager
     from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
+    from asyncgroup.workqueue import Mode, WorkQueue
 
 __all__ = [
     "AssignmentError",
@@ -144,6 +145,7 @@ __all__ = [
     "MalformedResponse",
     "MarkDropped",
     "MemberLost",
+    "Mode",
     "NoBrokersError",
     "NoTransactionError",
     "NotTransactionalError",
@@ -186,6 +188,7 @@ __all__ = [
     "TransportError",
     "UnsupportedVersionError",
     "UsageError",
+    "WorkQueue",
     "end_transaction",
     "in_thread",
     "run",
@@ -277,6 +280,7 @@ _NAMES = {
     ],
     "offsets": ["OffsetManager"],
     "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
+    "workqueue": ["Mode", "WorkQueue"],
 }
 """The public names of each module."""
 
@@ -294,6 +298,7 @@ _MODULES = frozenset(
         "producer",
         "security",
         "testing",
+        "workqueue",
     }
 )
 """Submodules that are attributes of the package (`asyncgroup.errors`) without a separate import."""

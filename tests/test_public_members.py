@@ -19,7 +19,7 @@ from tests.public_members import public_members
 
 PACKAGES = [
     "asyncgroup",
-    *(f"asyncgroup.{room}" for room in ("cluster", "config", "consumer", "errors", "producer", "spark")),
+    *(f"asyncgroup.{room}" for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "workqueue")),
 ]
 ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
 """Packages with a list in tests/group. Those of `asyncgroup.broker` and `asyncgroup.testing` are in tests/broker, tests/testing."""
@@ -52,6 +52,18 @@ MEMBERS: Final = {
     "RecordMetadata": "first_offset offset partition sequence_id timestamp topic",
     "BatchResult": "attempts base_offset error latency partition records size topic wire_size",
     "TopicPartition": "partition topic",
+    # work queues
+    "Backoff": "delay factor fixed initial maximum",
+    "BatchPolicy": "admits is_full max_bytes max_records timeout",
+    "Delivery": "ack ack_cumulative attempt deadline headers is_retry key nack ordering_key record reconsume_later"
+    " redelivery_count reject renew state value",
+    "DeliveryBatch": "count index",
+    "KeyRange": "end intersect start",
+    "QueueConsumer": "aclose batch_receive key_ranges name priority receive run",
+    "QueueInterceptor": "before_consume on_ack_timeout on_acknowledge on_dead_letter on_negative_ack",
+    "QueueStatistics": "as_dict counts handlers in_hand lag partitions queued waiting",
+    "WorkQueue": "aclose batch_receive config consumer dead_letter_topic errors group_id health mode receive retry_topic run"
+    " statistics",
     # Spark
     "BatchId": "ranges",
     "BridgeStatistics": "as_dict batches bytes commit_seconds failures fn_seconds frame_seconds interrupted last_batch"

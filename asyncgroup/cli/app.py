@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
-from asyncgroup.cli import broker, consume, demo, produce
+from asyncgroup.cli import broker, consume, demo, dlq, produce, work
 from asyncgroup.cli.common import INTERRUPTED, Terminated
 from asyncgroup.errors import AsyncGroupError
 
 __all__ = ["main"]
 
-COMMANDS: Final = (demo, broker, produce, consume)
+COMMANDS: Final = (demo, broker, produce, consume, work, dlq)
 LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 

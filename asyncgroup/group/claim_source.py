@@ -67,6 +67,8 @@ class ClaimSource:
         self.paused: set[TopicPartition] = set()
         """The partitions that the user paused, assigned or not."""
         self.known_topics = KnownTopics()
+        self.earliest_topics: set[str] = set()
+        """Topics whose partitions begin at the log start without a commit, also if `auto_offset_reset` is `latest` or `error`."""
         self._interceptors = interceptors
         self._member = member  # that fetches offsets, with its epoch; None by the classic protocol
         self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
@@ -118,7 +120,8 @@ class ClaimSource:
 
         A partition created while the group object was running begins at the log start, also with `error`, since none of
         its records can have been consumed; so does one whose commit names the id of a deleted topic of the same name.
-        Sends one OffsetFetch, and one ListOffsets per leader of partitions without a committed offset. Raises BrokerError, TransportError, OffsetOutOfRangeError.
+        Sends one OffsetFetch, and one ListOffsets per leader of partitions without a committed offset. Raises BrokerError,
+        TransportError, OffsetOutOfRangeError.
         """
         if not partitions:
             return {}
@@ -134,7 +137,11 @@ class ClaimSource:
             partitions,
             {tp: commit.committed.offset for tp, commit in commits.items()},
             self.config,
-            earliest_for=[tp for tp in partitions if self.known_topics.was_added(tp) or tp in recreated],
+            earliest_for=[
+                tp
+                for tp in partitions
+                if self.known_topics.was_added(tp) or tp in recreated or tp.topic in self.earliest_topics
+            ],
             reader=f"group {self.group_id!r}",
         )
         return {tp: _claim_start(offset, commits.get(tp)) for tp, offset in starts.items()}

@@ -86,6 +86,9 @@ class AckWindow:
         if start == self.base:
             self._move_base(end)
         else:
+            place = bisect_right(self._starts, start) - 1
+            if place >= 0 and end <= self._ends[place]:
+                return
             self._add_run(start, end)
         self.version += 1
         for offset in [offset for offset in self.attempts if start <= offset < end]:

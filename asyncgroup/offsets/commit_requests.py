@@ -19,7 +19,6 @@ __all__ = [
     "NEWER_GENERATION_CODES",
     "REJECTED_CODES",
     "RETENTION_VERSIONS",
-    "TOO_LARGE_CODES",
     "CommitAction",
     "build_commit",
     "commit_action",
@@ -81,12 +80,6 @@ REJECTED_CODES: Final = frozenset(
     }
 )
 """Errors that only another mark can change: automatic commits report them once per mark, not once per interval."""
-
-
-TOO_LARGE_CODES: Final = frozenset(
-    {ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
-)
-"""The metadata of one partition is too large for a broker, or that of all of them together."""
 
 
 NEWER_GENERATION_CODES: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH})

@@ -29,7 +29,6 @@ from asyncgroup.offsets.commit_requests import (
     LAST_NAME_VERSION,
     REJECTED_CODES,
     RETENTION_VERSIONS,
-    TOO_LARGE_CODES,
     CommitAction,
     build_commit,
     commit_action,
@@ -349,7 +348,7 @@ class Committer:
         committed, action = sent.offsets[tp], commit_action(code)
         if action is CommitAction.LOST and not is_final:
             action = CommitAction.RETRY
-        if code in TOO_LARGE_CODES and tp in self._partitions and self._partitions[tp].shrink():
+        if tp in self._partitions and self._partitions[tp].shrink(code):
             action = CommitAction.RETRY  # with a smaller window
         if action is CommitAction.COMMITTED:
             if tp in self._partitions:

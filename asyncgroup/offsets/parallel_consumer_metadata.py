@@ -26,8 +26,8 @@ from asyncgroup.wire.decompression import CODECS, decompress
 
 __all__ = ["decode_parallel_consumer"]
 
-_MAX_BODY: Final = 1 << 20
-"""Bytes of a decompressed body; a bitset of the largest metadata that a broker stores by default has 3 KiB."""
+_MAX_BODY: Final = 1 << 16
+"""Bytes of a decompressed body: a bitset of half a million offsets. One that is not compressed has at most 3 KiB by default."""
 
 _MAX_SPAN: Final = 1 << 31
 """Offsets that the decoded window may span."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from asyncgroup.checks import check_metadata, check_offset
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import ConfigError, ErrorCode
 from asyncgroup.model import CommittedOffset, Record
 from asyncgroup.offsets.commit_hold import CommitHold
 from asyncgroup.offsets.window_marks import WindowMarks
@@ -250,9 +250,14 @@ class PartitionMarks:
         """Record that `value` was refused for good; ignored if the mark has changed since the request."""
         self.rejected = self.rejected or (self.dirty and self._is_current(value))
 
-    def shrink(self) -> bool:
-        """The broker refused the metadata as too large: commit less of the window. Return False without a smaller one."""
-        return self.window is not None and self.window.shrink()
+    def shrink(self, code: int) -> bool:
+        """Commit less of the window, if a broker refused it with a code that means too large; return whether that is less."""
+        if self.window is None or code not in (
+            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ):
+            return False
+        return self.window.shrink(is_request_too_large=code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
     def recommit_unanswered(self) -> None:
         """Make the mark dirty if an unanswered commit may overwrite the newer committed offset, or already has."""

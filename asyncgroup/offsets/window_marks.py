@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from asyncgroup.model import CommittedOffset, TopicPartition
@@ -15,6 +16,9 @@ from asyncgroup.offsets.window_encoding import encode_window
 __all__ = ["WindowMarks"]
 
 _log = logging.getLogger("asyncgroup.offsets")
+
+_SMALL: Final = 256
+"""Bytes of metadata of which hundreds of partitions fit into one record batch of the offsets topic."""
 
 _State = tuple[int, bool, int, UUID, tuple[int, int] | None]
 """What the encoded value depends on: version of the window, flag, limit, topic id, where a value in chunks holds it back."""
@@ -126,8 +130,14 @@ class WindowMarks:
         """Whether nothing has changed since `value` was returned. Encodes nothing."""
         return self._encoded == (self._state(self._lowest(held), topic_id), value)
 
-    def shrink(self) -> bool:
-        """The broker refused the metadata as too large: halve the limit. Return False if there is nothing left to omit."""
+    def shrink(self, *, is_request_too_large: bool = False) -> bool:
+        """The broker refused the metadata as too large: halve the limit. Return False if there is nothing left to omit.
+
+        If it refused the request as a whole, this one is left as it is the first time if it is small.
+        """
+        if is_request_too_large and self.size <= _SMALL < self.limit:
+            self.limit = _SMALL
+            return True
         if not self.size:
             return False
         is_first = not self._is_shrunk

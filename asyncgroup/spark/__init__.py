@@ -24,6 +24,8 @@ The bridge: a consumer group's records become DataFrames; offsets are committed 
     async with ConsumerGroup("localhost:9092", "store", ConsumerConfig(auto_offset_reset="earliest")) as group:
         await group.run("orders", ForeachBatch(spark, store))
 
+The same from a work queue, with an outcome for each record: `QueueForeachBatch`, and `FailedRows` for the rows that failed.
+
 Sinks for the bridge: `ParquetByRange`, `Upsert` and `OffsetsInSink` (exactly once).
 
 Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later. Names are imported on first use, because every new
@@ -38,7 +40,9 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.spark.bridge.batches import BatchInterrupted, Retry
+    from asyncgroup.spark.bridge.failed_rows import FailedRows
     from asyncgroup.spark.bridge.foreach_batch import ForeachBatch
+    from asyncgroup.spark.bridge.queue_foreach_batch import QueueForeachBatch
     from asyncgroup.spark.bridge.statistics import BridgeStatistics
     from asyncgroup.spark.ranges import BatchId, OffsetRange
     from asyncgroup.spark.requirements import SparkUnavailable, check_session, require_spark
@@ -60,12 +64,14 @@ __all__ = [
     "BridgeStatistics",
     "DbApiMerge",
     "Dialect",
+    "FailedRows",
     "ForeachBatch",
     "OffsetGapError",
     "OffsetRange",
     "OffsetsInSink",
     "OffsetsMovedError",
     "ParquetByRange",
+    "QueueForeachBatch",
     "Retry",
     "SparkUnavailable",
     "StorageError",
@@ -79,7 +85,9 @@ __all__ = [
 
 _NAMES = {
     "bridge.batches": ["BatchInterrupted", "Retry"],
+    "bridge.failed_rows": ["FailedRows"],
     "bridge.foreach_batch": ["ForeachBatch"],
+    "bridge.queue_foreach_batch": ["QueueForeachBatch"],
     "bridge.statistics": ["BridgeStatistics"],
     "ranges": ["BatchId", "OffsetRange"],
     "requirements": ["SparkUnavailable", "check_session", "require_spark"],

@@ -72,7 +72,7 @@ def require_ranges(batch_id: BatchId) -> tuple[OffsetRange, ...]:
         raise ConfigError(
             "batch_id",
             batch_id,
-            "a BatchId of ForeachBatch: Spark's own foreachBatch passes no offset ranges",
+            "a BatchId of ForeachBatch: Spark's own foreachBatch and QueueForeachBatch pass no offset ranges",
         )
     return tuple(ranges)
 

@@ -6,13 +6,14 @@ Where to look, starting at the user's call:
   `batch_receive`, `interceptors`, `in_thread`, `statistics`. `settings` checks the arguments and what goes together.
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
   `partition_work`, with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
-- Waiting: `receiver` hands deliveries to tasks and wakes the dispatcher in time; `workers` runs the handlers of `run`.
+- Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
+  (`worker_pools`: those of all local consumers).
 - The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `topic_creation`; `dead_letter_breaker`).
-- Several consumers of one queue in one process: `local_consumers`, `hash_ranges`.
+- Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `hash_ranges`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.dead_letter_breaker import DeadLetterRateError
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+    from asyncgroup.workqueue.hash_ranges import KeyRange
     from asyncgroup.workqueue.in_thread import in_thread
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
     from asyncgroup.workqueue.publisher import CopyFailedError
+    from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
 
@@ -44,8 +47,10 @@ __all__ = [
     "Delivery",
     "DeliveryBatch",
     "DeliveryState",
+    "KeyRange",
     "Mode",
     "PartitionStatistics",
+    "QueueConsumer",
     "QueueCounts",
     "QueueInterceptor",
     "QueueStatistics",
@@ -58,11 +63,13 @@ _NAMES = {
     "batch_receive": ["DeliveryBatch"],
     "dead_letter_breaker": ["DeadLetterRateError"],
     "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
+    "hash_ranges": ["KeyRange"],
     "in_thread": ["in_thread"],
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
     "publisher": ["CopyFailedError"],
+    "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],
 }

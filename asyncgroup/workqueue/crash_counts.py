@@ -80,7 +80,8 @@ class CrashCounts:
         in_hand = work.in_hand
         suspect = next((each.offset for each in work.retries), None)
         if suspect is not None:
-            return [] if in_hand else [suspect]
+            # one that is counted waits for its turn; others ask for a hand-out in the meantime
+            return [] if in_hand or suspect in work.counted else [suspect]
         if any(offset in work.counted and work.counted[offset] for offset in in_hand):
             return []  # a record with a count is in hand
         number = max(1, min(GROUP, self._free(), self._left))

@@ -103,7 +103,7 @@ class Delivery:
     and has no effect.
     """
 
-    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "is_retry", "record", "state")
+    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "decoded", "is_retry", "record", "state")
 
     def __init__(
         self,
@@ -121,6 +121,8 @@ class Delivery:
         """Loop time at which the ack timeout passes; None without one."""
         self.state = DeliveryState.IN_HAND
         """Where the delivery is."""
+        self.decoded: Any = None
+        """What the queue's `decode` made of the record; None without it."""
         self.is_retry = False
         """Whether it was handed out in a turn of the records that were delivered before."""
         self._work = work  # its PartitionWork, which imports this file

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
@@ -22,8 +23,15 @@ from asyncgroup.workqueue.turns import Turns
 __all__ = ["Dispatcher", "Watcher"]
 
 
+_ANY_NUMBER: Final = 1 << 62
+"""More deliveries than any queue with dead letters allows."""
+
+
 class Watcher:
     """What a Dispatcher calls; the methods here do nothing."""
+
+    checks_acks = False
+    """Whether `before_ack` is called."""
 
     def on_ready(self) -> None:
         """A record has become ready."""
@@ -81,6 +89,8 @@ class Dispatcher:
         """Whether at most one record of a partition is in hand: handlers run in offset order."""
         self.is_open = True
         """Whether records are handed out."""
+        self.is_prefetched = False
+        """Whether deliveries wait in the inbox of a local consumer first: their ack timeout begins with `start_timeout`."""
         self._clock = clock
         self._delay_of = delay_of
         self._ordering_key = ordering_key
@@ -130,7 +140,10 @@ class Dispatcher:
         """Forget the records of a partition from `offset` on; return their deliveries in hand, which are lost."""
         lost, dropped = work.clear(offset)
         for delivery in lost:
-            self._end(delivery, DeliveryState.LOST)
+            if delivery.state is DeliveryState.EXPIRED:
+                delivery.state = DeliveryState.LOST
+            else:
+                self._end(delivery, DeliveryState.LOST)
         for record in (*dropped, *(delivery.record for delivery in lost)):
             self._free_lane(work, record)
         work.on_room()
@@ -149,6 +162,8 @@ class Dispatcher:
         for record in records:
             offset = record.offset
             if offset != expected:
+                if offset < expected:  # read again, after a batch that could not be decoded
+                    continue
                 window.ack_range(expected, offset)
                 work.on_change()
             expected = offset + 1
@@ -175,7 +190,7 @@ class Dispatcher:
         if work.window.attempts and self.publisher.is_last(self._attempts(work, record)):
             self._bury(work, record)
         elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
-            self._wait(work, record, self._clock() + delay)
+            self._wait(work, record, self._clock() + delay, is_delayed=True)
         else:
             self._make_ready(work, record)
 
@@ -207,13 +222,13 @@ class Dispatcher:
         turns = self.turns
         if not self.is_open:
             return None
-        if (work := turns.next_retry(in_order=self._in_order)) is not None:
+        if turns.has_retries and (work := turns.next_retry(in_order=self._in_order)) is not None:
             return self._take_retry(work)
         if (work := turns.next_fresh()) is not None:
             record = work.fresh.popleft()
             attempt = 1 if not work.is_retry_topic else self._earlier_attempts(record) + 1
             return self._hand_out(work, record, attempt)
-        if (work := turns.last_retry()) is not None:
+        if turns.has_retries and (work := turns.last_retry()) is not None:
             return self._take_retry(work)
         return None
 
@@ -226,7 +241,7 @@ class Dispatcher:
         return delivery
 
     def _may_take(self, work: PartitionWork, record: Record) -> bool:
-        if not work.is_open or (self.serial and (work.in_hand or work.waiting or work.publishing)):
+        if not work.is_open or (self.serial and not work.is_next_in_order):
             return False
         if work.retries and self._in_order and record is not work.retries[0]:
             return False
@@ -236,7 +251,7 @@ class Dispatcher:
 
     def _hand_out(self, work: PartitionWork, record: Record, attempt: int) -> Delivery:
         timeout, deadline = self.ack_timeout, None
-        if timeout is not None:
+        if timeout is not None and not self.is_prefetched:
             deadline = self._clock() + timeout
             if not work.in_hand:
                 self.watcher.on_due(deadline)
@@ -260,16 +275,27 @@ class Dispatcher:
 
     def ack(self, delivery: Delivery) -> None:
         """The record is done. Raises what an interceptor raises; the delivery has failed then."""
+        if self.watcher.checks_acks:
+            self._check_ack(delivery)
+        # inlined, as it runs for each record: `_end`
+        work: PartitionWork = delivery._work
+        record = delivery.record
+        delivery.state = DeliveryState.ACKED
+        del work.in_hand[record.offset]
+        if delivery.is_retry:
+            self._end_retry()
+        if not work.is_open:
+            work.on_drain()
+        work.window.ack(record.offset)
+        self.counts.acked += 1
+        self._done(work, record)
+
+    def _check_ack(self, delivery: Delivery) -> None:
         try:
             self.watcher.before_ack(delivery)
         except Exception as error:
             self.nack(delivery, None, error)
             raise
-        work: PartitionWork = delivery._work
-        self._end(delivery, DeliveryState.ACKED)
-        work.window.ack(delivery.record.offset)
-        self.counts.acked += 1
-        self._done(work, delivery.record)
 
     def ack_cumulative(self, delivery: Delivery) -> None:
         """The record is done and all before it. Raises UsageError in modes without an order."""
@@ -287,6 +313,14 @@ class Dispatcher:
         self._end(delivery, DeliveryState.NACKED)
         self.fail(delivery, delay, "nacked" if error is None else f"{type(error).__name__}: {error}")
         self.watcher.on_nack(delivery, error)
+
+    def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:
+        """No further delivery can succeed: copy the record to the dead letter topic now; without one, nack it."""
+        if self.publisher.is_last(_ANY_NUMBER):
+            self.begin_publishing(delivery)
+            self.publisher.start_dead_letter(delivery, reason)
+        else:
+            self.nack(delivery, None, error)
 
     def fail(self, delivery: Delivery, delay: float | None, reason: str) -> None:
         """After an unsuccessful end of a delivery: repeat it later, or copy the record to the dead letter topic."""
@@ -323,6 +357,12 @@ class Dispatcher:
             in_hand = delivery._work.in_hand  # in the order of deadlines
             in_hand[delivery.record.offset] = in_hand.pop(delivery.record.offset)
 
+    def start_timeout(self, delivery: Delivery) -> None:
+        """The delivery is handed out from an inbox: its ack timeout begins."""
+        if self.ack_timeout is not None:
+            self.renew(delivery)
+            self.watcher.on_due(delivery.deadline or 0.0)
+
     def _end(self, delivery: Delivery, state: DeliveryState) -> None:
         work: PartitionWork = delivery._work
         delivery.state = state
@@ -330,12 +370,16 @@ class Dispatcher:
         if not work.is_open:
             work.on_drain()
         if delivery.is_retry:
-            self.turns.retries_in_hand -= 1
-            if self.turns.has_retries:
-                self.watcher.on_ready()
+            self._end_retry()
+
+    def _end_retry(self) -> None:
+        self.turns.retries_in_hand -= 1
+        if self.turns.has_retries:
+            self.watcher.on_ready()
 
     def _done(self, work: PartitionWork, record: Record) -> None:
-        work.bytes -= work.size_of(record)
+        value, key = record.value, record.key
+        work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if work.bytes <= work.refill_bytes:
             work.on_room()
         if work.counted:
@@ -389,8 +433,12 @@ class Dispatcher:
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
-    def _wait(self, work: PartitionWork, record: Record, due: float) -> None:
-        if work.is_open and self._due.add(work, record, due):
+    def _wait(self, work: PartitionWork, record: Record, due: float, *, is_delayed: bool = False) -> None:
+        if not work.is_open:
+            return
+        if is_delayed:
+            work.delayed.add(record.offset)
+        if self._due.add(work, record, due):
             self.watcher.on_due(due)
 
     def wake(self) -> float:
@@ -403,7 +451,10 @@ class Dispatcher:
 
     def _on_due(self, work: PartitionWork, record: Record) -> None:
         work.on_room()
-        if self._in_order and not self.serial and record.offset in work.window.attempts:
+        if record.offset in work.delayed:
+            work.delayed.discard(record.offset)
+            self._make_ready(work, record)
+        elif self._in_order and not self.serial and record.offset in work.window.attempts:
             self._rewind(work, record)
         elif self._has_lanes and not self._holds_lanes and record.offset in work.window.attempts:
             self._arrive(work, record)
@@ -413,8 +464,9 @@ class Dispatcher:
 
     def _rewind(self, work: PartitionWork, record: Record) -> None:
         """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
-        again = {record.offset: record} | work.waiting
-        work.waiting = {}
+        again = {record.offset: record}
+        again |= {at: failed for at, failed in work.waiting.items() if at not in work.delayed}
+        work.waiting = {at: work.waiting[at] for at in work.delayed}
         for delivery in list(work.in_hand.values()):
             self._end(delivery, DeliveryState.EXPIRED)
             again[delivery.record.offset] = delivery.record
@@ -426,16 +478,28 @@ class Dispatcher:
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return the next deadline."""
-        following = NEVER
-        for work in list(self.works.values()):
-            while work.in_hand:
-                delivery = next(iter(work.in_hand.values()))
+        following, expired = NEVER, list[Delivery]()
+        for work in self.works.values():
+            for delivery in work.in_hand.values():  # in the order of deadlines, but for those without one
                 deadline = delivery.deadline
-                if deadline is None or deadline > now:
-                    following = following if deadline is None else min(following, deadline)
+                if deadline is None:
+                    continue
+                if deadline > now:
+                    following = min(following, deadline)
                     break
-                self.counts.expired += 1
-                self._end(delivery, DeliveryState.EXPIRED)
-                if not self.watcher.on_expired(delivery):  # else it is repeated when its handler has ended
-                    self.fail(delivery, 0.0, f"not acknowledged within {self.ack_timeout:g} s")
+                expired.append(delivery)
+        for delivery in expired:
+            self.counts.expired += 1
+            delivery._work.expired[delivery.record.offset] = delivery
+            self._end(delivery, DeliveryState.EXPIRED)
+            if not self.watcher.on_expired(delivery):
+                self.repeat_expired(delivery)
         return following
+
+    def repeat_expired(self, delivery: Delivery) -> None:
+        """Deliver the record of an expired delivery again, now that its handler, if it was cancelled, has ended."""
+        work: PartitionWork = delivery._work
+        if work.expired.pop(delivery.record.offset, None) is not None:
+            self.fail(delivery, 0.0, f"not acknowledged within {self.ack_timeout:g} s")
+            if not work.is_open:
+                work.on_drain()

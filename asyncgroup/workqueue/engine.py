@@ -30,18 +30,22 @@ from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import ORDERING_KEY
 from asyncgroup.workqueue.ack_grouping import AckGrouping
+from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.copies import deliver_at, earlier_attempts
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
+from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.queue_handler import QueueHandler
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueStatistics
 from asyncgroup.workqueue.topic_creation import NewTopic, create_topics
 from asyncgroup.workqueue.topic_names import CopyTopics
+from asyncgroup.workqueue.worker_pools import WorkerPools
 from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 
 __all__ = ["QueueEngine"]
@@ -101,10 +105,16 @@ class QueueEngine(Watcher):
             earlier_attempts=earlier_attempts,
         )
         interceptors.dispatcher = self.dispatcher
-        self.receiver = Receiver(group_id, self.dispatcher, interceptors)
+        turns = self.dispatcher.turns
+        self.receiver = Receiver(group_id, self.dispatcher.take, lambda: turns.ready, interceptors)
+        self._alarm = Alarm(self.dispatcher)
+        self._pools = WorkerPools(self.dispatcher)
+        self._local = LocalDispatch(group_id, self.dispatcher, interceptors, self._pools)
         self._grouping = AckGrouping(settings.ack_group_time, settings.ack_group_size, self._commit)
+        self.checks_acks = bool(interceptors) or self._publisher.breaker is not None
+        self.on_done = self._grouping.note  # type: ignore[method-assign]  # called for each record
         self._handler: QueueHandler | None = None
-        self._workers: Workers | None = None
+        self._runs = False
         self._tasks: list[asyncio.Task[None]] = []
         self._producer_is_open = False
         self._has_session = asyncio.Event()
@@ -149,7 +159,9 @@ class QueueEngine(Watcher):
             self.dispatcher,
             self.receiver,
             self._publisher,
-            lambda: self._workers,
+            self._pools,
+            self._local,
+            self._interceptors,
             retry_topic=self._copy_topics.retry,
             max_poll_interval=self._config.max_poll_interval,
             metadata_limit=metadata_limit,
@@ -202,13 +214,18 @@ class QueueEngine(Watcher):
         try:
             await self.group.run(_subscribed(self._topics, self._copy_topics.retry), handler)
         except Exception as error:  # noqa: BLE001  raised to those that receive
-            self.receiver.end(error)
+            self._end(error)
         else:
-            self.receiver.end(None)
+            self._end(None)
 
     def _fail(self, error: AsyncGroupError) -> None:
         """Hand out no more deliveries, and raise the error to those that receive."""
-        self.receiver.end(error)
+        self._end(error)
+
+    def _end(self, failure: BaseException | None) -> None:
+        self.dispatcher.is_open = False
+        self.receiver.end(failure)
+        self._local.end(failure)
 
     async def _commit(self) -> None:
         """Commit the acknowledgements; a failure is reported, and repeated with the next ones or by the group."""
@@ -231,20 +248,19 @@ class QueueEngine(Watcher):
 
     def on_ready(self) -> None:
         """Wake tasks that wait for a delivery."""
-        self.receiver.on_ready()
+        if self._local.is_used:
+            self._local.dispatch()
+        else:
+            self.receiver.on_ready()
 
     def on_due(self, time: float) -> None:
         """Wake the dispatcher at this time."""
-        self.receiver.schedule(time)
-
-    def on_done(self) -> None:
-        """Count an acknowledgement for the next grouped commit."""
-        self._grouping.note()
+        self._alarm.schedule(time)
 
     def on_expired(self, delivery: Delivery) -> bool:
         """Cancel the handler of a delivery whose ack timeout has passed."""
         self._interceptors.on_ack_timeout(delivery)
-        return self._workers is not None and self._workers.on_expired(delivery)
+        return self._pools.on_expired(delivery)
 
     def before_ack(self, delivery: Delivery) -> None:
         """Ask the interceptors."""
@@ -266,23 +282,47 @@ class QueueEngine(Watcher):
 
     async def run(self, handle: DeliveryHandler) -> None:
         """See `WorkQueue.run`."""
-        if self._workers is not None:
+        self.check_no_consumers("run")
+        if self._runs:
             raise UsageError(f"run() of work queue {self.group_id!r} was called twice: it runs already")
         settings = self.settings
-        self._workers = Workers(
+        workers = Workers(
             self.dispatcher,
             self.receiver,
             handle,
             settings.concurrency,
             cancels_expired=settings.on_ack_timeout == "cancel",
         )
+        self._runs = True
         try:
-            await self._workers.run()
+            await self._pools.run(workers)
         finally:
-            self._workers = None
+            self._runs = False
+
+    def check_no_consumers(self, call: str) -> None:
+        """Raise UsageError if the queue is read by local consumers."""
+        if self._local.is_used:
+            raise UsageError(
+                f"{call}() of work queue {self.group_id!r}: it has consumers (queue.consumer()), read those"
+            )
+
+    def consumer(self, local: LocalConsumer, concurrency: int | None) -> QueueConsumer:
+        """See `WorkQueue.consumer`."""
+        if self._runs or self.receiver.reader is not None or self.receiver.has_waiters:
+            raise UsageError(
+                f"consumer() of work queue {self.group_id!r}: the queue itself is read already; read its consumers instead"
+            )
+        settings = self.settings
+        return QueueConsumer(
+            self._local,
+            local,
+            settings.concurrency if concurrency is None else concurrency,
+            cancels_expired=settings.on_ack_timeout == "cancel",
+        )
 
     def deliveries(self) -> Deliveries:
         """See `WorkQueue.__aiter__`."""
+        self.check_no_consumers("async for")
         self.receiver.reader = asyncio.current_task()
         return Deliveries(self.receiver)
 
@@ -300,18 +340,19 @@ class QueueEngine(Watcher):
         return QueueStatistics(
             counts=self.dispatcher.counts,
             partitions=tuple(feeds[tp].statistics() for tp in sorted(feeds)),
-            handlers=0 if self._workers is None else self._workers.busy,
+            handlers=self._pools.busy,
         )
 
     # --- close --------------------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """See `WorkQueue.aclose`."""
-        self.receiver.end(None)
+        self._end(None)
+        self._local.withdraw()
         self._release_own()
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"work queue {self.group_id}: close")
-        if self._workers is not None and self._workers.is_caller:
+        if self._pools.is_caller:
             return  # the close waits for this handler
         await wait_shielded(self._closing)
 
@@ -322,7 +363,7 @@ class QueueEngine(Watcher):
             return
         for work in list(self.dispatcher.works.values()):
             for delivery in reversed(list(work.in_hand.values())):
-                if self._workers is None or not self._workers.has(delivery):
+                if not self._pools.has(delivery):
                     self.dispatcher.release(delivery)
 
     async def _close(self) -> None:
@@ -331,7 +372,7 @@ class QueueEngine(Watcher):
         finally:
             await cancel_and_wait(*self._tasks)
             await self._publisher.aclose()
-            self.receiver.close()
+            self._alarm.close()
             await self._close_producer()
             if self._owns_cluster:
                 await self.cluster.aclose()

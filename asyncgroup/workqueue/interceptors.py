@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.lifecycle import describe_error
+from asyncgroup.model import Record, TopicPartition
 
 if TYPE_CHECKING:
     from asyncgroup.workqueue.delivery import Delivery
@@ -39,12 +41,23 @@ class QueueInterceptor:
     def on_dead_letter(self, delivery: Delivery, reason: str) -> None:
         """A record was copied to the dead letter topic, and is acknowledged now."""
 
+    def became_active(self, tp: TopicPartition) -> None:
+        """This consumer gets the records of a partition from now on (Pulsar's `ConsumerEventListener`)."""
+
+    def became_inactive(self, tp: TopicPartition) -> None:
+        """This consumer gets no more records of a partition: another one does, or will."""
+
 
 class QueueInterceptors:
     """Calls interceptors in their order."""
 
-    def __init__(self, interceptors: Iterable[QueueInterceptor] = ()) -> None:
-        """Raises ConfigError unless all are QueueInterceptor objects."""
+    def __init__(
+        self,
+        interceptors: Iterable[QueueInterceptor] = (),
+        decode: Callable[[Record], object] | None = None,
+    ) -> None:
+        """`decode` makes `Delivery.decoded`. Raises ConfigError unless all are QueueInterceptor objects."""
+        self._decode = decode
         if not isinstance(interceptors, Iterable):
             raise ConfigError("interceptors", interceptors, "a list of QueueInterceptor objects")
         self._all = tuple(interceptors)
@@ -57,17 +70,26 @@ class QueueInterceptors:
     def __repr__(self) -> str:
         return f"<QueueInterceptors: {len(self._all)}>"
 
+    def __bool__(self) -> bool:
+        return bool(self._all) or self._decode is not None
+
     def before_consume(self, delivery: Delivery) -> bool:
-        """Return whether to hand out the delivery; if not, it has failed."""
-        if self._all:
+        """Decode the record and ask the interceptors; return whether to hand out the delivery. If not, it has failed."""
+        assert self.dispatcher is not None
+        if self._decode is not None:
             try:
-                for each in self._all:
-                    each.before_consume(delivery)
+                delivery.decoded = self._decode(delivery.record)
             except Exception as error:  # noqa: BLE001  foreign code may raise anything
-                _log.exception("before_consume of %r raised: the record is delivered again", delivery)
-                assert self.dispatcher is not None
-                self.dispatcher.nack(delivery, None, error)
+                _log.warning("%r cannot be decoded: %s", delivery, describe_error(error))
+                self.dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
                 return False
+        try:
+            for each in self._all:
+                each.before_consume(delivery)
+        except Exception as error:  # noqa: BLE001  foreign code may raise anything
+            _log.exception("before_consume of %r raised: the record is delivered again", delivery)
+            self.dispatcher.nack(delivery, None, error)
+            return False
         return True
 
     def before_ack(self, delivery: Delivery) -> None:
@@ -77,24 +99,28 @@ class QueueInterceptors:
 
     def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
         """A delivery has failed."""
-        for each in self._all:
-            try:
-                each.on_negative_ack(delivery, error)
-            except Exception:  # noqa: BLE001  foreign code may raise anything
-                _log.exception("on_negative_ack of %r raised", delivery)
+        self._call("on_negative_ack", delivery, error)
 
     def on_ack_timeout(self, delivery: Delivery) -> None:
         """The ack timeout of a delivery has passed."""
-        for each in self._all:
-            try:
-                each.on_ack_timeout(delivery)
-            except Exception:  # noqa: BLE001  foreign code may raise anything
-                _log.exception("on_ack_timeout of %r raised", delivery)
+        self._call("on_ack_timeout", delivery)
 
     def on_dead_letter(self, delivery: Delivery, reason: str) -> None:
         """A record was copied to the dead letter topic."""
+        self._call("on_dead_letter", delivery, reason)
+
+    def became_active(self, tp: TopicPartition) -> None:
+        """The queue has a partition now."""
+        self._call("became_active", tp)
+
+    def became_inactive(self, tp: TopicPartition) -> None:
+        """The queue has no longer a partition."""
+        self._call("became_inactive", tp)
+
+    def _call(self, method: str, *values: object) -> None:
+        """Call a method of all; an exception in one is logged."""
         for each in self._all:
             try:
-                each.on_dead_letter(delivery, reason)
+                getattr(each, method)(*values)
             except Exception:  # noqa: BLE001  foreign code may raise anything
-                _log.exception("on_dead_letter of %r raised", delivery)
+                _log.exception("%s of %r raised", method, each)

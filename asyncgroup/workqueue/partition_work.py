@@ -51,10 +51,16 @@ class PartitionWork:
         """The deliveries that were handed out and not ended, by offset, the oldest first."""
         self.waiting: dict[int, Record] = {}
         """The records that wait for their time, by offset."""
+        self.delayed: set[int] = set()
+        """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
+        self.expired: dict[int, Delivery] = {}
+        """The deliveries whose ack timeout has passed and whose handlers are being cancelled, by offset."""
         self.publishing = 0
         """Number of records that are being copied to another topic."""
         self.blocked = 0
         """Number of records in `lanes`."""
+        self.parked = 0
+        """Number of deliveries that wait for permits of a local consumer."""
         self.is_open = True
         """Whether records are handed out: until the partition is revoked."""
         self.is_full = False
@@ -92,17 +98,22 @@ class PartitionWork:
     @property
     def queued(self) -> int:
         """The number of records that have arrived and were not handed out."""
-        return len(self.fresh) + len(self.retries) + self.blocked
+        return len(self.fresh) + len(self.retries) + self.blocked + self.parked
 
     @property
     def unacked(self) -> int:
         """The number of records that have arrived and are not acknowledged."""
-        return self.queued + len(self.in_hand) + len(self.waiting) + self.publishing
+        return self.queued + len(self.in_hand) + len(self.expired) + len(self.waiting) + self.publishing
 
     @property
     def is_idle(self) -> bool:
-        """Whether no delivery of it is in hand or being copied."""
-        return not self.in_hand and not self.publishing
+        """Whether no delivery of it is in hand or being copied, and none has a handler that is being cancelled."""
+        return not self.in_hand and not self.expired and not self.publishing
+
+    @property
+    def is_next_in_order(self) -> bool:
+        """Whether every record that was handed out is done, so that the next one in offset order may follow."""
+        return self.is_idle and len(self.waiting) == len(self.delayed)
 
     async def commit(self) -> AckOutcome:
         """Commit the window now."""
@@ -141,23 +152,26 @@ class PartitionWork:
         self.fresh.clear()
         self.retries.clear()
         self.waiting.clear()
+        self.delayed.clear()
         self.lanes.clear()
         self.blocked = 0
         self.bytes = sum(self.size_of(delivery.record) for delivery in self.in_hand.values())
 
     def clear(self, offset: int = 0) -> tuple[list[Delivery], list[Record]]:
-        """Forget all records from `offset` on; return their deliveries in hand, and those that were ready or waited."""
-        lost = [delivery for at, delivery in self.in_hand.items() if at >= offset]
+        """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
+        held = (*self.in_hand.values(), *self.expired.values())
+        lost = [delivery for delivery in held if delivery.record.offset >= offset]
         dropped = [
             record
             for record in (*self.fresh, *self.retries, *self.waiting.values())
             if record.offset >= offset
         ]
-        for delivery in lost:
-            del self.in_hand[delivery.record.offset]
+        self.in_hand = {at: delivery for at, delivery in self.in_hand.items() if at < offset}
+        self.expired = {at: delivery for at, delivery in self.expired.items() if at < offset}
         self.fresh = deque(record for record in self.fresh if record.offset < offset)
         self.retries = deque(record for record in self.retries if record.offset < offset)
         self.waiting = {at: record for at, record in self.waiting.items() if at < offset}
+        self.delayed = {at for at in self.delayed if at < offset}
         for key, lane in list(self.lanes.items()):
             kept = deque(record for record in lane if record.offset < offset)
             self.blocked -= len(lane) - len(kept)

@@ -13,6 +13,7 @@ from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
 from asyncgroup.group.claim import Claim
+from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
@@ -21,13 +22,15 @@ from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import AckOutcome
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_consumer import LocalDispatch
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Receiver
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
-from asyncgroup.workqueue.workers import Workers
+from asyncgroup.workqueue.worker_pools import WorkerPools
 
 __all__ = ["QueueHandler"]
 
@@ -44,7 +47,7 @@ class QueueHandler(Handler):
     """Connects the claims of a group with a dispatcher.
 
     `check_session` is awaited in `setup`; `metadata_limit` are the bytes that the broker allows for the metadata of a commit;
-    `workers()` returns those that run handlers now, if any do.
+    `pools` run the handlers.
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class QueueHandler(Handler):
         dispatcher: Dispatcher,
         receiver: Receiver,
         publisher: TopicPublisher,
-        workers: Callable[[], Workers | None],
+        pools: WorkerPools,
+        local: LocalDispatch,
+        interceptors: QueueInterceptors,
         *,
         retry_topic: str | None,
         max_poll_interval: float,
@@ -64,7 +69,9 @@ class QueueHandler(Handler):
         self.dispatcher = dispatcher
         self.receiver = receiver
         self.publisher = publisher
-        self.workers = workers
+        self.pools = pools
+        self.local = local
+        self.interceptors = interceptors
         self.retry_topic = retry_topic
         self.max_poll_interval = max_poll_interval
         self.metadata_limit = metadata_limit
@@ -78,6 +85,11 @@ class QueueHandler(Handler):
     def __repr__(self) -> str:
         return f"<QueueHandler: {len(self.feeds)} claims>"
 
+    async def _open(self, session: Session, source: ClaimSource) -> None:  # noqa: ARG002
+        """No copy in the retry topic is skipped, also not one that was written before its first reader joined."""
+        if self.retry_topic is not None:
+            source.earliest_topics.add(self.retry_topic)
+
     async def setup(self, session: Session) -> None:
         """Check the session."""
         checked = self._check_session(session)
@@ -90,6 +102,7 @@ class QueueHandler(Handler):
         claims = {claim.tp: claim for claim in session.claims}
         for tp in partitions:
             self.feeds[tp] = ClaimFeed(self, session, claims[tp])
+            self.interceptors.became_active(tp)
         self.limits.partitions = len(self.feeds)
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
@@ -108,11 +121,17 @@ class QueueHandler(Handler):
         for tp in partitions:
             if (feed := self.feeds.pop(tp, None)) is not None:
                 feed.forget()
+                self.interceptors.became_inactive(tp)
         self.limits.partitions = len(self.feeds)
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002
         """The session is over but for its last commit."""
         self.session = None
+
+    @property
+    def has_demand(self) -> bool:
+        """Whether a task waits for a delivery; local consumers, which have inboxes, always do."""
+        return self.local.is_used or self.receiver.has_waiters
 
     def note_commit(self) -> None:
         """After a commit: see which windows are nearly too large for the next one."""
@@ -186,8 +205,7 @@ class ClaimFeed:
             _log.warning("%s: could not commit that the claim is open: %s", self._claim.tp, error)
 
     def _free_handlers(self) -> int:
-        workers = self._handler.workers()
-        return 1 if workers is None else workers.free
+        return self._handler.pools.free
 
     # --- records ----------------------------------------------------------------------------------------------------------
 
@@ -204,11 +222,15 @@ class ClaimFeed:
             self._offer(batch)
 
     def _offer(self, batch: Batch) -> None:
-        records = list(batch)
-        self.window.note_epoch(batch.first_offset, records[0].leader_epoch)
-        if batch.leader_epoch != records[0].leader_epoch:
-            first = next(record for record in records if record.leader_epoch == batch.leader_epoch)
-            self.window.note_epoch(first.offset, first.leader_epoch)
+        records, epoch = list(batch), None
+        if batch.leader_epoch == records[0].leader_epoch:
+            self.window.note_epoch(batch.first_offset, batch.leader_epoch)
+        else:
+            for record in records:
+                if record.leader_epoch != epoch:
+                    epoch = record.leader_epoch
+                    self.window.note_epoch(record.offset, epoch)
+        self.window.note_epoch(batch.last_offset, batch.leader_epoch)  # it has been read up to here
         self._dispatcher.offer(self.work, records)
 
     def _has_room(self) -> bool:
@@ -219,7 +241,7 @@ class ClaimFeed:
             return False
         if len(work.waiting) >= self._handler.settings.max_held:
             return False
-        return not limits.on_demand or (not work.queued and self._handler.receiver.has_waiters)
+        return not limits.on_demand or (not work.queued and self._handler.has_demand)
 
     async def _wait_for_room(self) -> None:
         """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
@@ -236,7 +258,7 @@ class ClaimFeed:
     async def _wait_for_demand(self) -> None:
         demand = self._handler.receiver.on_demand
         demand.clear()
-        if not self._handler.receiver.has_waiters:
+        if not self._handler.has_demand:
             await run_until(self._claim.wait_ended(), demand.wait(), f"{self._claim.tp}: demand")
         self._claim.renew()
 
@@ -245,10 +267,8 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        workers = self._handler.workers()
-        lost = self._dispatcher.lose(self.work, offset)
-        if workers is not None:
-            workers.interrupt(lost)
+        self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
+        self._handler.local.drop_ended()
 
     def check_size(self) -> None:
         """Hand out nothing above the window while its encoding is nearly too large for a commit."""
@@ -285,28 +305,26 @@ class ClaimFeed:
             self._lose()
         else:
             self._dispatcher.close_partition(self.work)
+            self._handler.local.withdraw(self.work)
         while not self.work.is_idle or self._is_handled():
             self._changed.clear()
             await self._changed.wait()
 
     def _is_handled(self) -> bool:
-        workers = self._handler.workers()
-        return workers is not None and workers.handles(self.work)
+        return self._handler.pools.handles(self.work)
 
     async def _give_up(self) -> None:
         """The time for deliveries in hand is over: their handlers are cancelled, and their records delivered again."""
-        self._lose(cancel=True)
+        self._lose()
         while self._is_handled():
             self._changed.clear()
             await wait_shielded(asyncio.ensure_future(self._changed.wait()))
 
-    def _lose(self, *, cancel: bool = False) -> None:
-        """Take the partition from the dispatcher: deliveries in hand are lost, copies are given up."""
+    def _lose(self) -> None:
+        """Take the partition from the dispatcher: deliveries in hand are lost, handlers cancelled, copies given up."""
         self._abandon_copies()
-        lost = self._dispatcher.remove_partition(self.work)
-        workers = self._handler.workers()
-        if workers is not None and (cancel or lost):
-            workers.interrupt(lost)
+        self._handler.pools.interrupt(self._dispatcher.remove_partition(self.work))
+        self._handler.local.drop_ended()
 
     async def _close(self) -> None:
         """The claim ends in order, unless the membership is lost: the last commit follows."""

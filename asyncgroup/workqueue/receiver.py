@@ -1,22 +1,18 @@
-"""Receiver: waits for deliveries, and wakes the dispatcher when something is due."""
+"""Receiver: hands deliveries to the tasks that wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Self
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.workqueue.delivery import Delivery
-from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.due_times import NEVER
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 
 __all__ = ["Deliveries", "Receiver"]
-
-TICK: Final = 0.01
-"""Seconds between two calls of `Dispatcher.wake` at least: records that are due within it are handled together."""
 
 TURN: Final = 0.01
 """Seconds after which a loop over deliveries that never waits gives the event loop a turn."""
@@ -25,19 +21,25 @@ TURN: Final = 0.01
 class Receiver:
     """Hands out deliveries to tasks that wait for them, in the order in which they began to wait.
 
-    A delivery is taken only after all waiting is done, so a cancelled wait loses none.
+    `source()` returns the next delivery or None, and `ready()` about how many there are. A delivery is taken only after all
+    waiting is done, so a cancelled wait loses none.
     """
 
-    def __init__(self, group_id: str, dispatcher: Dispatcher, interceptors: QueueInterceptors) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        source: Callable[[], Delivery | None],
+        ready: Callable[[], int],
+        interceptors: QueueInterceptors,
+    ) -> None:
         self._group_id = group_id
-        self._dispatcher = dispatcher
+        self._source = source
+        self._ready = ready
         self._interceptors = interceptors
+        self._intercepts = bool(interceptors)
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_waking = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = NEVER
-        self._earliest_tick = 0.0
         self._failure: BaseException | None = None
         self.is_ended = False
         """Whether no delivery is handed out any more."""
@@ -58,8 +60,8 @@ class Receiver:
 
     def take(self) -> Delivery | None:
         """Return the next delivery, or None if no record may be delivered now."""
-        while (delivery := self._dispatcher.take()) is not None:
-            if self._interceptors.before_consume(delivery):
+        while not self.is_ended and (delivery := self._source()) is not None:
+            if not self._intercepts or self._interceptors.before_consume(delivery):
                 return delivery
         return None
 
@@ -100,7 +102,7 @@ class Receiver:
 
     def _wake_for_ready(self) -> None:
         self._is_waking = False
-        for _ in range(min(len(self._waiters), self._dispatcher.turns.ready)):
+        for _ in range(min(len(self._waiters), self._ready())):
             self.wake_next()
 
     def wake_next(self) -> None:
@@ -117,34 +119,9 @@ class Receiver:
             return
         self.is_ended = True
         self._failure = failure
-        self._dispatcher.is_open = False
         while self._waiters:
             self.wake_next()
         self.on_demand.set()
-
-    def close(self) -> None:
-        """Stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    # --- time -------------------------------------------------------------------------------------------------------------
-
-    def schedule(self, due: float) -> None:
-        """Wake the dispatcher at loop time `due`, or up to `TICK` later."""
-        if due >= self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = due
-        self._timer = self._loop.call_at(max(due, self._earliest_tick), self._tick)
-
-    def _tick(self) -> None:
-        self._timer, self._timer_at = None, NEVER
-        self._earliest_tick = self._loop.time() + TICK
-        due = self._dispatcher.wake()
-        if due < NEVER:
-            self.schedule(due)
 
 
 class Deliveries:

@@ -171,7 +171,8 @@ def consumer_config(
 ) -> ConsumerConfig:
     """Return the configuration of the queue's group.
 
-    Without one of the user, rebalances are cooperative (KIP-429) and values in chunks are put together. `since_ms` is the
+    Without one of the user, rebalances are cooperative (KIP-429) and values in chunks are put together. Without a setting for
+    it, an offset outside the log is reset to the earliest record. `since_ms` is the
     time of day in ms at which an exclusive consumer began to wait. Raises ConfigError for what does not go together.
     """
     if config is None:
@@ -185,6 +186,9 @@ def consumer_config(
         if initial_position not in ("earliest", "latest"):
             raise ConfigError("initial_position", initial_position, "None, 'earliest' or 'latest'")
         config = replace(config, auto_offset_reset=initial_position)
+    if config.out_of_range_reset is None:
+        # an unacknowledged record can hold back the commit until retention deletes what follows: what is left is delivered
+        config = replace(config, out_of_range_reset="earliest")
     needs_classic = _MODES[settings.mode].needs_classic
     if needs_classic is None:
         return config

@@ -35,6 +35,8 @@ class Turns:
         """Number of deliveries in hand that were handed out in a turn of the retries."""
         self._fresh: deque[PartitionWork] = deque()  # partitions with fresh records, the next one first
         self._retries: deque[PartitionWork] = deque()
+        self.has_retries = False
+        """Whether a partition with ready records that were delivered before is queued."""
 
     def __repr__(self) -> str:
         return f"<Turns: {len(self._fresh)} partitions with fresh records, {len(self._retries)} with retries>"
@@ -43,11 +45,6 @@ class Turns:
     def ready(self) -> int:
         """The number of ready records of the queued partitions."""
         return sum(len(work.fresh) for work in self._fresh) + sum(len(work.retries) for work in self._retries)
-
-    @property
-    def has_retries(self) -> bool:
-        """Whether a partition with ready records that were delivered before is queued."""
-        return bool(self._retries)
 
     def set_slots(self, slots: int | None) -> None:
         """Set how many records are handled at a time; None: no limit for retries."""
@@ -64,6 +61,7 @@ class Turns:
         if not work.in_retry_turn:
             work.in_retry_turn = True
             self._retries.append(work)
+            self.has_retries = True
 
     def next_retry(self, *, in_order: bool) -> PartitionWork | None:
         """Return the partition whose retry is next, if it is the turn of the retries; `in_order`: they precede all others."""
@@ -104,4 +102,5 @@ class Turns:
                 return work
             queue.popleft()
             work.in_retry_turn = False
+        self.has_retries = False
         return None

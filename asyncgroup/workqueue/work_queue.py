@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
-from asyncgroup.checks import check_group_id, parse_servers
+from asyncgroup.checks import check_count, check_group_id, parse_servers
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.policies import Backoff, BatchPolicy, as_backoff
+from asyncgroup.workqueue.policies import Backoff, as_backoff
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.engine import QueueEngine
+    from asyncgroup.workqueue.hash_ranges import KeyRange
     from asyncgroup.workqueue.interceptors import QueueInterceptor
-    from asyncgroup.workqueue.policies import DeadLetter, RetryTopic
+    from asyncgroup.workqueue.policies import BatchPolicy, DeadLetter, RetryTopic
+    from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.receiver import Deliveries
     from asyncgroup.workqueue.settings import OnAckTimeout, QueueSettings
     from asyncgroup.workqueue.statistics import QueueStatistics
@@ -90,6 +92,9 @@ class WorkQueue:
     `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer committed are not delivered again.
     `engine`: `group`, the only one.
 
+    `decode`: a function (record) -> object that makes `Delivery.decoded`, before the hand-out. A record for which it raises is
+    copied to the dead letter topic at once, with its bytes as they are; without one it is nacked.
+
     Entering raises ConsumerBusy if another consumer holds a queue with Mode.EXCLUSIVE, NoBrokersError if no bootstrap server
     responds. Raises ConfigError for invalid arguments and for combinations that are impossible.
     """
@@ -123,6 +128,7 @@ class WorkQueue:
         producer_config: ProducerConfig | None = None,
         hooks: Iterable[object] = (),
         interceptors: Iterable[QueueInterceptor] = (),
+        decode: Callable[[Record], object] | None = None,
         migrate_from: Literal["parallel-consumer"] | None = None,
         engine: Literal["group"] = "group",
     ) -> None:
@@ -162,7 +168,9 @@ class WorkQueue:
         self._producer_config = ProducerConfig.of(producer_config)
         _check_producer(self._producer_config)
         self._hooks = check_hooks(hooks)
-        self._interceptors = QueueInterceptors(interceptors)
+        if decode is not None and not callable(decode):
+            raise ConfigError("decode", decode, "None or a function (record) -> object")
+        self._interceptors = QueueInterceptors(interceptors, decode)
         self._servers = _check_servers(bootstrap_servers)
         self._load_engine = partial(load_module, "asyncgroup.workqueue.engine")
         self._created: QueueEngine | None = None
@@ -250,6 +258,7 @@ class WorkQueue:
 
     async def receive(self) -> Delivery:
         """Return the next delivery. A cancelled call loses none. Raises ClosedError, and what ended the queue."""
+        self._engine.check_no_consumers("receive")
         return await self._engine.receiver.receive()
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
@@ -259,12 +268,40 @@ class WorkQueue:
         Raises ClosedError, and what ended the queue.
         """
         from asyncgroup.workqueue.batch_receive import receive_batch
+        from asyncgroup.workqueue.queue_consumer import check_policy
 
-        policy = BatchPolicy() if policy is None else policy
-        if not isinstance(policy, BatchPolicy):
-            raise ConfigError("policy", policy, "None or BatchPolicy(…)")
         engine = self._engine
-        return await receive_batch(engine.receiver, engine.dispatcher, policy)
+        engine.check_no_consumers("batch_receive")
+        return await receive_batch(engine.receiver, engine.dispatcher, check_policy(policy))
+
+    def consumer(
+        self,
+        name: str,
+        *,
+        priority: int = 0,
+        permits: int = 1000,
+        key_ranges: Iterable[KeyRange | tuple[int, int]] | None = None,
+        concurrency: int | None = None,
+    ) -> QueueConsumer:
+        """Return a further consumer of the queue in this process; from then on the queue is read by its consumers only.
+
+        - `priority`: with Mode.SHARED, a consumer gets deliveries only while none with a higher priority (a smaller number)
+          has permits; those of the same priority take turns. (Between processes only Mode.FAILOVER has priorities.)
+        - `permits`: deliveries that wait in its inbox, Pulsar's `receiverQueueSize`.
+        - `key_ranges`: with Mode.KEY_SHARED, the hashes (0 to 65535, both ends included) of its keys; None divides the
+          hashes among the consumers, each of which keeps its keys while others come and go, but for those that it gives up.
+        - `concurrency`: handlers of its `run`; None means the queue's.
+
+        Raises ConfigError for invalid values, a name that is in use, ranges that overlap, and a second consumer with Mode.EXCLUSIVE
+        or Mode.FAILOVER; UsageError if the queue itself is read already; ClosedError.
+        """
+        from asyncgroup.workqueue.local_consumers import LocalConsumer
+
+        engine = self._engine
+        if concurrency is not None:
+            check_count("concurrency", concurrency)
+        local = LocalConsumer(name, priority=priority, permits=permits, key_ranges=key_ranges)
+        return engine.consumer(local, concurrency)
 
     # --- what happens -------------------------------------------------------------------------------------------------------
 

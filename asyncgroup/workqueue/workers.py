@@ -66,7 +66,8 @@ class Workers:
         self._dispatcher = dispatcher
         self._receiver = receiver
         self._handle = handle
-        self._concurrency = concurrency
+        self.concurrency = concurrency
+        """Handlers that run at a time, at most."""
         self._cancels_expired = cancels_expired
         self._workers: set[_Worker] = set()
         self._busy: dict[int, _Worker] = {}  # by id() of their deliveries
@@ -75,7 +76,7 @@ class Workers:
         self._ended = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<Workers: {len(self._busy)} busy, {self._concurrency} at most>"
+        return f"<Workers: {len(self._busy)} busy, {self.concurrency} at most>"
 
     @property
     def busy(self) -> int:
@@ -85,7 +86,7 @@ class Workers:
     @property
     def free(self) -> int:
         """The number of handlers that may be started now."""
-        return self._concurrency - len(self._busy)
+        return self.concurrency - len(self._busy)
 
     @property
     def is_caller(self) -> bool:
@@ -107,15 +108,11 @@ class Workers:
 
     async def run(self) -> None:
         """Handle deliveries until the queue closes; cancellation cancels the handlers, and waits for them."""
-        self._dispatcher.serial = self._dispatcher.mode.in_order
-        self._dispatcher.turns.set_slots(self._concurrency)
         try:
             self._start_worker()
             await self._ended.wait()
         finally:
             await self._stop()
-            self._dispatcher.serial = False
-            self._dispatcher.turns.set_slots(None)
         if self._failure is not None:
             raise self._failure
 
@@ -147,7 +144,7 @@ class Workers:
             while True:
                 delivery = await receiver.receive()
                 self._idle -= 1
-                if not self._idle and len(self._workers) < self._concurrency:
+                if not self._idle and len(self._workers) < self.concurrency:
                     self._start_worker()
                 await self._run_handler(worker, delivery)
                 self._idle += 1
@@ -171,15 +168,12 @@ class Workers:
         finally:
             del self._busy[id(delivery)]
             worker.delivery = None
+            if worker.interrupted and delivery.state is DeliveryState.EXPIRED:
+                self._dispatcher.repeat_expired(delivery)
             if not delivery._work.is_open:
                 delivery._work.on_drain()
         if worker.interrupted:
             await self._absorb_cancellation(worker)
-            if delivery.state is DeliveryState.EXPIRED:
-                self._dispatcher.fail(delivery, 0.0, self._expired_reason())
-
-    def _expired_reason(self) -> str:
-        return f"not acknowledged within {self._dispatcher.ack_timeout:g} s"
 
     def _on_return(self, delivery: Delivery) -> None:
         if delivery.state is DeliveryState.IN_HAND:

@@ -38,6 +38,7 @@ STORIES: Final = "tests/guide/test_execution.py"
 REBALANCES: Final = "tests/guide/test_rebalances.py"
 SUITES: Final = "tests/testing/test_pytest_guide.py"
 SPARK: Final = "tests/spark/test_guide.py"
+QUEUES: Final = "tests/guide/test_work_queues.py"
 
 EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -46,6 +47,9 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("groups", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-aiokafka", "def before"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-aiokafka", "def after"): f"{STORIES}::test_a_program_prints_and_commits",
+    ("from-aiokafka", "def one_by_one"): f"{QUEUES}::test_an_aiokafka_loop_that_retries",
+    ("from-aiokafka", "def many_at_a_time"): f"{QUEUES}::test_a_queue_that_retries",
+    ("from-pulsar", "async def main"): f"{QUEUES}::test_pulsars_loop_here",
     ("from-confluent-kafka", "consumer.poll"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-confluent-kafka", "def after"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-java", "claim.batches"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -86,6 +90,16 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("rebalances", 'assignors=("cooperative-sticky",))'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("rebalances", 'remote_assignor="uniform"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("rebalances", 'group_protocol="auto"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    ("work-queues", "concurrency=200"): f"{QUEUES}::test_the_first_program",
+    ("work-queues", "add_signal_handler"): f"{QUEUES}::test_a_program_that_is_ended_by_a_signal",
+    ("work-queues", "delivery.ack(durable=True)"): f"{QUEUES}::test_the_ends_of_a_delivery",
+    ("work-queues", "async with delivery:"): f"{QUEUES}::test_a_loop_over_deliveries",
+    ("work-queues", "await delivery.renew()"): f"{QUEUES}::test_long_work_renews_its_ack_timeout",
+    ("work-queues", 'topic="undeliverable"'): f"{QUEUES}::test_the_topics_of_copies",
+    ("work-queues", "queue.batch_receive(POLICY)"): f"{QUEUES}::test_batches",
+    ("work-queues", "anyio.from_thread"): f"{QUEUES}::test_a_blocking_function",
+    ("work-queues", 'queue.consumer("spare"'): f"{QUEUES}::test_two_consumers_of_a_queue",
+    ("work-queues", "class Meter(QueueInterceptor)"): f"{QUEUES}::test_an_interceptor_and_figures",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",
     ("spark-bridge", "def deliver"): f"{STORIES}::test_an_interrupted_batch_is_delivered_again",
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",

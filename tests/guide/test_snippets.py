@@ -13,6 +13,7 @@ import asyncgroup.broker
 import asyncgroup.security
 import asyncgroup.spark
 import asyncgroup.testing
+import asyncgroup.workqueue
 from asyncgroup.group.health import Health
 from asyncgroup.offsets import PartitionOffsets
 from tests.guide.pages import PAGES, Snippet, page, snippets
@@ -28,6 +29,8 @@ OBJECTS: dict[str, type] = {
     "place": PartitionOffsets,
     "record": asyncgroup.Record,
     "batch": asyncgroup.Batch,
+    "queue": asyncgroup.workqueue.WorkQueue,
+    "delivery": asyncgroup.workqueue.Delivery,
     "health()": Health,
 }
 """The types of variables in the snippets and in the text."""
@@ -45,6 +48,10 @@ PROPERTIES = {
     ("consumer", "heartbeat"),
     ("batch", "size"),
     ("offsets", "retention"),
+    ("delivery", "timeout"),
+    ("delivery", "report"),
+    ("queue", "buffering"),
+    ("queue", "backoff"),
 }
 """Parts of Kafka's property names."""
 
@@ -56,6 +63,7 @@ MODULES = (
     asyncgroup.security,
     asyncgroup.broker,
     asyncgroup.testing,
+    asyncgroup.workqueue,
 )
 OTHERS = {
     *("CancelledError", "Exception", "False", "None", "True"),
@@ -75,7 +83,7 @@ OTHERS = {
         "Transaction",
     ),
     *("AbortTxn", "BeginTxn", "CommitTxn"),
-    *("Exclusive", "ExclusiveWithFencing", "Shared", "WaitForExclusive"),
+    *("Durable", "Exclusive", "ExclusiveWithFencing", "Failover", "NonDurable", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark or another client."""
 

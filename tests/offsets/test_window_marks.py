@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from uuid import UUID
 
@@ -266,7 +267,17 @@ def test_the_limit_is_halved_until_nothing_is_left(caplog: pytest.LogCaptureFixt
         while marks.shrink():
             sizes.append(len(marks.value(None, TOPIC_ID).metadata))
     assert sizes[-1] == 0
-    assert all(after <= before // 2 for before, after in zip(sizes, sizes[1:], strict=False))
+    assert all(after <= before // 2 for before, after in itertools.pairwise(sizes))
     assert not marks.shrink()
     (record,) = caplog.records
     assert f"orders-3: the broker refuses a commit's metadata of {sizes[0]} bytes" in record.getMessage()
+
+
+def test_a_small_window_in_a_request_that_is_too_large_stays_whole_at_first() -> None:
+    marks = WindowMarks(TP, AckWindow(BASE, [(BASE + 2, BASE + 9)]))
+    first = marks.value(None, TOPIC_ID)
+    assert marks.shrink(is_request_too_large=True)
+    assert marks.value(None, TOPIC_ID) == first
+    assert marks.shrink(is_request_too_large=True)
+    assert marks.value(None, TOPIC_ID).metadata == ""
+    assert not marks.shrink(is_request_too_large=True)

@@ -1,1 +1,2 @@
-"""The bridge from a consumer group to Spark: the handler `ForeachBatch` passes records to a function as DataFrames."""
+"""The bridge to Spark: records go to a function as DataFrames, of a consumer group by `ForeachBatch`, of a work queue by
+`QueueForeachBatch`."""

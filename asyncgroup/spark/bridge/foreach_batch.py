@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.batches import OnError, Retry
 from asyncgroup.spark.bridge.commits import BatchNumbers, from_metadata, to_metadata
-from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs
+from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs, check_function
 from asyncgroup.spark.bridge.session_bridge import BatchOptions, Bridge
 from asyncgroup.spark.bridge.statistics import BridgeMetrics, BridgeStatistics
 
@@ -81,7 +80,7 @@ class ForeachBatch(Handler):
         on_error: OnError = "raise",
         start_from: StartOffsetsFunction | None = None,
     ) -> None:
-        _check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
+        check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
         for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):
             check_count(key, value)
         check_duration_or_zero("max_wait", max_wait)
@@ -90,7 +89,7 @@ class ForeachBatch(Handler):
         if start_from is None:
             start_from = getattr(fn, "start_offsets", None)
         if start_from is not None:
-            _check_function(
+            check_function(
                 "start_from", start_from, "a sync function (partitions), which is called in a thread"
             )
         self._spark = spark
@@ -144,12 +143,6 @@ class ForeachBatch(Handler):
                 # removed before the await: a claim that starts during it gets a new bridge
                 del self._bridges[session]
                 await bridge.aclose()
-
-
-def _check_function(key: str, function: object, allowed: str) -> None:
-    call = getattr(function, "__call__", None)  # noqa: B004  an object's __call__ may be a coroutine function
-    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
-        raise ConfigError(key, function, allowed)
 
 
 # --- offsets that the sink has stored with its rows, in place of the group's ------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import itertools
 import logging
 import os
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.spark.bridge.frames import create_frame
 from asyncgroup.spark.ranges import BatchId
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BatchFunction", "CallResult", "SparkJobs"]
+__all__ = ["BatchFunction", "CallResult", "SparkJobs", "check_function"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -46,6 +48,13 @@ class CallResult(NamedTuple):
     """Time taken to create the DataFrame."""
     fn_seconds: float
     """Time taken by the function."""
+
+
+def check_function(key: str, function: object, allowed: str) -> None:
+    """Raise ConfigError unless `function` can be called in a thread: `allowed` describes it."""
+    call = getattr(function, "__call__", None)  # noqa: B004  an object's __call__ may be a coroutine function
+    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        raise ConfigError(key, function, allowed)
 
 
 class SparkJobs:

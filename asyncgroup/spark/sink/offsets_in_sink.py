@@ -88,6 +88,8 @@ class OffsetsInSink:
     database.
     """
 
+    _needs_ranges = True  # refused by QueueForeachBatch, whose batches have none
+
     def __init__(
         self,
         connect: Connect,

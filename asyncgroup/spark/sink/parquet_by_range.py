@@ -56,6 +56,8 @@ class ParquetByRange:
     Connect.
     """
 
+    _needs_ranges = True  # refused by QueueForeachBatch, whose batches have none
+
     def __init__(
         self,
         spark: SparkSession,

@@ -1,0 +1,212 @@
+"""Dead letters as rows of a table, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from asyncgroup.cli.printing import _text as json_text, as_json, is_terminal
+from asyncgroup.escaping import printable
+from asyncgroup.model import Record
+from asyncgroup.workqueue.copies import (
+    DLQ_DELIVERY_COUNT,
+    DLQ_GROUP,
+    DLQ_MESSAGE,
+    DLQ_TOPIC,
+    REAL_SUBSCRIPTION,
+    REAL_TOPIC,
+    earlier_attempts,
+    origin,
+)
+
+__all__ = ["DeadLetterRow", "full_dict", "full_text", "print_summary", "print_table", "shown_time"]
+
+MAX_KEY: Final = 32
+"""Characters of a key in the table."""
+MAX_NAME: Final = 80
+"""Characters of an origin and of a group in the table."""
+MAX_REASON: Final = 100
+"""Characters of a reason in the table and the summary."""
+MAX_REASONS: Final = 20
+"""Reasons in the summary: the most frequent ones."""
+UNKNOWN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow:
+    """What the headers of a dead letter say; None for what they do not."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    """In ms since 1970, -1 for none; a copy has that of the original."""
+    origin_topic: str | None
+    origin_partition: int | None
+    origin_offset: int | None
+    group: str | None
+    deliveries: int | None
+    reason: str | None
+    key: bytes | None
+
+    @classmethod
+    def of(cls, record: Record) -> DeadLetterRow:
+        """Read the headers of KIP-1191 and Pulsar's properties; invalid ones count as missing."""
+        headers = dict(record.headers)  # of several with one name the last one counts, as in Kafka
+        found = origin(record)
+        # ids of Pulsar's own clients are not ours, but their records name the topic
+        named = _text(headers.get(REAL_TOPIC)) or _text(headers.get(DLQ_TOPIC))
+        topic = named if found is None else found.topic
+        group, real = _text(headers.get(DLQ_GROUP)), _text(headers.get(REAL_SUBSCRIPTION))
+        return cls(
+            record.partition,
+            record.first_offset,
+            record.timestamp,
+            topic or None,
+            None if found is None else found.partition,
+            None if found is None else found.offset,
+            group or real or None,
+            _deliveries(headers.get(DLQ_DELIVERY_COUNT)) or earlier_attempts(record) or None,
+            _text(headers.get(DLQ_MESSAGE)) or None,
+            record.key,
+        )
+
+    @property
+    def place(self) -> str:
+        """`PARTITION@OFFSET`, as the arguments of `show` and `replay`."""
+        return f"{self.partition}@{self.offset}"
+
+    @property
+    def origin(self) -> str:
+        """`topic-partition@offset` of the original; the topic only, or `-`, if no more is known."""
+        if self.origin_topic is None:
+            return UNKNOWN
+        if self.origin_partition is None:
+            return self.origin_topic
+        return f"{self.origin_topic}-{self.origin_partition}@{self.origin_offset}"
+
+    def cells(self) -> list[str]:
+        """Return the columns of the table."""
+        return [
+            self.place,
+            shown_time(self.timestamp),
+            printable(self.origin, MAX_NAME),
+            printable(self.group or UNKNOWN, MAX_NAME),
+            UNKNOWN if self.deliveries is None else str(self.deliveries),
+            UNKNOWN if self.key is None else printable(self.key.decode(errors="backslashreplace"), MAX_KEY),
+            printable(self.reason or UNKNOWN, MAX_REASON),
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row for JSON; the key is a string, or {"base64": …} if it is not UTF-8."""
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "time": shown_time(self.timestamp),
+            "origin_topic": self.origin_topic,
+            "origin_partition": self.origin_partition,
+            "origin_offset": self.origin_offset,
+            "group": self.group,
+            "deliveries": self.deliveries,
+            "reason": self.reason,
+            "key": json_text(self.key),
+        }
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="backslashreplace")
+
+
+def _deliveries(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() and len(value) < 10 else None
+
+
+def shown_time(timestamp: int) -> str:
+    """Return a timestamp in ms as UTC, such as `2026-11-25 22:48:01.123Z`; `-` for none, and beyond the year 9999."""
+    try:
+        if timestamp < 0:
+            return UNKNOWN
+        time = datetime.fromtimestamp(timestamp // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
+    return f"{time:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}Z"
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def print_table(rows: Sequence[DeadLetterRow], total: int) -> None:
+    """Print the rows; to a pipe or a file without line breaks in a row. `total` is the number of all dead letters."""
+    if not rows:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("record", "time", "origin", "group", "deliveries", "key"):
+        table.add_column(name, no_wrap=True, justify="right" if name == "deliveries" else "left")
+    table.add_column("reason", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row.cells()))
+    console = _console()
+    console.print(table)
+    if len(rows) < total:
+        console.print(f"{total - len(rows):,} more are not listed", markup=False)
+
+
+def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
+    """Print the number of records by reason, the most frequent one first."""
+    console = _console()
+    total = sum(reasons.values())
+    console.print(f"{topic}: {total:,} {'record' if total == 1 else 'records'}", markup=False)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0] or ""))
+    for reason, count in ordered[:MAX_REASONS]:
+        shown = UNKNOWN if reason is None else printable(reason, MAX_REASON)
+        console.print(f"{count:>8,}  {shown}", markup=False)
+    if more := ordered[MAX_REASONS:]:
+        console.print(f"{sum(count for _, count in more):>8,}  {len(more):,} other reasons", markup=False)
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=not is_terminal(), width=None if is_terminal() else 10_000)
+
+
+def full_dict(record: Record) -> dict[str, Any]:
+    """Return a record with all headers and its value, and what the headers say of it, for JSON."""
+    fields: dict[str, Any] = json.loads(as_json(record))
+    row = DeadLetterRow.of(record).as_dict()
+    names = ("time", "origin_topic", "origin_partition", "origin_offset", "group", "deliveries", "reason")
+    return {**fields, "dead_letter": {name: row[name] for name in names}}
+
+
+def full_text(record: Record) -> str:
+    """Return a record with all headers and its value as lines, without control characters."""
+    row = DeadLetterRow.of(record)
+    lines = [
+        f"{record.topic}-{row.place}",
+        f"  time        {shown_time(record.timestamp)}",
+        f"  origin      {printable(row.origin)}",
+        f"  group       {printable(row.group or UNKNOWN)}",
+        f"  deliveries  {UNKNOWN if row.deliveries is None else row.deliveries}",
+        f"  reason      {printable(row.reason or UNKNOWN)}",
+        f"  key         {_shown(record.key)}",
+        f"headers ({len(record.headers)})",
+        *(f"  {printable(name)}: {_shown(value)}" for name, value in record.headers),
+        f"value ({0 if record.value is None else len(record.value):,} bytes)",
+    ]
+    return "\n".join([*lines, *_value_lines(record.value)])
+
+
+def _shown(data: bytes | None) -> str:
+    return "null" if data is None else printable(data.decode(errors="backslashreplace"))
+
+
+def _value_lines(value: bytes | None) -> list[str]:
+    if value is None:
+        return ["null"]
+    return [printable(line) for line in value.decode(errors="backslashreplace").split("\n")]

@@ -1,0 +1,198 @@
+"""`asyncgroup dlq list | show | replay`: look at dead letters, and send them back to the topics they came from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.checks import check_topic
+from asyncgroup.cli.client_configs import client_config
+from asyncgroup.cli.common import argument, group_id, positive
+from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, parse_spans, read_one, read_topic
+from asyncgroup.config import ConsumerConfig
+
+if TYPE_CHECKING:
+    from asyncgroup.cli.common import Commands
+    from asyncgroup.cli.dead_letter_rows import DeadLetterRow
+
+__all__ = ["add_parser", "reading_config"]
+
+_DESCRIPTION: Final = (
+    "Looks at the records of a dead letter topic, and sends them back. Reads the headers of KIP-1191 and the properties "
+    "of Pulsar; records without either are shown with -. Nothing is committed, except by replay --group."
+)
+
+
+def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add the command `dlq` with its subcommands."""
+    parser = commands.add_parser("dlq", help="list, show and replay dead letters", description=_DESCRIPTION)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_list(actions, common)
+    _add_show(actions, common)
+    _add_replay(actions, common)
+
+
+def _add_list(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "list",
+        parents=[common],
+        help="list all dead letters, and count them by reason",
+        description="Reads the whole topic and prints one line for each record, then the number of records by reason.",
+    )
+    add_connection_options(parser)
+    _add_topic(parser)
+    parser.add_argument(
+        "--max", type=positive, metavar="N", help="list N records at most; all are counted by reason"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print a JSON object for each record, without the value and the count",
+    )
+    parser.set_defaults(run=run_list)
+
+
+def _add_show(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "show",
+        parents=[common],
+        help="show one record with its headers and value",
+        description="Shows one record with all its headers and its value.",
+    )
+    add_connection_options(parser)
+    _add_topic(parser)
+    parser.add_argument(
+        "place",
+        nargs="+",
+        metavar="PARTITION@OFFSET",
+        help="the record, as `list` prints it; also as two arguments, PARTITION OFFSET",
+    )
+    parser.add_argument("--json", action="store_true", help="print the record as a JSON object")
+    parser.set_defaults(run=run_show)
+
+
+def _add_replay(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = actions.add_parser(
+        "replay",
+        parents=[common],
+        help="send records back to their origin topics",
+        description="Writes dead letters to the topics and partitions they came from, with their keys, values, timestamps "
+        "and headers, but without the headers of retries and dead letters: deliveries are counted from 1 again. Asks "
+        "before it writes. The dead letters stay in their topic: a second replay writes them a second time, except with "
+        "--group.",
+    )
+    add_connection_options(parser)
+    _add_topic(parser)
+    parser.add_argument(
+        "--offsets",
+        type=_spans,
+        action="extend",
+        metavar="PARTITION@OFFSET",
+        help="only these records: 0@17, or 0@17-42 for a range, several separated by commas",
+    )
+    parser.add_argument("--match", metavar="TEXT", help="only records whose reason contains this text")
+    parser.add_argument(
+        "--to",
+        type=argument(check_topic),
+        metavar="TOPIC",
+        help="write to this topic instead; the key determines the partition",
+    )
+    parser.add_argument(
+        "--group",
+        type=group_id,
+        help="continue after the offsets that this group has committed for the dead letter topic, and commit what was "
+        "written, so that the next replay continues there; use a group without members",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be written, and write nothing"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    parser.set_defaults(run=run_replay)
+
+
+def _add_topic(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", type=argument(check_topic), metavar="TOPIC", help="the dead letter topic")
+
+
+def _spans(text: str) -> list[OffsetSpan]:
+    try:
+        return parse_spans(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def reading_config(options: argparse.Namespace) -> ConsumerConfig:
+    """Return the configuration for reading a dead letter topic: without records of aborted transactions by default."""
+    return client_config(
+        options,
+        ConsumerConfig,
+        {"chunks": "assemble"},
+        client_id="asyncgroup-dlq",
+        allow_auto_create_topics="false",
+        isolation_level="read_committed",
+    )
+
+
+async def run_list(options: argparse.Namespace) -> int:
+    """List the records of the topic. Raises BrokerError for an unknown topic, and as the iterator of `PartitionConsumer`."""
+    from asyncgroup.cli.dead_letter_rows import DeadLetterRow, print_summary, print_table
+    from asyncgroup.consumer import Consumer
+
+    servers = connection_options(options).require_servers(options.usage)
+    rows: list[DeadLetterRow] = []
+    reasons: Counter[str | None] = Counter()
+    async with Consumer(servers, reading_config(options)) as consumer:
+        spans = await log_spans(consumer, options.topic)
+        async with aclosing(read_topic(consumer, options.topic, spans.values())) as records:
+            async for record in records:
+                row = DeadLetterRow.of(record)
+                reasons[row.reason] += 1
+                if options.max is None or len(rows) < options.max:
+                    rows.append(row)
+    if options.json:
+        for row in rows:
+            print(json.dumps(row.as_dict(), ensure_ascii=False))
+    else:
+        print_table(rows, sum(reasons.values()))
+        print_summary(options.topic, reasons)
+    return 0
+
+
+async def run_show(options: argparse.Namespace) -> int:
+    """Show one record. Raises UsageError if there is none, BrokerError for an unknown topic, and as `run_list`."""
+    from asyncgroup.cli.dead_letter_rows import full_dict, full_text
+    from asyncgroup.consumer import Consumer
+
+    span = _place(options)
+    servers = connection_options(options).require_servers(options.usage)
+    async with Consumer(servers, reading_config(options)) as consumer:
+        record = await read_one(consumer, options.topic, span)
+    if options.json:
+        print(json.dumps(full_dict(record), ensure_ascii=False))
+    else:
+        print(full_text(record))
+    return 0
+
+
+def _place(options: argparse.Namespace) -> OffsetSpan:
+    """Return the record that `show` was given; exit with a usage error if it is not one."""
+    try:
+        if len(options.place) > 2:
+            raise ValueError("PARTITION@OFFSET or PARTITION OFFSET expected")
+        spans = parse_spans("@".join(options.place))
+        if len(spans) != 1 or spans[0].end != spans[0].start + 1:
+            raise ValueError("one record expected: PARTITION@OFFSET")
+    except ValueError as error:
+        options.usage.error(str(error))
+    return spans[0]
+
+
+async def run_replay(options: argparse.Namespace) -> int:
+    """Send records back; see `asyncgroup.cli.dlq_replay`."""
+    from asyncgroup.cli.dlq_replay import replay
+
+    return await replay(options, reading_config(options))

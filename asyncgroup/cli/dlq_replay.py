@@ -1,0 +1,314 @@
+"""`asyncgroup dlq replay`: write dead letters to their origin topics again.
+
+A first pass over the dead letter topic makes the plan and checks it, the second one writes: the records are not kept in
+memory, and nothing is written if a record of the plan cannot be. Records are written one after another, each after the
+acknowledgement of the one before, so that after a failure it is known which ones are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
+
+from asyncgroup.checks import is_legal_name
+from asyncgroup.cli.client_configs import client_config
+from asyncgroup.cli.common import stop_signals
+from asyncgroup.cli.connection_options import connection_options
+from asyncgroup.cli.dead_letter_rows import DeadLetterRow
+from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, place, read_topic, spans_within
+from asyncgroup.cli.lines import LineReader
+from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.consumer import Consumer
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, UsageError
+from asyncgroup.escaping import printable
+from asyncgroup.model import Header, Record
+from asyncgroup.offsets import OffsetManager, PartitionOffsets
+from asyncgroup.producer import Producer
+from asyncgroup.workqueue.copies import user_headers
+
+__all__ = ["PlannedRecord", "ReplayStopped", "Replayer", "replay"]
+
+
+class ReplayStopped(AsyncGroupError):
+    """A record could not be written, or the position could not be committed; the records before it are done."""
+
+    _has_foreign_text = True
+
+
+class PlannedRecord(NamedTuple):
+    """A dead letter, and where it is written."""
+
+    partition: int
+    offset: int
+    """Of the dead letter topic."""
+    topic: str
+    """The topic to write to."""
+    to_partition: int | None
+    """The partition that the record came from; None if it is unknown: then the key determines the partition."""
+
+    @property
+    def target(self) -> str:
+        """The topic to write to, with its partition if that is known."""
+        return self.topic if self.to_partition is None else f"{self.topic}-{self.to_partition}"
+
+
+async def replay(options: argparse.Namespace, config: ConsumerConfig) -> int:
+    """Send dead letters back; return 0 if all of them were written.
+
+    Raises UsageError for records that cannot be sent back, before anything is written; ReplayStopped; BrokerError for an
+    unknown topic; and as the iterator of `PartitionConsumer`.
+    """
+    _check_options(options)
+    servers = connection_options(options).require_servers(options.usage)
+    async with Consumer(servers, config) as consumer:
+        log = await log_spans(consumer, options.topic)
+        async with _positions(options, consumer, list(log)) as positions:
+            spans = _spans_to_read(options, log, positions)
+            plan = await _plan(options, consumer, spans)
+            if not plan:
+                print(f"{options.topic}: no dead letters to replay", file=sys.stderr)
+                return 0
+            if options.dry_run:
+                for planned in plan:
+                    print(f"{options.topic}-{planned.partition}@{planned.offset} -> {planned.target}")
+                print(f"would replay {_by_topic(plan)}", file=sys.stderr)
+                return 0
+            if not options.yes and not await _is_confirmed(f"Replay {_by_topic(plan)}?"):
+                print("nothing was written", file=sys.stderr)
+                return 1
+            return await _write(options, consumer, spans, plan, positions)
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    if options.group is not None and (options.offsets or options.match is not None):
+        options.usage.error(
+            "--group continues after the last record that was replayed: it excludes --offsets and --match, "
+            "which leave records out"
+        )
+    if options.to == options.topic:
+        options.usage.error(f"--to {options.to} is the dead letter topic itself")
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
+    if not (options.yes or options.dry_run or has_terminal):
+        options.usage.error(
+            "--yes is required if standard input is not a terminal (--dry-run writes nothing)"
+        )
+
+
+async def _is_confirmed(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    async for lines in LineReader(None):
+        return lines[0].strip().lower() in (b"y", b"yes")
+    return False
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def _spans_to_read(
+    options: argparse.Namespace, log: Mapping[int, OffsetSpan], positions: Positions | None
+) -> list[OffsetSpan]:
+    """Return the offsets to read: those of --offsets, or all after the group's position."""
+    if options.offsets:
+        return spans_within(options.topic, log, options.offsets)
+    if positions is None:
+        return list(log.values())
+    return [
+        span._replace(start=max(span.start, positions.next_offset(span.partition))) for span in log.values()
+    ]
+
+
+async def _plan(
+    options: argparse.Namespace, consumer: Consumer, spans: Sequence[OffsetSpan]
+) -> list[PlannedRecord]:
+    """Read the dead letters, and return where each is written. Raises UsageError for one that cannot be."""
+    plan = []
+    missing = set(options.offsets or ())
+    async with aclosing(read_topic(consumer, options.topic, spans)) as records:
+        async for record in records:
+            missing = {span for span in missing if not _contains(span, record)}
+            row = DeadLetterRow.of(record)
+            if options.match is None or options.match in (row.reason or ""):
+                plan.append(_planned(record, row, options.topic, options.to))
+    if missing:
+        text = ", ".join(str(span) for span in sorted(missing))
+        raise UsageError(
+            f"{options.topic}: no record has the offset {text} (compacted, or a marker of a transaction)"
+        )
+    return await _with_existing_partitions(options.topic, consumer, plan)
+
+
+def _contains(span: OffsetSpan, record: Record) -> bool:
+    return span.partition == record.partition and span.start <= record.first_offset < span.end
+
+
+def _planned(record: Record, row: DeadLetterRow, topic: str, to: str | None) -> PlannedRecord:
+    if to is not None:
+        return PlannedRecord(record.partition, record.first_offset, to, None)
+    hint = "choose a topic with --to, or other records with --offsets or --match"
+    if row.origin_topic is None:
+        raise UsageError(f"{place(record)} has no header with its origin topic: {hint}")
+    if not is_legal_name(row.origin_topic) or row.origin_topic == topic:
+        name = printable(row.origin_topic, 260)
+        raise UsageError(f"{place(record)} has the origin topic {name!r}, which it cannot be sent to: {hint}")
+    return PlannedRecord(record.partition, record.first_offset, row.origin_topic, row.origin_partition)
+
+
+async def _with_existing_partitions(
+    topic: str, consumer: Consumer, plan: Sequence[PlannedRecord]
+) -> list[PlannedRecord]:
+    """Check that the topics exist, and leave partitions out that do not."""
+    found: dict[str, set[int]] = {}
+    for planned in plan:
+        if planned.topic not in found:
+            try:
+                found[planned.topic] = set(await consumer.partitions(planned.topic))
+            except AsyncGroupError as error:
+                dead_letter = f"{topic}-{planned.partition}@{planned.offset}"
+                raise UsageError(f"{dead_letter} cannot be sent to {planned.topic}: {error}") from error
+    return [
+        each if each.to_partition in found[each.topic] else each._replace(to_partition=None) for each in plan
+    ]
+
+
+def _by_topic(plan: Sequence[PlannedRecord]) -> str:
+    topics = Counter(planned.topic for planned in plan)
+    each = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(topics.items()))
+    return f"{_records(len(plan))}: {each}"
+
+
+def _records(count: int) -> str:
+    return f"{count:,} {'record' if count == 1 else 'records'}"
+
+
+# --- the position of --group ------------------------------------------------------------------------------------------
+
+
+class Positions:
+    """The offsets of the dead letter topic up to which a group has replayed."""
+
+    def __init__(self, manager: OffsetManager, offsets: Mapping[int, PartitionOffsets]) -> None:
+        self._manager = manager
+        self._offsets = offsets
+        self._is_accepted = False  # whether the group has accepted a commit
+
+    def next_offset(self, partition: int) -> int:
+        """Return the offset after the last record that was replayed; -1 if there is none."""
+        return self._offsets[partition].next_offset
+
+    async def record_written(self, record: Record) -> None:
+        """Mark a record. The first one is committed at once: a group with members refuses commits.
+
+        Raises CommitFailedError. Later marks are committed by the OffsetManager.
+        """
+        self._offsets[record.partition].mark_record(record)
+        if not self._is_accepted:
+            await self._manager.commit()
+            self._is_accepted = True
+
+    async def finish(self, spans: Sequence[OffsetSpan]) -> None:
+        """Commit the ends of all spans. Raises CommitFailedError."""
+        for span in spans:
+            if span.end > span.start:
+                self._offsets[span.partition].mark(span.end)
+        await self._manager.commit()
+
+
+@asynccontextmanager
+async def _positions(
+    options: argparse.Namespace, consumer: Consumer, partitions: Sequence[int]
+) -> AsyncIterator[Positions | None]:
+    if options.group is None:
+        yield None
+        return
+    config = client_config(options, ConsumerConfig, {"auto_commit": True})
+    async with OffsetManager(consumer.cluster, options.group, config) as manager:
+        managed = await manager.manage_all([(options.topic, partition) for partition in partitions])
+        yield Positions(manager, {tp.partition: offsets for tp, offsets in managed.items()})
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+class Replayer:
+    """Writes planned records one after another, and knows the last one that is done."""
+
+    def __init__(
+        self, producer: Producer, plan: Sequence[PlannedRecord], positions: Positions | None
+    ) -> None:
+        self._producer = producer
+        self._planned = {(each.partition, each.offset): each for each in plan}
+        self._positions = positions
+        self.written = 0
+        self._last: Record | None = None  # the last record that is written
+
+    async def write(self, record: Record) -> None:
+        """Write a record if it is in the plan, and print where it is. Raises ReplayStopped, BrokenPipeError."""
+        planned = self._planned.get((record.partition, record.first_offset))
+        if planned is None:
+            return
+        try:
+            where = await self._producer.send(
+                planned.topic,
+                record.value,
+                key=record.key,
+                headers=_headers(record),
+                partition=planned.to_partition,
+                timestamp=record.timestamp if record.timestamp >= 0 else None,
+            )
+        except AsyncGroupError as error:
+            raise ReplayStopped(f"{place(record)} was not written to {planned.target}: {error}") from error
+        self.written += 1
+        self._last = record
+        print(f"{place(record)} -> {where.topic}-{where.partition}@{where.offset}", flush=True)
+        if self._positions is not None:
+            try:
+                await self._positions.record_written(record)
+            except CommitFailedError as error:
+                raise ReplayStopped(f"{place(record)} was written, but not committed: {error}") from error
+
+    def report(self) -> None:
+        """Print how many records were written, and the last one; ignore a closed standard error."""
+        total = len(self._planned)
+        count = _records(total) if self.written == total else f"{self.written:,} of {_records(total)}"
+        last = "" if self._last is None else f", the last one {place(self._last)}"
+        with contextlib.suppress(OSError):
+            print(f"{count} replayed{last}", file=sys.stderr, flush=True)
+
+
+def _headers(record: Record) -> list[Header]:
+    """Return the headers without those of retries and dead letters: also later ones of KIP-1191."""
+    return [header for header in user_headers(record) if not header[0].startswith("__dlq.")]
+
+
+async def _write(
+    options: argparse.Namespace,
+    consumer: Consumer,
+    spans: Sequence[OffsetSpan],
+    plan: Sequence[PlannedRecord],
+    positions: Positions | None,
+) -> int:
+    keys = {"enable_idempotence": True, "acks": "all", "transactional_id": None, "chunking": True}
+    config = client_config(options, ProducerConfig, keys, client_id="asyncgroup-dlq")
+    with stop_signals() as stop:
+        async with Producer(consumer.cluster, config) as producer:
+            replayer = Replayer(producer, plan, positions)
+            try:
+                async with aclosing(read_topic(consumer, options.topic, spans)) as records:
+                    async for record in records:
+                        await replayer.write(record)
+                        if stop.is_set():
+                            return stop.exit_code
+                if positions is not None:
+                    await positions.finish(spans)
+            finally:
+                replayer.report()
+    if replayer.written < len(plan):  # the log was cut between the two passes
+        raise ReplayStopped(
+            f"{options.topic}: {_records(len(plan) - replayer.written)} are no longer in the log"
+        )
+    return 0

@@ -1,0 +1,229 @@
+"""`asyncgroup work`: run a handler on a work queue until Ctrl-C or SIGTERM, with its figures on the screen."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from asyncgroup.checks import check_topic
+from asyncgroup.cli.client_configs import client_config
+from asyncgroup.cli.common import group_id, positive, seconds, stop_signals
+from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.handler_loading import handler_name, load_handler
+from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.errors import ConfigError
+from asyncgroup.lifecycle import cancel_and_wait, run_until
+from asyncgroup.workqueue.modes import Mode
+
+if TYPE_CHECKING:
+    from asyncgroup.cli.common import Commands
+    from asyncgroup.cli.work_view import QueueView
+    from asyncgroup.group import Health
+    from asyncgroup.workqueue import QueueStatistics, WorkQueue
+    from asyncgroup.workqueue.workers import DeliveryHandler
+
+__all__ = ["add_parser"]
+
+_DESCRIPTION: Final = (
+    "Calls a coroutine function with each delivery of a work queue. When it returns, the record is acknowledged; when it "
+    "raises, the record is delivered again. Shows a live table on standard error if that is a terminal, otherwise a "
+    "status line every 10 seconds. Ctrl-C and SIGTERM give the handlers that run their time to end, commit, and leave the "
+    "group."
+)
+
+
+def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add the command `work`."""
+    parser = commands.add_parser(
+        "work", parents=[common], help="run a handler on a work queue", description=_DESCRIPTION
+    )
+    add_connection_options(parser)
+    parser.add_argument(
+        "handler",
+        type=handler_name,
+        metavar="MODULE:FUNCTION",
+        help="the coroutine function (delivery); the working directory is on the module search path",
+    )
+    parser.add_argument("--group", type=group_id, help="the consumer group (default: group.id, if it is set)")
+    parser.add_argument(
+        "--topics", required=True, type=_topics, metavar="TOPIC,TOPIC", help="one topic or several"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=[mode.value for mode in Mode],
+        default=Mode.SHARED.value,
+        help="how records are shared out, as Pulsar's subscription types (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        default=100,
+        metavar="N",
+        help="the maximum of handlers that run at the same time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        choices=("earliest", "latest"),
+        help="where to start in partitions without a committed offset (default: auto.offset.reset, or latest)",
+    )
+    parser.add_argument(
+        "--ack-timeout",
+        type=seconds,
+        metavar="S",
+        help="deliver a record again that was not acknowledged within S seconds (default: no limit)",
+    )
+    parser.add_argument(
+        "--nack-delay",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="seconds before a record whose handler raised is delivered again (default: 60)",
+    )
+    parser.add_argument(
+        "--retry", action="store_true", help="allow delivery.reconsume_later(), by a retry topic"
+    )
+    parser.add_argument(
+        "--max-redeliveries",
+        type=_redeliveries,
+        metavar="N",
+        help="copy a record to the dead letter topic when its delivery number N + 1 has failed (default: deliver it again "
+        "without limit)",
+    )
+    parser.add_argument(
+        "--in-thread", action="store_true", help="the function is a plain function: call it in threads"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the figures as a JSON object every second, to standard output",
+    )
+    parser.set_defaults(run=run)
+
+
+def _topics(text: str) -> list[str]:
+    try:
+        return [check_topic(topic.strip()) for topic in text.split(",")]
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _redeliveries(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
+class RunningQueue(Protocol):
+    """The part of a WorkQueue that is run and shown."""
+
+    def run(self, handle: DeliveryHandler) -> Coroutine[Any, Any, None]:
+        """Call the handler for each delivery until the queue closes."""
+
+    async def aclose(self) -> None:
+        """Close the queue."""
+
+    def statistics(self) -> QueueStatistics:
+        """Return the counts, and where the records are."""
+
+    def health(self) -> Health:
+        """Return the health of the group member."""
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Run the handler until Ctrl-C or SIGTERM. Raises HandlerNotFound, ConfigError, ConsumerBusy, and as `WorkQueue.run`."""
+    queue = _queue(options)
+    handler = load_handler(options.handler, plain=options.in_thread)
+    with stop_signals() as stop:
+        opening = await run_until(stop.wait(), queue.__aenter__(), "open")
+        if not opening.cancelled():
+            opening.result()
+            async with aclosing(queue):
+                await serve(queue, handler, stop, _title(queue, options), as_json=options.json)
+    return stop.exit_code
+
+
+def _queue(options: argparse.Namespace) -> WorkQueue:
+    from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
+
+    given = connection_options(options)
+    servers = given.require_servers(options.usage)
+    group: str | None = options.group or given.group_id
+    if group is None:
+        parser: argparse.ArgumentParser = options.usage
+        parser.error("--group is required (or group.id in -X, in --config or in ASYNCGROUP_GROUP_ID)")
+    dead_letter = None if options.max_redeliveries is None else DeadLetter(options.max_redeliveries)
+    return WorkQueue(
+        servers,
+        group,
+        options.topics,
+        mode=Mode(options.mode),
+        concurrency=options.concurrency,
+        initial_position=options.start,
+        config=_consumer_config(options),
+        producer_config=client_config(options, ProducerConfig, client_id="asyncgroup-work"),
+        ack_timeout=options.ack_timeout,
+        nack_backoff=options.nack_delay,
+        retry=RetryTopic() if options.retry else None,
+        dead_letter=dead_letter,
+    )
+
+
+def _consumer_config(options: argparse.Namespace) -> ConsumerConfig:
+    """Return the configuration of the group, with the defaults of a queue that has none."""
+    keys = {"chunks": "assemble"}
+    defaults = {"client_id": "asyncgroup-work", "allow_auto_create_topics": "false"}
+    config = client_config(options, ConsumerConfig, keys, **defaults)
+    if config.assignors is None and config.group_protocol != "consumer":
+        return replace(config, assignors=("cooperative-sticky",))
+    return config
+
+
+def _title(queue: WorkQueue, options: argparse.Namespace) -> str:
+    copies = (("retry topic", queue.retry_topic), ("dead letter topic", queue.dead_letter_topic))
+    named = "".join(f", {what} {topic}" for what, topic in copies if topic is not None)
+    topics = ", ".join(options.topics)
+    return f"group {queue.group_id}, {queue.mode.value}: {topics}{named}; press Ctrl-C to stop"
+
+
+async def serve(
+    queue: RunningQueue, handler: DeliveryHandler, stop: asyncio.Event, title: str, *, as_json: bool
+) -> None:
+    """Run the queue and show its figures until `stop` is set, or until the queue or the output ends."""
+    from asyncgroup.cli.work_view import QueueView
+
+    view = QueueView(queue, asyncio.get_running_loop().time)
+    ended = asyncio.Event()
+    running = asyncio.create_task(queue.run(handler), name="run")
+    showing = asyncio.create_task(_show(view, ended, title, as_json=as_json), name="show")
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        first: list[asyncio.Future[Any]] = [running, showing, stopped]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        view.is_closing = not running.done()
+        await queue.aclose()
+        await running
+    finally:
+        ended.set()
+        await asyncio.wait([showing])
+        await cancel_and_wait(running, stopped)
+        with suppress(OSError):
+            print(view.summary(), file=sys.stderr, flush=True)
+    showing.result()  # raises BrokenPipeError if the reader of standard output has closed the pipe
+
+
+async def _show(view: QueueView, ended: asyncio.Event, title: str, *, as_json: bool) -> None:
+    from asyncgroup.cli.work_view import show_json, show_lines, show_live
+
+    if as_json:
+        await show_json(view, ended)
+    elif sys.stderr is not None and sys.stderr.isatty():
+        await show_live(view, ended, title)
+    else:
+        await show_lines(view, ended)

@@ -1,0 +1,50 @@
+"""Alarm: wakes the dispatcher when a record is due or a deadline passes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.due_times import NEVER
+
+__all__ = ["Alarm"]
+
+TICK: Final = 0.01
+"""Seconds between two calls of `Dispatcher.wake` at least: what is due within it is handled together, never early."""
+
+
+class Alarm:
+    """One timer, set to the earliest time at which the dispatcher has something to do."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = NEVER
+        self._earliest = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Alarm: {'not set' if self._timer is None else f'at {self._at:.3f}'}>"
+
+    def schedule(self, due: float) -> None:
+        """Wake the dispatcher at loop time `due`, or up to `TICK` later."""
+        if due >= self._at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._at = due
+        self._timer = self._loop.call_at(max(due, self._earliest), self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self._at = None, NEVER
+        self._earliest = self._loop.time() + TICK
+        due = self._dispatcher.wake()
+        if due < NEVER:
+            self.schedule(due)
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

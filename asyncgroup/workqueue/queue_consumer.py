@@ -1,0 +1,203 @@
+"""QueueConsumer: one of several consumers of a work queue in one process; LocalDispatch shares the deliveries out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Self
+
+from asyncgroup.errors import ConfigError
+from asyncgroup.workqueue.batch_receive import DeliveryBatch, receive_batch
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.hash_ranges import KeyRange
+from asyncgroup.workqueue.interceptors import QueueInterceptors
+from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
+from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.policies import BatchPolicy
+from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.worker_pools import WorkerPools
+from asyncgroup.workqueue.workers import DeliveryHandler, Workers
+
+__all__ = ["LocalDispatch", "QueueConsumer"]
+
+
+class LocalDispatch:
+    """Dispatches the deliveries of a queue to the inboxes of its local consumers, as far as they have permits.
+
+    In Mode.KEY_SHARED a delivery whose consumer has no permits is parked, and those of other consumers go on. Parked deliveries
+    count as queued, so that a slow consumer holds up its partitions only when their receiver queues are full.
+    """
+
+    def __init__(
+        self, group_id: str, dispatcher: Dispatcher, interceptors: QueueInterceptors, pools: WorkerPools
+    ) -> None:
+        self.group_id = group_id
+        self.dispatcher = dispatcher
+        self.interceptors = interceptors
+        self.pools = pools
+        self._selector = ConsumerSelector(dispatcher.mode)
+        self._receivers: dict[str, Receiver] = {}
+        self._parked: deque[Delivery] = deque()
+
+    def __repr__(self) -> str:
+        return f"<LocalDispatch: {self._selector!r}, {len(self._parked)} parked>"
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the queue has local consumers."""
+        return bool(self._receivers)
+
+    def add(self, local: LocalConsumer) -> Receiver:
+        """Add a consumer; return its receiver. Raises as `ConsumerSelector.add`."""
+
+        def take() -> Delivery | None:
+            delivery = local.take()
+            if delivery is not None:
+                self.dispatcher.start_timeout(delivery)
+            return delivery
+
+        self._selector.add(local)
+        local.on_refill = self._unpark
+        receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
+        self._receivers[local.name] = receiver
+        self.dispatcher.is_prefetched = True
+        self._unpark()
+        return receiver
+
+    def remove(self, local: LocalConsumer) -> None:
+        """Remove a consumer: what waits in its inbox goes to the others."""
+        receiver = self._receivers.pop(local.name, None)
+        if receiver is not None:
+            receiver.end(None)
+        for delivery in reversed(self._selector.remove(local)):
+            self.dispatcher.release(delivery)
+        self._unpark()
+
+    def dispatch(self) -> None:
+        """Dispatch what is ready to consumers with permits, and wake those that wait for a delivery."""
+        while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
+            if not self._put(delivery):
+                self._parked.append(delivery)
+                delivery._work.parked += 1
+        for receiver in self._receivers.values():
+            receiver.on_ready()
+
+    def _put(self, delivery: Delivery) -> bool:
+        consumer = self._selector.select(delivery.ordering_key)
+        if consumer is None:
+            return False
+        consumer.put(delivery)
+        return True
+
+    def _unpark(self) -> None:
+        """Dispatch parked deliveries to consumers that have permits now, then what is ready."""
+        parked, self._parked = self._parked, deque()
+        for delivery in parked:
+            if delivery.state is DeliveryState.IN_HAND and not self._put(delivery):
+                self._parked.append(delivery)
+            else:
+                delivery._work.parked -= 1
+        self.dispatch()
+
+    def withdraw(self, work: PartitionWork | None = None) -> None:
+        """Give back the deliveries of a partition (None: of all) that are in no consumer's hands yet."""
+        inboxes = [consumer.inbox for consumer in self._selector.consumers]
+        for delivery in [each for inbox in (*inboxes, self._parked) for each in reversed(inbox)]:
+            if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
+                self.dispatcher.release(delivery)
+        self.drop_ended()
+
+    def drop_ended(self) -> None:
+        """Drop deliveries that have ended in an inbox: their partition was revoked, or its log has changed."""
+        for consumer in self._selector.consumers:
+            consumer.drop_ended()
+        for delivery in self._parked:
+            if delivery.state is not DeliveryState.IN_HAND:
+                delivery._work.parked -= 1
+        self._parked = deque(each for each in self._parked if each.state is DeliveryState.IN_HAND)
+
+    def end(self, failure: BaseException | None) -> None:
+        """Hand out no more deliveries."""
+        for receiver in self._receivers.values():
+            receiver.end(failure)
+
+
+class QueueConsumer:
+    """One of several consumers of a WorkQueue in this process; made by `WorkQueue.consumer`.
+
+        async with queue.consumer("fast", priority=0) as fast, queue.consumer("slow", priority=1) as slow: ...
+
+    It is read as a queue is: `run`, `async for`, `receive`, `batch_receive`. Deliveries wait in its inbox, as many as it has
+    permits; when it closes, they go to the other consumers. The ack timeout counts from the hand-out and not from the inbox.
+    """
+
+    def __init__(
+        self, dispatch: LocalDispatch, local: LocalConsumer, concurrency: int, cancels_expired: bool
+    ) -> None:
+        self._dispatch = dispatch
+        self._local = local
+        self._concurrency = concurrency
+        self._cancels_expired = cancels_expired
+        self._receiver = dispatch.add(local)
+
+    def __repr__(self) -> str:
+        return f"<QueueConsumer {self._local!r}>"
+
+    @property
+    def name(self) -> str:
+        """The consumer's name, which no other one of the queue has."""
+        return self._local.name
+
+    @property
+    def priority(self) -> int:
+        """Its priority; 0 is the highest."""
+        return self._local.priority
+
+    @property
+    def key_ranges(self) -> tuple[KeyRange, ...]:
+        """The hash ranges of its keys with Mode.KEY_SHARED; otherwise empty."""
+        return self._dispatch._selector.ranges.get(self.name, ())
+
+    async def run(self, handle: DeliveryHandler) -> None:
+        """Call `handle(delivery)` for each delivery of this consumer, until it or the queue closes; see `WorkQueue.run`."""
+        workers = Workers(
+            self._dispatch.dispatcher,
+            self._receiver,
+            handle,
+            self._concurrency,
+            cancels_expired=self._cancels_expired,
+        )
+        await self._dispatch.pools.run(workers)
+
+    def __aiter__(self) -> Deliveries:
+        """Return an iterator of this consumer's deliveries, see `WorkQueue`."""
+        self._receiver.reader = asyncio.current_task()
+        return Deliveries(self._receiver)
+
+    async def receive(self) -> Delivery:
+        """Return the next delivery of this consumer; see `WorkQueue.receive`."""
+        return await self._receiver.receive()
+
+    async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
+        """Return the next deliveries of this consumer; see `WorkQueue.batch_receive`."""
+        return await receive_batch(self._receiver, self._dispatch.dispatcher, check_policy(policy))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Hand out no more deliveries; those of its inbox go to the other consumers. Deliveries in hand may still be ended."""
+        self._dispatch.remove(self._local)
+
+
+def check_policy(policy: BatchPolicy | None) -> BatchPolicy:
+    """Return the policy, or the default for None. Raises ConfigError for another value."""
+    if policy is None:
+        return BatchPolicy()
+    if not isinstance(policy, BatchPolicy):
+        raise ConfigError("policy", policy, "None or BatchPolicy(…)")
+    return policy

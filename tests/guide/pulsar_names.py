@@ -1,0 +1,59 @@
+"""Names of Pulsar's clients: those of pulsar-client-api 4.2.4 (Java) and pulsar-client 3.13 (Python)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["JAVA_BUILDERS", "JAVA_METHODS", "PYTHON_ARGUMENTS", "PYTHON_METHODS"]
+
+JAVA_BUILDERS: Final = """
+clone loadConf subscribe subscribeAsync topic topics topicsPattern subscriptionName subscriptionProperties ackTimeout
+isAckReceiptEnabled ackTimeoutTickTime negativeAckRedeliveryDelay negativeAckRedeliveryDelayPrecision subscriptionType
+subscriptionMode messageListener decryptFailListener messageListenerExecutor cryptoKeyReader defaultCryptoKeyReader
+messageCrypto cryptoFailureAction receiverQueueSize acknowledgmentGroupTime maxAcknowledgmentGroupSize
+replicateSubscriptionState maxTotalReceiverQueueSizeAcrossPartitions consumerName consumerEventListener readCompacted
+patternAutoDiscoveryPeriod priorityLevel property properties subscriptionInitialPosition subscriptionTopicsMode intercept
+deadLetterPolicy autoUpdatePartitions autoUpdatePartitionsInterval keySharedPolicy startMessageIdInclusive
+batchReceivePolicy enableRetry enableBatchIndexAcknowledgment maxPendingChuckedMessage maxPendingChunkedMessage
+autoAckOldestChunkedMessageOnQueueFull expireTimeOfIncompleteChunkedMessage poolMessages messagePayloadProcessor
+negativeAckRedeliveryBackoff ackTimeoutRedeliveryBackoff startPaused autoScaledReceiverQueueSizeEnabled topicConfiguration
+maxRedeliverCount retryLetterTopic deadLetterTopic initialSubscriptionName retryLetterProducerBuilderCustomizer
+deadLetterProducerBuilderCustomizer maxNumMessages maxNumBytes timeout messagesFromMultiTopicsEnabled
+autoSplitHashRange stickyHashRange ranges setAllowOutOfOrderDelivery
+"""
+"""Methods of ConsumerBuilder and of the builders of DeadLetterPolicy, BatchReceivePolicy and KeySharedPolicy."""
+
+JAVA_METHODS: Final = """
+getTopic getSubscription unsubscribe unsubscribeAsync receive receiveAsync batchReceive batchReceiveAsync acknowledge
+acknowledgeAsync acknowledgeCumulative acknowledgeCumulativeAsync negativeAcknowledge reconsumeLater reconsumeLaterAsync
+reconsumeLaterCumulative reconsumeLaterCumulativeAsync getStats close closeAsync hasReachedEndOfTopic
+redeliverUnacknowledgedMessages seek seekAsync getLastMessageId getLastMessageIdAsync getLastMessageIds
+getLastMessageIdsAsync isConnected getConsumerName pause resume getLastDisconnectedTimestamp
+onArrival beforeConsume onAcknowledge onAcknowledgeCumulative onNegativeAcksSend onAckTimeoutSend onPartitionsChange
+becameActive becameInactive next received reachedEndOfTopic
+getProperties hasProperty getProperty getData size getValue getMessageId getPublishTime getEventTime getSequenceId
+getProducerName hasKey getKey hasBase64EncodedKey getKeyBytes hasOrderingKey getOrderingKey getTopicName getEncryptionCtx
+getRedeliveryCount getSchemaVersion getSchemaId getReaderSchema isReplicated getReplicatedFrom release
+hasBrokerPublishTime getBrokerPublishTime hasIndex getIndex
+"""
+"""Methods of Consumer, ConsumerInterceptor, ConsumerEventListener, RedeliveryBackoff, MessageListener and Message."""
+
+PYTHON_ARGUMENTS: Final = """
+topic subscription_name consumer_type schema message_listener receiver_queue_size
+max_total_receiver_queue_size_across_partitions consumer_name unacked_messages_timeout_ms
+broker_consumer_stats_cache_time_ms negative_ack_redelivery_delay_ms is_read_compacted properties
+pattern_auto_discovery_period initial_position crypto_key_reader replicate_subscription_state_enabled
+max_pending_chunked_message auto_ack_oldest_chunked_message_on_queue_full start_message_id_inclusive
+batch_receive_policy key_shared_policy batch_index_ack_enabled regex_subscription_mode dead_letter_policy
+crypto_failure_action is_pattern_topic max_redeliver_count dead_letter_topic initial_subscription_name max_num_message
+max_num_bytes timeout_ms key_shared_mode allow_out_of_order_delivery sticky_ranges
+"""
+"""Arguments of Client.subscribe, also of the asyncio client, and of the policies."""
+
+PYTHON_METHODS: Final = """
+acknowledge acknowledge_cumulative batch_receive close consumer_name get_last_message_id is_connected negative_acknowledge
+pause_message_listener receive redeliver_unacknowledged_messages resume_message_listener seek subscription_name topic
+unsubscribe data event_timestamp message_id ordering_key partition_key producer_name publish_timestamp redelivery_count
+schema_version topic_name value encryption_context has_null_value
+"""
+"""Methods of Consumer, also of the asyncio client, and of Message."""

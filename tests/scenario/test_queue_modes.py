@@ -1,0 +1,175 @@
+"""Modes of work queues in virtual time: Exclusive, Failover, Shared and Key_Shared."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import ConsumerBusy
+from asyncgroup.workqueue import Delivery, Mode
+from tests.scenario.support import now
+from tests.stories import queues
+from tests.stories.queues import Gates, acked, opened, send, working
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_exclusive(env: VirtualEnvironment):
+    await queues.exclusive(env)
+    assert len(env.cluster.history.of("JoinGroup", client_id="bob")) == 2  # only the one that entered has joined
+
+
+async def test_failover(env: VirtualEnvironment):
+    await queues.failover(env)
+
+
+async def test_keys_in_order(env: VirtualEnvironment):
+    await queues.keys_in_order(env)
+
+
+async def test_closes_and_reopens(env: VirtualEnvironment):
+    await queues.closes_and_reopens(env)
+
+
+async def test_two_exclusive_consumers_that_enter_at_once(env: VirtualEnvironment):
+    """Exactly one of them holds the group, and the other one is refused while it enters."""
+    outcomes: dict[str, str] = {}
+    leave = asyncio.Event()
+
+    async def enter(name: str) -> None:
+        try:
+            async with opened(env, name, mode=Mode.EXCLUSIVE):
+                outcomes[name] = "entered"
+                await leave.wait()
+        except ConsumerBusy:
+            outcomes[name] = "busy"
+
+    entering = [asyncio.create_task(enter(name)) for name in ("ann", "bob")]
+    await env.bell.until(lambda: len(outcomes) == 2, "both know", env.limit)
+    assert sorted(outcomes.values()) == ["busy", "entered"]
+    leave.set()
+    await asyncio.gather(*entering)
+
+
+async def test_an_exclusive_consumer_after_one_that_died(env: VirtualEnvironment):
+    """It is refused until the session of the dead one has expired."""
+    async with working(env, "ann", mode=Mode.EXCLUSIVE) as ann:
+        await send(env, b"a")
+        await ann.until("end 0@0#1")
+        await asyncio.sleep(1.0)
+        queues.cut_off(env, "ann")
+        with pytest.raises(ConsumerBusy):
+            async with opened(env, "bob", mode=Mode.EXCLUSIVE):
+                pytest.fail("it entered")
+        await asyncio.sleep(env.session_timeout + 1.0)
+        async with working(env, "bob", mode=Mode.EXCLUSIVE) as bob:
+            await send(env, b"b")
+            await bob.until("end 0@1#1")
+            assert bob.calls == ["begin 0@1#1", "end 0@1#1"]
+
+
+async def test_shared_handles_a_partition_at_the_same_time(env: VirtualEnvironment):
+    gates = Gates()
+    await send(env, *[(b"k", b"%d" % number) for number in range(5)])
+    async with working(env, "ann", gates, concurrency=3) as ann:
+        await ann.until_count("begin", 3)
+        await asyncio.sleep(5.0)
+        assert ann.of("begin") == ["0@0#1", "0@1#1", "0@2#1"]  # concurrency is the limit
+        gates.open(2)
+        await ann.until("begin 0@3#1")
+        gates.open()
+        await ann.until_count("end", 5)
+    assert await acked(env) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
+async def test_modes_in_order_handle_one_record_of_a_partition_at_a_time(env: VirtualEnvironment, mode: Mode):
+    """Those of other partitions are handled at the same time."""
+    gates = Gates()
+    for partition in (0, 1):
+        await send(env, b"0", b"1", b"2", partition=partition)
+    async with working(env, "ann", gates, mode=mode) as ann:
+        await ann.until("begin 0@0#1", "begin 1@0#1")
+        await asyncio.sleep(5.0)
+        assert len(ann.calls) == 2
+        gates.open()
+        await ann.until_count("end", 6)
+        for partition in (0, 1):
+            assert [call for call in ann.calls if f" {partition}@" in call] == [
+                f"{kind} {partition}@{offset}#1" for offset in range(3) for kind in ("begin", "end")
+            ]
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
+async def test_a_failed_record_keeps_its_place_in_modes_in_order(env: VirtualEnvironment, mode: Mode):
+    began = 0.0
+
+    async def work(delivery: Delivery) -> None:
+        nonlocal began
+        if delivery.record.offset == 1 and delivery.attempt < 3:
+            began = now()
+            raise ValueError("not yet")
+        if delivery.record.offset == 1:
+            assert now() - began >= 2.0
+
+    await send(env, b"0", b"1", b"2")
+    async with working(env, "ann", work, mode=mode, nack_backoff=2.0) as ann:
+        await ann.until("end 0@2#1")
+        assert ann.of("begin") == ["0@0#1", "0@1#1", "0@1#2", "0@1#3", "0@2#1"]
+
+
+async def test_key_shared_allows_out_of_order(env: VirtualEnvironment):
+    """A record that waits after a nack does not hold the next ones of its key; one in flight does."""
+    gates = Gates()
+
+    async def work(delivery: Delivery) -> None:
+        if delivery.record.offset == 0 and delivery.attempt == 1:
+            raise ValueError("later")
+        await gates(delivery)
+
+    await send(env, *[(b"k", b"%d" % number) for number in range(3)])
+    options = {"mode": Mode.KEY_SHARED, "nack_backoff": 10.0, "allow_out_of_order": True}
+    async with working(env, "ann", work, **options) as ann:
+        await ann.until("begin 0@1#1")
+        await asyncio.sleep(15.0)
+        assert ann.of("begin") == ["0@0#1", "0@1#1"]
+        gates.open(0, 1, 2)
+        await ann.until_count("end", 3)
+        assert sorted(ann.of("begin")) == ["0@0#1", "0@0#2", "0@1#1", "0@2#1"]
+
+
+async def test_records_without_a_key_have_no_order(env: VirtualEnvironment):
+    gates = Gates()
+    await send(env, b"0", b"1", (b"", b"2"), (b"", b"3"))
+    async with working(env, "ann", gates, mode=Mode.KEY_SHARED) as ann:
+        await ann.until_count("begin", 3)
+        await asyncio.sleep(1.0)
+        assert ann.of("begin") == ["0@0#1", "0@1#1", "0@2#1"]  # the empty key is one
+        gates.open()
+        await ann.until("end 0@3#1")
+
+
+async def test_ordering_keys(env: VirtualEnvironment):
+    """The header `ag-ordering-key` replaces the record's key, and the function of the queue both."""
+    gates = Gates()
+    await send(env, (b"a", b"0"), (b"b", b"1"), ordering_key=b"same")
+    await send(env, (b"a", b"2"))
+    async with working(env, "ann", gates, mode=Mode.KEY_SHARED) as ann:
+        await ann.until("begin 0@0#1", "begin 0@2#1")
+        await asyncio.sleep(1.0)
+        assert ann.of("begin") == ["0@0#1", "0@2#1"]
+        assert ann.deliveries["0@0#1"].ordering_key == b"same"
+        assert ann.deliveries["0@2#1"].ordering_key == b"a"
+        gates.open()
+        await ann.until_count("end", 3)
+    await send(env, (b"a", b"x"), (b"b", b"x"), (b"c", b"y"))
+    gates = Gates()
+    options = {"mode": Mode.KEY_SHARED, "ordering_key": lambda record: record.value}
+    async with working(env, "bob", gates, **options) as bob:
+        await bob.until("begin 0@3#1", "begin 0@5#1")
+        await asyncio.sleep(1.0)
+        assert bob.of("begin") == ["0@3#1", "0@5#1"]
+        gates.open()
+        await bob.until_count("end", 3)
