@@ -55,15 +55,15 @@ MEMBERS: Final = {
     # work queues
     "Backoff": "delay factor fixed initial maximum",
     "BatchPolicy": "admits is_full max_bytes max_records timeout",
-    "Delivery": "ack ack_cumulative attempt deadline headers is_retry key nack ordering_key record reconsume_later"
+    "Delivery": "ack ack_cumulative attempt deadline decoded headers is_retry key nack ordering_key record reconsume_later"
     " redelivery_count reject renew state value",
     "DeliveryBatch": "count index",
     "KeyRange": "end intersect start",
     "QueueConsumer": "aclose batch_receive key_ranges name priority receive run",
-    "QueueInterceptor": "before_consume on_ack_timeout on_acknowledge on_dead_letter on_negative_ack",
+    "QueueInterceptor": "became_active became_inactive before_consume on_ack_timeout on_acknowledge on_dead_letter on_negative_ack",
     "QueueStatistics": "as_dict counts handlers in_hand lag partitions queued waiting",
     "WorkQueue": "aclose batch_receive config consumer dead_letter_topic errors group_id health mode receive retry_topic run"
-    " statistics",
+    " seek statistics",
     # Spark
     "BatchId": "ranges",
     "BridgeStatistics": "as_dict batches bytes commit_seconds failures fn_seconds frame_seconds interrupted last_batch"

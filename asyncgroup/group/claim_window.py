@@ -109,6 +109,10 @@ class ClaimWindow:
         self._window_marks.close()
         self.touch()
 
+    def seek(self, offset: int) -> None:
+        """Begin again at `offset`: everything before it counts as done. `on_restart(0)` is called."""
+        self._marks.seek(offset)
+
     def measure(self) -> int:
         """Encode the window if it has changed, and return the size."""
         _ = self._marks.value

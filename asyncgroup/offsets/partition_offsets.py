@@ -186,6 +186,14 @@ class PartitionMarks:
             self._move(offset, "", -1)
             self.dirty = False
 
+    def seek(self, offset: int) -> None:
+        """Follow a seek of a work queue: what is before `offset` is done, and nothing from there on."""
+        assert self.window is not None
+        self._skipped = (0, 0, -1)
+        self._hold.release_from(0)
+        self.window.restart(offset, is_recreated=True)
+        self.touch()
+
     def hold_back(self, offset: int, position: Callable[[], int]) -> int:
         """Limit marks after a batch that was handed out from `offset` on turned out to be unreadable.
 

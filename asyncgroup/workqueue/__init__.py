@@ -13,6 +13,7 @@ Where to look, starting at the user's call:
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `topic_creation`; `dead_letter_breaker`).
+- `seeking`: where `WorkQueue.seek` begins again.
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `hash_ranges`.
 """
 

@@ -41,6 +41,7 @@ from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.queue_handler import QueueHandler
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueStatistics
 from asyncgroup.workqueue.topic_creation import NewTopic, create_topics
@@ -325,6 +326,16 @@ class QueueEngine(Watcher):
         self.check_no_consumers("async for")
         self.receiver.reader = asyncio.current_task()
         return Deliveries(self.receiver)
+
+    async def seek(self, target: SeekTarget, *, inclusive: bool) -> None:
+        """See `WorkQueue.seek`."""
+        self.receiver.check_open()
+        feeds = {} if self._handler is None else self._handler.feeds
+        isolation = self._config.isolation_level
+        offsets = await find_offsets(self._client, target, list(feeds), isolation, inclusive=inclusive)
+        for tp, offset in offsets.items():
+            if tp in feeds:  # else it was revoked during the lookup
+                feeds[tp].seek(offset)
 
     def errors(self) -> ErrorReader:
         """See `WorkQueue.errors`."""

@@ -237,7 +237,7 @@ class TopicPublisher:
     def _start(self, delivery: Delivery, record: OutgoingCopy, reason: str | None) -> _Copying:
         """Begin to write a copy; `reason` is that of a dead letter, None for a retry."""
         copying = _Copying(delivery, record, reason)
-        if self._is_closed or self._is_stopped(copying):
+        if self._is_closed:
             self._give_back(copying)
             return copying
         self._copies.setdefault(copying.tp, set()).add(copying)
@@ -266,7 +266,7 @@ class TopicPublisher:
                 heals = isinstance(error, AsyncGroupError) and error.retriable
                 await asyncio.sleep(RETRIES.delay(tries) if heals else RETRIES.maximum)
             else:
-                if not copying.is_ended:
+                if not copying.is_ended:  # given back, and the cancellation came too late to stop `send`
                     self._finish(copying, metadata)
                 return
 

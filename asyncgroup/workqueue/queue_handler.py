@@ -270,6 +270,14 @@ class ClaimFeed:
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
         self._handler.local.drop_ended()
 
+    def seek(self, offset: int) -> None:
+        """Read on at `offset`: deliveries in hand are lost, and what is before counts as done."""
+        self._abandon_copies()
+        self.window.seek(offset)
+        self.work.position = offset
+        self._claim.seek(offset)
+        self._changed.set()
+
     def check_size(self) -> None:
         """Hand out nothing above the window while its encoding is nearly too large for a commit."""
         is_full = self.window.size > FULL * self.window.limit

@@ -90,7 +90,7 @@ class Receiver:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self.wake_next()  # another task takes the record
-            else:
+            elif waiter in self._waiters:  # a wake-up in the same turn has dropped it
                 self._waiters.remove(waiter)
             raise
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.policies import BatchPolicy, DeadLetter, RetryTopic
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.receiver import Deliveries
+    from asyncgroup.workqueue.seeking import SeekTarget
     from asyncgroup.workqueue.settings import OnAckTimeout, QueueSettings
     from asyncgroup.workqueue.statistics import QueueStatistics
     from asyncgroup.workqueue.topic_names import CopyTopics
@@ -302,6 +303,18 @@ class WorkQueue:
             check_count("concurrency", concurrency)
         local = LocalConsumer(name, priority=priority, permits=permits, key_ranges=key_ranges)
         return engine.consumer(local, concurrency)
+
+    async def seek(self, position: SeekTarget, *, inclusive: bool = True) -> None:
+        """Read on at another position, in the partitions that this consumer has now: earlier records count as acknowledged.
+
+        `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
+        first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
+        offset is delivered; Pulsar's default is the next one (`startMessageIdInclusive`). Deliveries in hand are lost: they
+        end with AckOutcome.LOST, handlers of `run` are cancelled. Other consumers of the group go on where they are.
+
+        Raises ConfigError for other values and partitions, OffsetLookupError, TransportError, ClosedError.
+        """
+        await self._engine.seek(position, inclusive=inclusive)
 
     # --- what happens -------------------------------------------------------------------------------------------------------
 

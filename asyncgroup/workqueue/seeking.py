@@ -1,0 +1,60 @@
+"""Where `WorkQueue.seek` begins again: offsets of partitions, or one place for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from asyncgroup.checks import check_offset
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.consumer.list_offsets import LATEST, Isolation, StartOffset, look_up_offsets, parse_start
+from asyncgroup.errors import ConfigError
+from asyncgroup.model import TopicPartition, wall_clock
+
+__all__ = ["SeekTarget", "find_offsets"]
+
+SeekTarget: TypeAlias = StartOffset | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+"""A place for all partitions (`earliest`, `latest`, an aware datetime, or a timedelta before now), or offsets by partition."""
+
+
+async def find_offsets(
+    cluster: ClusterClient,
+    target: SeekTarget,
+    owned: Iterable[TopicPartition],
+    isolation: Isolation,
+    *,
+    inclusive: bool,
+) -> dict[TopicPartition, int]:
+    """Return the offsets to read on at, of the owned partitions that the target names.
+
+    Raises ConfigError for another target and for a partition that is not owned, OffsetLookupError, TransportError.
+    """
+    partitions = sorted(owned)
+    if isinstance(target, Mapping):
+        return _named(target, partitions, inclusive=inclusive)
+    start = parse_start(target, wall_clock)
+    if start.timestamp is None:
+        step = 0 if inclusive else 1
+        return dict.fromkeys(partitions, start.offset + step)
+    listed = await look_up_offsets(cluster, dict.fromkeys(partitions, start.timestamp), isolation)
+    found = {tp: at.offset for tp, at in listed.items()}
+    if after_last := [
+        tp for tp, offset in found.items() if offset < 0
+    ]:  # no record has that time or a later one
+        ends = await look_up_offsets(cluster, dict.fromkeys(after_last, LATEST), isolation)
+        found |= {tp: at.offset for tp, at in ends.items()}
+    return found
+
+
+def _named(
+    target: Mapping[Any, int], owned: list[TopicPartition], *, inclusive: bool
+) -> dict[TopicPartition, int]:
+    offsets = {}
+    for key, offset in target.items():
+        tp = TopicPartition(*key) if isinstance(key, tuple) and len(key) == 2 else key
+        if tp not in owned:
+            raise ConfigError(
+                "position", tp, f"partitions that this consumer has: {', '.join(map(str, owned)) or 'none'}"
+            )
+        offsets[tp] = check_offset(offset) + (0 if inclusive else 1)
+    return offsets

@@ -1,0 +1,81 @@
+"""`WorkQueue.seek`: deliveries in hand are lost, and reading goes on elsewhere, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from asyncgroup import ConfigError, Producer, TopicPartition, WorkQueue
+from asyncgroup.workqueue import AckOutcome, Mode
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+FIRST = TopicPartition("orders", 0)
+
+
+async def fill(env: VirtualEnvironment, count: int) -> None:
+    async with Producer(env.bootstrap_servers) as producer:
+        for number in range(count):
+            await producer.send("orders", b"%d" % number, partition=0, timestamp=1_000_000 + 1000 * number)
+
+
+def queue_of(env: VirtualEnvironment, **options: Any) -> WorkQueue:
+    return WorkQueue(env.bootstrap_servers, "g", "orders", initial_position="earliest", **options)
+
+
+async def offsets(queue: WorkQueue, count: int) -> list[int]:
+    found = []
+    for _ in range(count):
+        delivery = await queue.receive()
+        found.append(delivery.record.offset)
+        await delivery.ack()
+    return found
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.FAILOVER])
+async def test_back_and_forth(env: VirtualEnvironment, mode: Mode) -> None:
+    await fill(env, 20)
+    async with queue_of(env, mode=mode) as queue:
+        assert await offsets(queue, 10) == list(range(10))
+        in_hand = await queue.receive()
+        await queue.seek({FIRST: 3})
+        assert await in_hand.ack() is AckOutcome.LOST
+        assert await offsets(queue, 3) == [3, 4, 5]
+        await queue.seek({("orders", 0): 14}, inclusive=False)
+        assert await offsets(queue, 2) == [15, 16]
+    async with queue_of(env, mode=mode) as queue:  # what lies before the last seek counts as acknowledged
+        assert await offsets(queue, 3) == [17, 18, 19]
+
+
+async def test_by_name_and_time(env: VirtualEnvironment) -> None:
+    await fill(env, 10)
+    async with queue_of(env) as queue:
+        await offsets(queue, 4)
+        await queue.seek("earliest")
+        assert await offsets(queue, 2) == [0, 1]
+        await queue.seek(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=1_006_500))
+        assert await offsets(queue, 2) == [7, 8]
+        await queue.seek("latest")
+        await asyncio.sleep(5.0)
+        assert queue.statistics().queued == 0
+        await queue.seek(datetime(2100, 1, 1, tzinfo=UTC))  # no record is as new: the end
+        await asyncio.sleep(5.0)
+        assert queue.statistics().partitions[0].base == 10
+
+
+async def test_bad_positions(env: VirtualEnvironment) -> None:
+    async with queue_of(env) as queue:
+        while not queue.statistics().partitions:
+            await asyncio.sleep(0.1)
+        for position, why in (
+            ({("orders", 9): 1}, "'orders-9' is not allowed: partitions that this consumer has: orders-0, orders-1"),
+            ({FIRST: -1}, "-1 is not allowed"),
+            ("yesterday", "'yesterday' is not allowed"),
+            (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001
+        ):
+            with pytest.raises(ConfigError, match=why):
+                await queue.seek(position)
