@@ -42,6 +42,8 @@ AsyncGroupError
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
 ├── ConsumerBusy                       another member holds the group of an exclusive consumer
 ├── ProducerLockHeld                   another ExclusiveProducer holds the lock
+├── CopyFailedError                    a record could not be copied to a retry or dead letter topic; tried again
+├── DeadLetterRateError                too many records of a work queue are dead letters
 ├── QueueFull                          the producer's buffer is full
 └── SessionEnd                         why a consumer-group session ended (`session.cause`)
     ├── Rebalanced                     the group rebalances: a member joined, left or changed its topics
@@ -78,7 +80,9 @@ __all__ = [
     "ConnectError",
     "ConnectionLost",
     "ConsumerBusy",
+    "CopyFailedError",
     "CorruptRecordsError",
+    "DeadLetterRateError",
     "DecodeError",
     "DeliveryFailedError",
     "ErrorCode",
@@ -548,6 +552,47 @@ class ProducerLockLost(ClosedError):
         self.group_id = group_id
         super().__init__(
             f"the producer of topic {topic!r} has lost its lock, group {group_id!r}, and is closed: {reason}"
+        )
+
+
+class CopyFailedError(AsyncGroupError):
+    """A record could not be copied to a retry or dead letter topic; it is not acknowledged, and the copy is tried again.
+
+    `record_topic`, `partition` and `offset` are those of the record, `topic` is where the copy belongs, `tries` the number of
+    failed attempts, and `__cause__` the error of the last one.
+    """
+
+    _has_foreign_text = True
+
+    def __init__(
+        self, record_topic: str, partition: int, offset: int, topic: str, tries: int, cause: BaseException
+    ) -> None:
+        self.record_topic, self.partition, self.offset = record_topic, partition, offset
+        self.topic = topic
+        self.tries = tries
+        self.__cause__ = cause
+        self.retriable = not isinstance(cause, ClosedError)
+        where, why = f"{record_topic}-{partition}@{offset}", f"{type(cause).__name__}: {cause}"
+        super().__init__(f"{where}: copy to topic {topic!r} failed ({tries}): {why}")
+
+
+class DeadLetterRateError(AsyncGroupError):
+    """Too many records of a work queue were dead letters, so that it copies no more of them (`Breaker`).
+
+    `dead` of the `ended` records of the last `window` seconds were copied to the dead letter topic. The records that would
+    follow are not acknowledged, and are delivered again.
+    """
+
+    def __init__(
+        self, group_id: str, dead: int, ended: int, window: float, *, share: float, minimum: int
+    ) -> None:
+        self.group_id = group_id
+        self.dead = dead
+        self.ended = ended
+        self.window = window
+        super().__init__(
+            f"group {group_id!r}: {dead} of the {ended} records that ended in the last {window:g} s are dead letters, "
+            f"more than share={share:g} with minimum={minimum}: no further ones are written"
         )
 
 

@@ -89,6 +89,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "fetch_retry_backoff": FUNCTION,
         "error_buffer": SIZE,
         "chunks": (["as_is", "assemble"], ["as-is", None, True]),
+        "auto_ack_oldest": ([True, False], [0, 1, None, "yes"]),
         "max_pending_chunked": ([1, 10], [0, -1, 1.0, True, None]),
         "chunk_buffer_bytes": SIZE,
         "chunk_expiry": DURATION,

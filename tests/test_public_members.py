@@ -74,6 +74,7 @@ MEMBERS: Final = {
     "OffsetRange": "end partition rows start topic",
     "OffsetsInSink": "create_offsets_table start_offsets",
     "ParquetByRange": "compact read vacuum",
+    "QueueForeachBatch": "run statistics",
     "Upsert": "",
 }
 """The members by class, without those of the built-in class that it derives from."""
@@ -98,6 +99,7 @@ ERROR_MEMBERS: Final = {
     "CommitFailedError": "errors group_id",
     "ConfigError": "allowed key value",
     "DeliveryFailedError": "count failed",
+    "FailedRows": "delay reconsume_later reject rows",
     "LogTruncatedError": "divergent_offset partition position topic",
     "ClaimStuck": "group_id partition seconds topic",
     "EventLoopBlocked": "group_id seconds",
@@ -112,6 +114,8 @@ ERROR_MEMBERS: Final = {
     "TransactionOutcomeUnknown": "commit transactional_id",
     "TopicRecreatedError": "partition position topic",
     "ConsumerBusy": "group_id holder",
+    "CopyFailedError": "offset partition record_topic topic tries",
+    "DeadLetterRateError": "dead ended group_id window",
     "ProducerLockHeld": "group_id topic",
     "ProducerLockLost": "group_id topic",
 }

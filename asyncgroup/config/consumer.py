@@ -139,6 +139,9 @@ class ConsumerConfig(ClientConfig):
       are kept; above that the oldest one is given up, and a larger value always. `chunk_expiry`: seconds without a further
       chunk after which an incomplete value is given up, and lost for this consumer. Keep it above the producers'
       `delivery_timeout`, which a chunk may take; the default is twice the default of that, as in Pulsar.
+    - `auto_ack_oldest`: whether a value that is given up because others need its place counts as done, as with Pulsar's
+      `autoAckOldestChunkedMessageOnQueueFull`. With False the commit does not pass its first chunk, so that it is read again
+      after the claim has ended.
     - `error_buffer`: how many errors are kept for a reader of `errors()` before the oldest are dropped.
     """
 
@@ -178,6 +181,7 @@ class ConsumerConfig(ClientConfig):
     fetch_retry_backoff: Callable[[int], float] | None = None
     chunks: Literal["as_is", "assemble"] = "as_is"
     max_pending_chunked: int = 10
+    auto_ack_oldest: bool = True
     chunk_buffer_bytes: int = 64 * MIB
     chunk_expiry: float = 240.0
     error_buffer: int = 256
@@ -231,6 +235,7 @@ class ConsumerConfig(ClientConfig):
             (lambda value: COUNT[0](value) and value > 0),
             "a whole number, 1 or more",
         ),
+        "auto_ack_oldest": FLAG,
         "chunk_buffer_bytes": SIZE,
         "chunk_expiry": DURATION,
         "error_buffer": SIZE,

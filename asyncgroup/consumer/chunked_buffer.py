@@ -73,7 +73,7 @@ class ChunkedBuffer(RecordBuffer):
         hooks: Hooks,
     ) -> None:
         limits = ChunkLimits(config.max_pending_chunked, config.chunk_buffer_bytes, config.chunk_expiry)
-        self._assembler = ChunkAssembler(limits, _Reports(reader, hooks))
+        self._assembler = ChunkAssembler(limits, _Reports(reader, hooks, acks_oldest=config.auto_ack_oldest))
         self._reader = reader
         self._rest: list[Record] = []  # of the front batch, after those in `decoded`, in reverse order
         self._rest_size = 0  # wire bytes of the batch that `_rest` came from
@@ -198,12 +198,17 @@ def _has_chunk(records: list[Record]) -> bool:
     return False
 
 
+_DISPLACED: Final = (DropReason.TOO_MANY, DropReason.TOO_LARGE)
+"""Why a value is dropped that others displace."""
+
+
 class _Reports(ChunkListener):
     """Reports values that begin, end or are dropped to the marks, the hooks and the log."""
 
-    def __init__(self, reader: Reader, hooks: Hooks) -> None:
+    def __init__(self, reader: Reader, hooks: Hooks, *, acks_oldest: bool) -> None:
         self._reader = reader
         self._hooks = hooks
+        self._acks_oldest = acks_oldest
 
     def on_begun(self, first_offset: int, leader_epoch: int) -> None:
         self._reader.listener.on_value_begun(first_offset, leader_epoch)
@@ -219,7 +224,8 @@ class _Reports(ChunkListener):
             first_offset,
             reason,
         )
-        self._reader.listener.on_value_dropped(first_offset)
+        if self._acks_oldest or reason not in _DISPLACED:
+            self._reader.listener.on_value_dropped(first_offset)
         self._hooks.emit("on_chunks_dropped", *self._reader.tp, first_offset, str(reason))
 
     def on_forgotten(self, first_offset: int) -> None:

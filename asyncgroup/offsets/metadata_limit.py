@@ -19,6 +19,7 @@ BROKER_RESOURCE: Final = 4
 """The type of a broker in DescribeConfigs (`ConfigResource.Type.BROKER` in Kafka)."""
 
 CONFIG_KEY: Final = "offset.metadata.max.bytes"
+"""The broker's setting that limits the metadata of a commit."""
 
 TIMEOUT: Final = 5.0
 """Seconds to wait for the response; without one the default applies."""

@@ -25,14 +25,12 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
-    from asyncgroup.workqueue.dead_letter_breaker import DeadLetterRateError
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
     from asyncgroup.workqueue.hash_ranges import KeyRange
     from asyncgroup.workqueue.in_thread import in_thread
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
-    from asyncgroup.workqueue.publisher import CopyFailedError
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
@@ -42,9 +40,7 @@ __all__ = [
     "Backoff",
     "BatchPolicy",
     "Breaker",
-    "CopyFailedError",
     "DeadLetter",
-    "DeadLetterRateError",
     "Delivery",
     "DeliveryBatch",
     "DeliveryState",
@@ -62,14 +58,12 @@ __all__ = [
 
 _NAMES = {
     "batch_receive": ["DeliveryBatch"],
-    "dead_letter_breaker": ["DeadLetterRateError"],
     "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
     "hash_ranges": ["KeyRange"],
     "in_thread": ["in_thread"],
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
-    "publisher": ["CopyFailedError"],
     "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],

@@ -6,31 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import DeadLetterRateError
 from asyncgroup.workqueue.policies import Breaker
 
-__all__ = ["DeadLetterBreaker", "DeadLetterRateError"]
+__all__ = ["DeadLetterBreaker"]
 
 SLOTS: Final = 64
 """Parts of the window: records are counted in slots, so memory and work do not grow with their rate."""
-
-
-class DeadLetterRateError(AsyncGroupError):
-    """Too many records of a queue were dead letters, so that it copies no more of them (`Breaker`).
-
-    `dead` of the `ended` records of the last `window` seconds were copied to the dead letter topic. The records that would
-    follow are not acknowledged, and are delivered again.
-    """
-
-    def __init__(self, group_id: str, dead: int, ended: int, breaker: Breaker) -> None:
-        self.group_id = group_id
-        self.dead = dead
-        self.ended = ended
-        self.window = breaker.window
-        super().__init__(
-            f"group {group_id!r}: {dead} of the {ended} records that ended in the last {breaker.window:g} s are dead letters, "
-            f"more than share={breaker.share:g} with minimum={breaker.minimum}: no further ones are written"
-        )
 
 
 class DeadLetterBreaker:
@@ -76,7 +58,10 @@ class DeadLetterBreaker:
 
     def error(self, group_id: str) -> DeadLetterRateError:
         """Return the error that describes the counts."""
-        return DeadLetterRateError(group_id, self.dead, self.ended, self.limits)
+        limits = self.limits
+        return DeadLetterRateError(
+            group_id, self.dead, self.ended, limits.window, share=limits.share, minimum=limits.minimum
+        )
 
     def _forget(self, last: int) -> None:
         """Drop the slots up to the number `last`."""

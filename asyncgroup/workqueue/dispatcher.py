@@ -245,7 +245,7 @@ class Dispatcher:
             return False
         if work.retries and self._in_order and record is not work.retries[0]:
             return False
-        if work.is_full and record.offset >= work.window.end and work.in_hand:
+        if work.is_full and record.offset >= work.window.end and not work.may_grow(record):
             return False
         return work.gate is None or work.gate(record)
 
@@ -306,6 +306,10 @@ class Dispatcher:
         for offset in sorted(at for at in work.in_hand if at < delivery.record.offset):
             self.ack(work.in_hand[offset])
         self.ack(delivery)
+        for record in work.take_before(delivery.record.offset):
+            work.window.ack(record.offset)
+            self.counts.acked += 1
+            self._done(work, record)
 
     def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
         """The delivery failed: deliver the record again after `delay` seconds, or copy it to the dead letter topic."""
@@ -351,7 +355,8 @@ class Dispatcher:
             self.relist(work)
 
     def renew(self, delivery: Delivery) -> None:
-        """Begin the ack timeout of a delivery again."""
+        """Begin the ack timeout of a delivery again; its partition is not stuck."""
+        delivery._work.renewals += 1
         if self.ack_timeout is not None:
             delivery.deadline = self._clock() + self.ack_timeout
             in_hand = delivery._work.in_hand  # in the order of deadlines

@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -25,7 +25,7 @@ from asyncgroup.group.session import Session
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
-from asyncgroup.model import Record, RecordMetadata, wall_clock
+from asyncgroup.model import MillisClock, Record, RecordMetadata
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import ORDERING_KEY
@@ -40,6 +40,7 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.queue_handler import QueueHandler
+from asyncgroup.workqueue.queue_health import queue_health
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
@@ -52,6 +53,10 @@ from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 __all__ = ["QueueEngine"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
+
+_KEPT: Final = {"retention.ms": "-1"}
+"""Copies keep the timestamps of their originals, from which retention counts: it could delete a copy of an old record at once,
+and its original is acknowledged."""
 
 
 class QueueEngine(Watcher):
@@ -68,6 +73,7 @@ class QueueEngine(Watcher):
         producer_config: ProducerConfig,
         hooks: Iterable[object],
         interceptors: QueueInterceptors,
+        clock: MillisClock,
     ) -> None:
         self.group_id = group_id
         self.settings = settings
@@ -87,6 +93,7 @@ class QueueEngine(Watcher):
             dead_letter_topic=copy_topics.dead_letter,
             max_redeliveries=None if policy is None else policy.max_redeliveries,
             breaker=None if policy is None else policy.breaker,
+            now_ms=clock,
             on_error=self._on_copy_failed,
             on_dead_letter=self._on_dead_letter,
             on_trip=self._fail,
@@ -102,7 +109,7 @@ class QueueEngine(Watcher):
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
             ordering_key=settings.ordering_key or ordering_key,
-            due_delay=partial(_due_delay, copy_topics.retry, delays_all=not settings.mode.in_order),
+            due_delay=partial(_due_delay, copy_topics.retry, clock, delays_all=not settings.mode.in_order),
             earlier_attempts=earlier_attempts,
         )
         interceptors.dispatcher = self.dispatcher
@@ -175,10 +182,10 @@ class QueueEngine(Watcher):
         wanted: dict[str, NewTopic] = {}
         if self._copy_topics.retry is not None and settings.retry is not None:
             partitions = settings.retry.partitions or await self._source_partitions()
-            wanted[self._copy_topics.retry] = NewTopic(partitions, settings.retry.replication_factor)
+            wanted[self._copy_topics.retry] = NewTopic(partitions, settings.retry.replication_factor, _KEPT)
         if self._copy_topics.dead_letter is not None and policy is not None:
             partitions = policy.partitions or await self._source_partitions()
-            wanted[self._copy_topics.dead_letter] = NewTopic(partitions, policy.replication_factor)
+            wanted[self._copy_topics.dead_letter] = NewTopic(partitions, policy.replication_factor, _KEPT)
         for topic, error in (await create_topics(self._client, wanted)).items():
             _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
             self._report(error)
@@ -343,7 +350,9 @@ class QueueEngine(Watcher):
 
     def health(self) -> Health:
         """See `WorkQueue.health`."""
-        return self.group.health()
+        feeds = () if self._handler is None else self._handler.feeds.values()
+        failure = self.receiver.failure
+        return queue_health(self.group.health(), feeds, self._publisher, self._local.gaps, failure)
 
     def statistics(self) -> QueueStatistics:
         """See `WorkQueue.statistics`."""
@@ -408,12 +417,12 @@ def ordering_key(record: Record) -> bytes | None:
     return record.key
 
 
-def _due_delay(retry_topic: str | None, record: Record, *, delays_all: bool) -> float:
+def _due_delay(retry_topic: str | None, clock: MillisClock, record: Record, *, delays_all: bool) -> float:
     """Return the seconds until a record is due: one with a delivery time, in modes with an order only in the retry topic."""
     if not record.headers or not (delays_all or record.topic == retry_topic):
         return 0.0
     at = deliver_at(record)
-    return 0.0 if at is None else (at - wall_clock()) / 1000
+    return 0.0 if at is None else (at - clock()) / 1000
 
 
 def _subscribed(topics: list[str] | Pattern, retry_topic: str | None) -> list[str] | Pattern:

@@ -26,6 +26,9 @@ RECORD_OVERHEAD: Final = 200
 class PartitionWork:
     """The records of one partition, from one assignment to its revocation."""
 
+    renewals: int = 0
+    """Number of calls of `Delivery.renew`: while it grows, the deliveries in hand are being worked on."""
+
     def __init__(
         self,
         tp: TopicPartition,
@@ -115,6 +118,10 @@ class PartitionWork:
         """Whether every record that was handed out is done, so that the next one in offset order may follow."""
         return self.is_idle and len(self.waiting) == len(self.delayed)
 
+    def may_grow(self, record: Record) -> bool:
+        """Whether a record above a full window may be delivered: one that was before, or if no other one can shrink the window."""
+        return record.offset in self.window.attempts or (self.is_next_in_order and not self.retries)
+
     async def commit(self) -> AckOutcome:
         """Commit the window now."""
         return AckOutcome.ACKED if self._commit is None else await self._commit()
@@ -144,6 +151,17 @@ class PartitionWork:
         if not lane:
             self.lanes[key] = _NO_RECORDS
         return record
+
+    def take_before(self, offset: int) -> list[Record]:
+        """Remove and return the records below `offset` that were delivered and are to be delivered again."""
+        failed = {at: record for at, record in self.waiting.items() if at < offset and at not in self.delayed}
+        for at in failed:
+            del self.waiting[at]
+        for queue in (self.retries, self.fresh):
+            while queue and queue[0].offset < offset:
+                record = queue.popleft()
+                failed[record.offset] = record
+        return [failed[at] for at in sorted(failed)]
 
     # --- changes of the log and of the owner ------------------------------------------------------------------------------
 

@@ -12,18 +12,25 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    ConfigError,
+    CopyFailedError,
+    DeadLetterRateError,
+    UsageError,
+)
 from asyncgroup.lifecycle import cancel_and_wait, describe_error
 from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
 from asyncgroup.producer import Producer
 from asyncgroup.producer.arguments import check_headers
 from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_copy
-from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker, DeadLetterRateError
+from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.policies import Backoff, Breaker
 from asyncgroup.workqueue.statistics import QueueCounts
 
-__all__ = ["CopyFailedError", "PublishingQueue", "TopicPublisher"]
+__all__ = ["PublishingQueue", "TopicPublisher"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -32,26 +39,6 @@ RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
 
 LOG_INTERVAL: Final = 10.0
 """Seconds between two log lines of failed copies to the same topic."""
-
-
-class CopyFailedError(AsyncGroupError):
-    """A record could not be copied to a retry or dead letter topic; it is not acknowledged, and the copy is tried again.
-
-    `record_topic`, `partition` and `offset` are those of the record, `topic` is where the copy belongs, `tries` the number of
-    failed attempts, and `__cause__` the error of the last one.
-    """
-
-    _has_foreign_text = True
-
-    def __init__(self, delivery: Delivery, topic: str, tries: int, cause: BaseException) -> None:
-        record = delivery.record
-        self.record_topic, self.partition, self.offset = record.topic, record.partition, record.offset
-        self.topic = topic
-        self.tries = tries
-        self.__cause__ = cause
-        self.retriable = not isinstance(cause, ClosedError)
-        where = f"{record.topic}-{record.partition}@{record.offset}"
-        super().__init__(f"{where}: copy to topic {topic!r} failed ({tries}): {describe_error(cause)}")
 
 
 class PublishingQueue(Protocol):
@@ -136,6 +123,8 @@ class TopicPublisher:
         """The copies that are not ended, by the partition of the original."""
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that run; those of abandoned copies are no longer in `_copies`."""
+        self.failing: dict[str, str] = {}
+        """The topics whose last copy has failed, each with the error."""
         self._log_times: dict[str, tuple[float, int]] = {}
         """For each topic the loop time of its last log line, and the number of failures after it."""
         self._is_closed = False
@@ -277,15 +266,14 @@ class TopicPublisher:
             self._give_back(copying)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("%s: bug in a callback of the copy", copying, exc_info=error)
-            self._call(
-                lambda: self._on_error(CopyFailedError(copying.delivery, copying.record.topic, 0, error))
-            )
+            self._call(lambda: self._on_error(_copy_error(copying, 0, error)))
 
     # --- state changes ---------------------------------------------------------------------------------------------------
 
     def _finish(self, copying: _Copying, metadata: RecordMetadata) -> None:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
+        self.failing.pop(copying.record.topic, None)
         copying.outcome = self.queue.finish(copying.delivery)
         if copying.is_dead:
             self.queue.counts.dead_lettered += 1
@@ -315,7 +303,8 @@ class TopicPublisher:
     # --- errors ----------------------------------------------------------------------------------------------------------
 
     def _report(self, copying: _Copying, tries: int, cause: Exception) -> None:
-        error = CopyFailedError(copying.delivery, copying.record.topic, tries, cause)
+        error = _copy_error(copying, tries, cause)
+        self.failing[error.topic] = describe_error(cause)
         self._log_failure(error)
         self._call(lambda: self._on_error(error))
 
@@ -336,6 +325,11 @@ class TopicPublisher:
             hook()
         except Exception:  # noqa: BLE001  it may raise any error
             _log.exception("%r: a callback raised", self)
+
+
+def _copy_error(copying: _Copying, tries: int, cause: BaseException) -> CopyFailedError:
+    record = copying.delivery.record
+    return CopyFailedError(record.topic, record.partition, record.offset, copying.record.topic, tries, cause)
 
 
 def _loop_time() -> float:

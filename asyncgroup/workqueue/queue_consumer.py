@@ -48,6 +48,11 @@ class LocalDispatch:
         """Whether the queue has local consumers."""
         return bool(self._receivers)
 
+    @property
+    def gaps(self) -> tuple[KeyRange, ...]:
+        """The hash ranges without a consumer; none while the queue has no local consumers."""
+        return self._selector.gaps if self.is_used else ()
+
     def add(self, local: LocalConsumer) -> Receiver:
         """Add a consumer; return its receiver. Raises as `ConsumerSelector.add`."""
 

@@ -166,6 +166,7 @@ class ClaimFeed:
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
         self.work.on_room = self.work.on_drain = self._changed.set
         self._crash_counts: CrashCounts | None = None
+        self._warned = False  # that retention deletes unacknowledged records
 
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
@@ -245,7 +246,7 @@ class ClaimFeed:
 
     async def _wait_for_room(self) -> None:
         """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
-        if self._handler.limits.on_demand and not self.work.queued:
+        if self._handler.limits.on_demand and not self.work.queued and not self._handler.has_demand:
             await self._wait_for_demand()
             return
         interval = self._handler.max_poll_interval
@@ -263,7 +264,8 @@ class ClaimFeed:
         self._claim.renew()
 
     def _progress(self) -> tuple[int, ...]:
-        return self.work.window.version, self.work.position, len(self.work.in_hand), self.work.queued
+        work = self.work
+        return work.window.version, work.position, len(work.in_hand), work.queued, work.renewals
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
@@ -280,6 +282,14 @@ class ClaimFeed:
 
     def check_size(self) -> None:
         """Hand out nothing above the window while its encoding is nearly too large for a commit."""
+        if not self._warned and self._is_behind_log_start():
+            self._warned = True
+            _log.warning(
+                "%s: retention deletes records from offset %d on that are not acknowledged: after a restart they are lost; "
+                "reconsume_later() copies records to a topic of their own",
+                self.work.tp,
+                self.window.window.base,
+            )
         is_full = self.window.size > FULL * self.window.limit
         if is_full != self.work.is_full:
             self.work.is_full = is_full
@@ -304,6 +314,29 @@ class ClaimFeed:
             metadata_bytes=self.window.size,
             is_full=work.is_full,
         )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the partition now, in words."""
+        work, found = self.work, []
+        if work.is_full:
+            found.append(
+                f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
+                f"no record above them is delivered; the record at offset {self.window.window.base} holds up the commit"
+            )
+        if len(work.waiting) >= self._handler.settings.max_held:
+            found.append(f"{work.tp}: max_held={self._handler.settings.max_held} records wait for their time")
+        if self._is_behind_log_start():
+            found.append(
+                f"{work.tp}: offset {self.window.window.base} is not acknowledged, but the log begins at {self._log_start}"
+            )
+        return found
+
+    @property
+    def _log_start(self) -> int:
+        return self._claim._state.consumer.log_start_offset
+
+    def _is_behind_log_start(self) -> bool:
+        return self.window.window.base < self._log_start
 
     # --- end ---------------------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,8 @@ class Receiver:
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._is_waking = False
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """What ended the queue, or None."""
         self.is_ended = False
         """Whether no delivery is handed out any more."""
         self.on_demand = asyncio.Event()
@@ -75,8 +76,8 @@ class Receiver:
 
     def check_open(self) -> None:
         """Raise ClosedError after the end, or the failure that ended the queue."""
-        if self._failure is not None:
-            raise copy_error(self._failure)
+        if self.failure is not None:
+            raise copy_error(self.failure)
         if self.is_ended:
             raise ClosedError(f"work queue of group {self._group_id!r} is closed")
 
@@ -118,7 +119,7 @@ class Receiver:
         if self.is_ended:
             return
         self.is_ended = True
-        self._failure = failure
+        self.failure = failure
         while self._waiters:
             self.wake_next()
         self.on_demand.set()

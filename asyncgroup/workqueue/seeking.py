@@ -54,7 +54,9 @@ def _named(
         tp = TopicPartition(*key) if isinstance(key, tuple) and len(key) == 2 else key
         if tp not in owned:
             raise ConfigError(
-                "position", tp, f"partitions that this consumer has: {', '.join(map(str, owned)) or 'none'}"
+                "position",
+                str(tp),
+                f"partitions that this consumer has: {', '.join(map(str, owned)) or 'none'}",
             )
         offsets[tp] = check_offset(offset) + (0 if inclusive else 1)
     return offsets

@@ -6,6 +6,7 @@ As for ConsumerGroup, importing this module loads little and creating a queue on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.group.health import Health
     from asyncgroup.group.topics import Pattern, Topics
-    from asyncgroup.model import Record
+    from asyncgroup.model import MillisClock, Record
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.engine import QueueEngine
@@ -89,9 +90,9 @@ class WorkQueue:
       these limits gets no more records until some are acknowledged; the others go on.
 
     Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
-    cooperative and values in chunks are put together. `interceptors`: QueueInterceptor objects. `migrate_from`: with
+    cooperative, values in chunks are put together, and large copies are written in chunks. `interceptors`: QueueInterceptor objects. `migrate_from`: with
     `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer committed are not delivered again.
-    `engine`: `group`, the only one.
+    `clock` returns the time of day in ms, by which delivery times count. `engine`: `group`, the only one.
 
     `decode`: a function (record) -> object that makes `Delivery.decoded`, before the hand-out. A record for which it raises is
     copied to the dead letter topic at once, with its bytes as they are; without one it is nacked.
@@ -131,6 +132,7 @@ class WorkQueue:
         interceptors: Iterable[QueueInterceptor] = (),
         decode: Callable[[Record], object] | None = None,
         migrate_from: Literal["parallel-consumer"] | None = None,
+        clock: MillisClock = wall_clock,
         engine: Literal["group"] = "group",
     ) -> None:
         from asyncgroup.config import ProducerConfig
@@ -163,11 +165,14 @@ class WorkQueue:
             migrate_from=migrate_from,
             engine=engine,
         )
-        self.config = consumer_config(config, self._settings, wall_clock(), initial_position)
+        self.config = consumer_config(config, self._settings, clock(), initial_position)
         self._topics = check_topics(topics, self.config.group_protocol)
         self._copy_topics = _copy_topics(self._settings, self._topics, self.group_id)
-        self._producer_config = ProducerConfig.of(producer_config)
+        self._producer_config = (
+            ProducerConfig(chunking=True) if producer_config is None else ProducerConfig.of(producer_config)
+        )
         _check_producer(self._producer_config)
+        self._clock = clock
         self._hooks = check_hooks(hooks)
         if decode is not None and not callable(decode):
             raise ConfigError("decode", decode, "None or a function (record) -> object")
@@ -214,6 +219,7 @@ class WorkQueue:
             self._producer_config,
             self._hooks,
             self._interceptors,
+            self._clock,
         )
         await self._created.open()
         return self
@@ -259,8 +265,10 @@ class WorkQueue:
 
     async def receive(self) -> Delivery:
         """Return the next delivery. A cancelled call loses none. Raises ClosedError, and what ended the queue."""
-        self._engine.check_no_consumers("receive")
-        return await self._engine.receiver.receive()
+        engine = self._engine
+        engine.check_no_consumers("receive")
+        engine.receiver.reader = asyncio.current_task()  # a close by another task waits for its delivery
+        return await engine.receiver.receive()
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries, up to the first limit of `policy` (default: 10 MiB, 0.1 s); possibly none.
@@ -273,6 +281,7 @@ class WorkQueue:
 
         engine = self._engine
         engine.check_no_consumers("batch_receive")
+        engine.receiver.reader = asyncio.current_task()  # a close by another task waits for its deliveries
         return await receive_batch(engine.receiver, engine.dispatcher, check_policy(policy))
 
     def consumer(
@@ -323,7 +332,7 @@ class WorkQueue:
         return self._engine.statistics()
 
     def health(self) -> Health:
-        """Return the health of the queue's group member; it sends no request."""
+        """Return the health of the queue's group member, with the queue's problems; it sends no request."""
         return self._engine.health()
 
     def errors(self) -> ErrorReader:

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
@@ -169,5 +170,26 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
         assert wrong or values(unmarked) <= values(heir.got)
         reader.buffer.close()
         heir.buffer.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("auto_ack_oldest", [True, False])
+def test_whether_the_commit_passes_a_value_that_another_one_displaced(auto_ack_oldest: bool) -> None:
+    async def story() -> None:
+        first, second = rows_of("first", b"abcd", 2), rows_of("second", b"efgh", 2)
+        batches = in_batches(random.Random(1), [first[0], second[0], second[1], first[1]])
+        ends, offset = [], 0
+        for data in batches:
+            offset += int.from_bytes(data[57:61], "big")
+            ends.append(offset)
+        config = {"max_pending_chunked": 1, "auto_ack_oldest": auto_ack_oldest}
+        reader = Reader(random.Random(2), batches, ends, **config)
+        reader.read(4)
+        assert [record.value for record in reader.got] == [b"efgh"]
+        reader.place.marks.mark_record(reader.got[0])
+        assert reader.place.dropped == [0]
+        assert reader.place.marks.value.offset == (3 if auto_ack_oldest else 0)
+        reader.buffer.close()
 
     asyncio.run(story())

@@ -68,7 +68,7 @@ MODULES = (
 OTHERS = {
     *("CancelledError", "Exception", "False", "None", "True"),
     *("Fetch", "PythonMicroBatchStreamBase", "ReportsSourceMetrics"),
-    *("AdminClient", "ConsumerRebalanceListener", "ConsumerRecord"),
+    *("AdminClient", "ConsumerEventListener", "ConsumerRebalanceListener", "ConsumerRecord"),
     *("Config", "Consume", "ConsumeClaim", "Errors", "MarkMessage", "ResetOffset"),
     *(
         "Compression",

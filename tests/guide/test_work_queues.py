@@ -166,7 +166,7 @@ async def test_the_ends_of_a_delivery() -> None:
     # with DeadLetter(0) each failure, and each copy in the retry topic, is the last one
     assert set(reasons) == set(values[1:])
     assert reasons[values[3]] == b"ValueError: state 'odd'"
-    assert reasons[values[4]].startswith(b"no JSON: ")
+    assert (reasons[values[4]] or b"").startswith(b"no JSON: ")
     assert (counts.acked, counts.dead_lettered, counts.nacked) == (1, 4, 2)
 
 
@@ -180,6 +180,17 @@ async def test_a_loop_over_deliveries() -> None:
             await until(lambda: committed(broker, "billing") == 3)
         await working
     assert printed == [(0, b"a"), (1, b"b"), (2, b"c")]
+
+
+@virtual_test
+async def test_records_that_are_decoded() -> None:
+    printed: list[Any] = []
+    async with broker_with(b'{"item": 7}', b"?") as broker:
+        names = defined("work-queues", "decode=parse", print=printed.append)
+        async with names["orders"](broker.bootstrap_servers) as queue, running(queue.run(names["ship"])):
+            await until(lambda: committed(broker, "billing") == 2)
+        assert [record.value for record in broker.records("orders-billing-DLQ")] == [b"?"]
+    assert printed == [7]
 
 
 @virtual_test

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ErrorCode, ProducerConfig
+from asyncgroup import CopyFailedError, ErrorCode, ProducerConfig
 from asyncgroup.workqueue import (
     AckOutcome,
-    CopyFailedError,
     DeadLetter,
     Delivery,
     DeliveryState,
@@ -52,7 +51,9 @@ async def test_the_number_of_deliveries(env: VirtualEnvironment, mode: Mode, red
     options: dict[str, Any] = {"mode": mode, "nack_backoff": 0.5, "dead_letter": DeadLetter(redeliveries)}
     async with working(env, "ann", work, **options) as ann:
         await ann.until("end 0@2#1")
-        await env.bell.until(lambda: len(env.cluster.records(ann.queue.dead_letter_topic)) == 1, "DLQ", env.limit)
+        await env.bell.until(
+            lambda: len(env.cluster.records(ann.queue.dead_letter_topic)) == 1, "DLQ", env.limit
+        )
         assert ann.of("error") == [f"0@1#{attempt}" for attempt in range(1, redeliveries + 2)]
         if mode is not Mode.SHARED:
             assert ann.calls[-2:] == ["begin 0@2#1", "end 0@2#1"]  # its place in the order was kept

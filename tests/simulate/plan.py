@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+from tests.simulate.queues_setting import QueueSetting
+
 __all__ = [
     "GROUP",
     "OFFSETS_TOPIC",
@@ -133,6 +135,7 @@ class Plan:
     """A whole run; all faults end at `faults_end_at` seconds.
 
     `others` has each member as it is with the other group protocol, in plans in which members have both or change theirs.
+    With `queues` the members are work queues.
     """
 
     seed: int
@@ -141,6 +144,7 @@ class Plan:
     actions: tuple[Action, ...]
     faults_end_at: float
     others: dict[str, MemberSpec] = field(default_factory=dict)
+    queues: QueueSetting | None = None
 
     @property
     def is_orderly(self) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from asyncgroup import Producer
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, OffsetRange, register
 from asyncgroup.spark.bridge.frames import create_frame
@@ -52,6 +57,36 @@ def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> No
         assert rows == [(offset, str(offset)) for offset in range(10)]
     stored = names["connect"]().execute('SELECT consumer, topic, "partition", next_offset FROM kafka_offsets')
     assert stored.fetchall() == [("orders-to-db", "t", 0, 10)]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.asyncio
+async def test_the_queue_stores_numbers_and_rejects_the_rest(
+    spark: SparkSession, kafka_cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    kafka_cluster.create_topic("orders", 1)
+    kafka_cluster.create_topic("orders-amounts-DLQ", 1)
+    async with Producer(kafka_cluster.bootstrap_servers) as producer:
+        for value in (b"1", b"two", b"3"):
+            await producer.send("orders", value)
+    block = snippet("spark-bridge", "FailedRows(parsed").replace("asyncio.run(main())", "")
+    block = block.replace("127.0.0.1:9092", kafka_cluster.bootstrap_servers)
+    names: dict[str, Any] = {}
+    exec(block.replace('"orders.db"', repr(str(tmp_path / "orders.db"))), names)
+    with contextlib.closing(sqlite3.connect(tmp_path / "orders.db")) as database:
+        database.execute('CREATE TABLE amounts (topic, "partition", "offset", amount)')
+        database.execute('CREATE UNIQUE INDEX places ON amounts (topic, "partition", "offset")')
+        main = asyncio.create_task(names["main"]())
+        async with asyncio.timeout(300):
+            while not kafka_cluster.records("orders-amounts-DLQ"):
+                await asyncio.sleep(0.05)
+        main.cancel()
+        await asyncio.wait({main})
+        assert database.execute('SELECT "offset", amount FROM amounts ORDER BY "offset"').fetchall() == [
+            (0, 1),
+            (2, 3),
+        ]
+    assert [record.value for record in kafka_cluster.records("orders-amounts-DLQ")] == [b"two"]
 
 
 @pytest.mark.timeout(600)

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
 from asyncgroup import Consumer, ConsumerBusy, ConsumerConfig, Producer, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.group.claim_window import _restore
-from asyncgroup.model import Record
+from asyncgroup.model import MillisClock, Record, wall_clock
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
@@ -143,14 +143,37 @@ def cut_off(env: VirtualEnvironment, name: str) -> None:
     env.network.cut(host)
 
 
+_BEGIN: Final = wall_clock()
+
+
+def clock_of(env: Environment) -> MillisClock:
+    """Return the time of day; in virtual time it goes with the loop's, so that delivery times are exact."""
+    if not isinstance(env, VirtualEnvironment):
+        return wall_clock
+    time = asyncio.get_running_loop().time
+    return lambda: _BEGIN + int(time() * 1000)
+
+
 @contextlib.asynccontextmanager
 async def opened(
-    env: Environment, member: str = "ann", /, *, config: dict[str, Any] | None = None, topics: Any = None, **options: Any
+    env: Environment,
+    member: str = "ann",
+    /,
+    *,
+    config: dict[str, Any] | None = None,
+    topics: Any = None,
+    **options: Any,
 ) -> AsyncIterator[WorkQueue]:
     """Open a work queue on the topic and the group of the story; `config` is added to the group's configuration."""
     settings = ConsumerConfig(**env.config(member, **(config or {})))
     queue = WorkQueue(
-        env.bootstrap_servers, env.group_id, topics or env.topic, config=settings, hooks=[env.bell], **options
+        env.bootstrap_servers,
+        env.group_id,
+        topics or env.topic,
+        config=settings,
+        hooks=[env.bell],
+        clock=clock_of(env),
+        **options,
     )
     with source_of(env, member):
         async with queue:
@@ -184,9 +207,10 @@ async def send(
 ) -> None:
     """Write records in order, values or pairs of key and value."""
     pairs = [value if isinstance(value, tuple) else (None, value) for value in values]
-    async with Producer(env.bootstrap_servers) as producer:
+    async with Producer(env.bootstrap_servers, clock=clock_of(env)) as producer:
         sending = [
-            producer.send(topic or env.topic, value, key=key, partition=partition, **more) for key, value in pairs
+            producer.send(topic or env.topic, value, key=key, partition=partition, **more)
+            for key, value in pairs
         ]
         await asyncio.gather(*sending)
 
@@ -276,7 +300,9 @@ async def failover(env: Environment) -> None:
             assert low.calls == ["begin 0@0#1", "end 0@0#1"]
             # with the same priority the partitions go to all, in the order of the names
             async with working(env, "first", priority=0, name="b", **mode) as first:
-                await env.bell.until_known(lambda: shares(env, {"first": 2, "high": 2}), "two each", env.limit)
+                await env.bell.until_known(
+                    lambda: shares(env, {"first": 2, "high": 2}), "two each", env.limit
+                )
                 await send(env, b"2")
                 await first.until("end 0@2#1")
             await all_owned(env, "high")
@@ -298,7 +324,8 @@ async def shares(env: Environment, expected: dict[str, int]) -> bool:
     if found is None or found.state != "Stable":
         return False
     counts = {
-        found.client_ids[member]: sum(map(len, assignment.values())) for member, assignment in found.members.items()
+        found.client_ids[member]: sum(map(len, assignment.values()))
+        for member, assignment in found.members.items()
     }
     return {name: count for name, count in counts.items() if count} == expected
 

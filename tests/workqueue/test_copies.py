@@ -53,7 +53,7 @@ def records(draw: st.DrawFn, headers: st.SearchStrategy[list[Header]] = USER_HEA
         draw(st.sampled_from(["orders", "orders-eu-1", "a.b_c"])),
         draw(st.integers(0, 10)),
         draw(st.integers(0, 2**62)),
-        draw(st.integers(-1, NOW)),
+        draw(st.just(-1) | st.integers(0, NOW)),
         key=draw(BYTES),
         value=draw(BYTES),
         headers=draw(headers),

@@ -19,6 +19,8 @@ from asyncgroup.errors import (
     BrokerError,
     ClosedError,
     ConfigError,
+    CopyFailedError,
+    DeadLetterRateError,
     ErrorCode,
     RequestTimedOut,
     UsageError,
@@ -28,13 +30,12 @@ from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import DELIVER_AT
 from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES
-from asyncgroup.workqueue.dead_letter_breaker import DeadLetterRateError
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.policies import Breaker
-from asyncgroup.workqueue.publisher import CopyFailedError, TopicPublisher
+from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.statistics import QueueCounts
 from tests.asyncio_errors import no_asyncio_errors
 
@@ -57,7 +58,8 @@ class HandProducer:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bytes | None, dict[str, bytes | None]]] = []
         self.open: list[asyncio.Future[RecordMetadata]] = []
-        self.acknowledged = 0
+        self.is_stubborn = False
+        """Whether `send` returns the metadata in spite of a cancellation, after a second."""
 
     async def send(
         self,
@@ -71,10 +73,15 @@ class HandProducer:
         self.sent.append((topic, value, dict(headers)))
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self.open.append(future)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not self.is_stubborn:
+                raise
+            await asyncio.sleep(1)
+            return RecordMetadata(topic, 0, 0, 0)
 
     def acknowledge(self, index: int = 0) -> None:
-        self.acknowledged += 1
         self.open.pop(index).set_result(RecordMetadata(self.sent[index][0], 0, len(self.sent), 0))
 
     def fail(self, error: Exception, index: int = 0) -> None:
@@ -451,6 +458,29 @@ async def test_closing_waits_for_no_broker_and_gives_all_back() -> None:
     assert sorted(made.calls)[3:] == [("give back", 3), ("give back", 4), ("give back", 5)]
     assert len(made.producer.sent) == 3
     await made.publisher.aclose()
+
+
+async def test_a_copy_that_ends_after_its_record_was_given_back_acknowledges_nothing() -> None:
+    async with desk() as made:
+        made.producer.is_stubborn = True
+        made.start(0)
+        await turn()
+        made.publisher.abandon(TP)
+        await asyncio.sleep(2)
+        assert (made.calls, made.errors) == ([("give back", 0)], [])
+        assert made.queue.counts.dead_lettered == 0
+
+
+async def test_closing_waits_until_its_tasks_have_ended() -> None:
+    made = Desk()
+    made.producer.is_stubborn = True
+    made.start(0)
+    await turn()
+    made.publisher.abandon(TP)
+    await asyncio.sleep(0)
+    assert len(made.publisher._tasks) == 1
+    await made.publisher.aclose()
+    assert not made.publisher._tasks
 
 
 async def test_wait_idle_waits_for_copies_that_begin_in_the_meantime() -> None:

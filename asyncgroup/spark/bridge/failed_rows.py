@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncgroup.checks import check_duration_or_zero, wrong_type
@@ -81,11 +81,13 @@ class FailedRows(AsyncGroupError):
         super().__init__("rows of the batch have failed")
 
 
-def failed_records(result: object, records: Mapping[RowKey, T]) -> dict[T, Outcome]:
+def failed_records(
+    result: object, records: Mapping[RowKey, T], check: Callable[[Outcome], None]
+) -> dict[T, Outcome]:
     """Return the outcome of each record that the result of a function names as failed, of those of its batch.
 
     A DataFrame is collected: call it in the thread of the function. Raises ConfigError for another result, for rows that are
-    not in the batch, and for a row that is named by two FailedRows.
+    not in the batch, for a row that is named by two FailedRows, and what `check` raises of an outcome.
     """
     if result is None:
         return {}
@@ -94,12 +96,13 @@ def failed_records(result: object, records: Mapping[RowKey, T]) -> dict[T, Outco
     for failed in several:
         if not isinstance(failed, FailedRows):
             raise wrong_type("result of the function", failed, _RESULT)
+        outcome = Outcome(failed.delay, failed.reconsume_later, failed.reject)
+        check(outcome)
         keys = row_keys(failed.rows)
         if unknown := keys - records.keys():
             raise ConfigError("rows", _named(unknown), "rows of the batch that the function was called with")
         if twice := {key for key in keys if records[key] in found}:
             raise ConfigError("rows", _named(twice), "rows that no other FailedRows of the batch names")
-        outcome = Outcome(failed.delay, failed.reconsume_later, failed.reject)
         found |= dict.fromkeys((records[key] for key in keys), outcome)
     return found
 

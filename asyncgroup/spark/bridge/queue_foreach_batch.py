@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from asyncgroup.checks import DURATION, check_count
@@ -220,10 +221,7 @@ class QueueForeachBatch:
             result = self._fn(df, int(batch_id))
         except FailedRows as failed:
             result = failed
-        failed_deliveries = failed_records(result, batch.by_key)
-        for outcome in set(failed_deliveries.values()):
-            _check_copies(outcome, queue)
-        batch.failed = failed_deliveries
+        batch.failed = failed_records(result, batch.by_key, partial(_check_copies, queue))
 
     async def _end_deliveries(self, batch: QueueBatch) -> None:
         """End the deliveries as the function has said; a cancellation is raised after they have ended, except for copies."""
@@ -248,7 +246,7 @@ async def _next(queue: WorkQueue, policy: BatchPolicy) -> DeliveryBatch | None:
         return None
 
 
-def _check_copies(outcome: Outcome, queue: WorkQueue) -> None:
+def _check_copies(queue: WorkQueue, outcome: Outcome) -> None:
     """Raise ConfigError if a record is to be copied to a topic that the queue does not have."""
     for key, topic, argument in (
         ("reject", queue.dead_letter_topic, "dead_letter=DeadLetter(…)"),

@@ -336,8 +336,10 @@ def _reason(run: _Run, before: Handled, after: Handled) -> Repeat:
     """Return how the session of an acknowledged delivery ended."""
     assert before.acked is not None
     end = run.ended(before.life, before.acked)
-    if end is not None:
-        return Repeat.LOST if end.cause == "MemberLost" else Repeat.ORDERLY
+    if end is not None and end.cause == "MemberLost":  # it may learn that after the next delivery
+        return Repeat.LOST
+    if end is not None and end.at < after.begin:
+        return Repeat.ORDERLY
     killed = run.evidence.killed.get(before.life)
     return Repeat.KILLED if killed is not None and killed < after.begin else Repeat.SAME_SESSION
 

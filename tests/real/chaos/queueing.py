@@ -63,7 +63,7 @@ class QueueingSettings:
     group_id: str
     topic: str
     journal: str
-    concurrency: int = 50
+    concurrency: int = 20
     ack_group_time: float = 0.1
     config: dict[str, Any] = field(default_factory=dict)
 

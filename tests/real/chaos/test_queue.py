@@ -35,6 +35,8 @@ KILLS = 20
 PARTITIONS = 6
 KEYS_SHARE = 100
 """Records of a key, about."""
+BUSY = 5_000
+"""Bytes of a journal that has deliveries."""
 READY_LIMIT = 60.0
 PROGRESS_LIMIT = 120.0
 CLOSE_LIMIT = 60.0
@@ -113,7 +115,14 @@ class QueueStory:
         for share in sorted(self._random.uniform(0.02, 0.95) for _ in range(kills)):
             await self.committed(round(share * len(self.keys)))
             await asyncio.sleep(self._random.uniform(0, 1) ** 3)
-            await self.kill(self._random.choice(names))
+            await self.kill(self._random.choice(self._victims(names)))
+
+    def _victims(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the processes of which one is to be killed: mostly those that handle records already."""
+        busy = [
+            name for name in names if (self._directory / f"{self._lives[name]}.log").stat().st_size > BUSY
+        ]
+        return busy if busy and self._random.random() < 0.8 else names
 
     async def committed(self, count: int) -> None:
         """Wait until the group's committed offsets sum to `count`."""

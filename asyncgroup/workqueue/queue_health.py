@@ -1,0 +1,32 @@
+"""What is wrong with a work queue, in words, beside what its group member reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from asyncgroup.group.health import Health
+from asyncgroup.workqueue.hash_ranges import KeyRange
+from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_handler import ClaimFeed
+
+__all__ = ["queue_health"]
+
+
+def queue_health(
+    member: Health,
+    feeds: Iterable[ClaimFeed],
+    publisher: TopicPublisher,
+    gaps: Iterable[KeyRange],
+    failure: BaseException | None,
+) -> Health:
+    """Return the health of the group member with the problems of the queue."""
+    problems = [problem for feed in feeds for problem in feed.problems()]
+    problems += [
+        f"copies to topic {topic!r} fail: {error}" for topic, error in sorted(publisher.failing.items())
+    ]
+    if found := ", ".join(map(str, gaps)):
+        problems.append(f"no consumer has the keys of the hash ranges {found}: their records wait")
+    if failure is not None:
+        problems.append(f"the queue has ended: {failure}")
+    return replace(member, problems=(*member.problems, *problems)) if problems else member

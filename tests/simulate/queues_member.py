@@ -1,0 +1,428 @@
+"""A simulated program with a work queue: it starts, handles, continues after failures, and ends in all possible ways."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+from uuid import UUID
+
+from asyncgroup import (
+    Backoff,
+    ConsumerBusy,
+    ConsumerConfig,
+    ConsumerGroup,
+    DeadLetter,
+    Producer,
+    ProducerConfig,
+    RetryTopic,
+    Session,
+    TopicPartition,
+    WorkQueue,
+)
+from asyncgroup.cluster import client_of
+from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
+from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from asyncgroup.group.consumer_membership import ConsumerMembership
+from asyncgroup.workqueue import Delivery, Mode, engine
+from asyncgroup.workqueue.engine import QueueEngine
+from asyncgroup.workqueue.queue_handler import ClaimFeed
+from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
+from tests.simulate.oracle import ANY, ClaimLog
+from tests.simulate.plan import GROUP, MemberSpec
+from tests.simulate.queues_handler import QueueWork
+from tests.simulate.queues_oracle import QueueClaim
+from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
+from tests.simulate.story import Violation
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+__all__ = ["SimQueue", "observing_queues"]
+
+
+class SimQueue:
+    """The program with the queue `spec.name`. All its connections come from `host`."""
+
+    def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
+        assert world.plan.queues is not None
+        assert world.queues is not None
+        self.world = world
+        self.spec = spec
+        self.setting = world.plan.queues
+        self.queue_spec = self.setting.specs[spec.name]
+        self.oracle = world.queues
+        self.name = spec.name
+        self.host = host
+        self.rng = random.Random(f"{world.plan.seed} {spec.name}")
+        self._ids = random.Random(f"{world.plan.seed} {spec.name} ids")
+        self.handler = QueueWork(
+            world.plan.seed, spec.name, self.setting, self.oracle, world.story, world.fail, self._find_claim
+        )
+        self.claims: dict[ClaimFeed, QueueClaim] = {}
+        self.queue: WorkQueue | None = None
+        self.should_run = True
+        self.is_dead = False
+        self.failed_to_leave = False
+        """Whether the client has logged that it could not leave; a connection may stay half-open to the end."""
+        self._is_closing = False
+        self._consuming: asyncio.Task[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._member_id = ""
+
+    def __repr__(self) -> str:
+        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
+        return f"<SimQueue {self.name}: {state}>"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the program is running and not about to close."""
+        return self.should_run and not self.is_dead
+
+    @property
+    def group(self) -> ConsumerGroup | None:
+        """The queue's group while it is open."""
+        return None if self.queue is None else self.queue._engine.group
+
+    @property
+    def session_timeout(self) -> float:
+        """The session timeout of a consumer group, as far as the member knows."""
+        heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
+        return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
+
+    # --- its queue ----------------------------------------------------------------------------------------------------
+
+    def _make_queue(self) -> WorkQueue:
+        setting, spec = self.setting, self.queue_spec
+        topics = self.world.pattern if isinstance(self.spec.topics, str) else list(self.spec.topics)
+        return WorkQueue(
+            self.world.bootstrap_servers,
+            GROUP,
+            topics,
+            mode=setting.mode,
+            concurrency=spec.concurrency,
+            ack_timeout=setting.ack_timeout,
+            on_ack_timeout="cancel" if setting.cancels_expired else "redeliver",
+            nack_backoff=Backoff(*setting.backoff),
+            retry=RetryTopic(RETRY_TOPIC) if setting.has_retry else None,
+            dead_letter=self._dead_letter,
+            ack_group_time=spec.ack_group_time,
+            ack_group_size=spec.ack_group_size,
+            receiver_queue=spec.receiver_queue,
+            max_held=spec.max_held,
+            allow_out_of_order=setting.out_of_order,
+            initial_position="earliest",
+            priority=spec.priority,
+            name=self.name,
+            config=self._config,
+            producer_config=self._producer_config,
+            hooks=[self],
+        )
+
+    @property
+    def _dead_letter(self) -> DeadLetter | None:
+        if not self.setting.has_dead_letters:
+            return None
+        most = self.setting.max_redeliveries
+        return DeadLetter(PLAIN_MAX if most is None else most, topic=DEAD_TOPIC)
+
+    @property
+    def _config(self) -> ConsumerConfig:
+        spec, setting = self.spec, self.world.plan.setting
+        more: dict[str, Any] = {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
+        if not spec.is_consumer:
+            more = {"session_timeout": setting.session_timeout, "heartbeat_interval": setting.heartbeat_interval}
+            if not self.setting.mode.in_order:
+                more["assignors"] = spec.assignors
+        return ConsumerConfig(
+            client_id=spec.name,
+            group_instance_id=spec.instance_id,
+            rebalance_timeout=spec.rebalance_timeout,
+            fetch_max_wait=spec.fetch_max_wait,
+            buffer_bytes=spec.buffer_bytes,
+            max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
+            request_timeout=setting.request_timeout,
+            connect_timeout=2.0,
+            close_timeout=4.0,
+            retry_backoff_max=1.0,
+            metadata_refresh_interval=setting.metadata_refresh_interval,
+            **more,
+        )
+
+    @property
+    def _producer_config(self) -> ProducerConfig:
+        return ProducerConfig(
+            client_id=self.name,
+            request_timeout=3.0,
+            connect_timeout=2.0,
+            delivery_timeout=5.0,
+            retry_backoff_max=1.0,
+            metadata_refresh_interval=3.0,
+        )
+
+    def prepare(self, opening: QueueEngine) -> None:
+        """Seed the random choices of a queue that opens."""
+        if self.spec.is_consumer:
+            opening.group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
+        client_of(opening.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
+
+    def _make_id(self) -> UUID:
+        return UUID(int=self._ids.getrandbits(128), version=4)
+
+    # --- its program --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the program."""
+        with self.world.network.source(self.host):
+            self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
+
+    async def _run_program(self) -> None:
+        while self.is_active:
+            self._is_closing = False
+            try:
+                await self._open()
+            except asyncio.CancelledError:
+                if not self.is_dead:
+                    raise
+            except ConsumerBusy as error:
+                self.world.story.count("busy")
+                self._write(f"is refused: {error}")
+                if self.setting.mode is not Mode.EXCLUSIVE:
+                    self._fail("only exclusive queues are busy", str(error))
+            except AsyncGroupError as error:
+                self._write(f"program failed: {type(error).__name__}: {error}")
+            if self.is_active:
+                await asyncio.sleep(PAUSE)
+
+    async def _open(self) -> None:
+        async with self._make_queue() as queue:
+            self.queue = queue
+            try:
+                while self.is_active and not self._is_closing:
+                    self._consuming = asyncio.create_task(self._consume(queue), name=f"{self.name} consumes")
+                    await asyncio.wait([self._consuming])
+                    if not self._consuming.cancelled() and (error := self._consuming.exception()) is not None:
+                        raise error
+                    if self.is_active and not self._is_closing:
+                        await asyncio.sleep(PAUSE)
+            finally:
+                self.queue = None
+
+    async def _consume(self, queue: WorkQueue) -> None:
+        """Handle deliveries once, until the queue closes or the program is disturbed."""
+        try:
+            if self.queue_spec.style == "loop":
+                await self.handler.loop(queue)
+            elif self.queue_spec.style == "batch":
+                await self.handler.batches(queue)
+            else:
+                await queue.run(self.handler)
+        except ClosedError:
+            if not self._is_closing and self.is_active:
+                self._fail("run() recovers", "the queue is closed")
+        except ConsumerBusy:
+            raise
+        except BrokerError as error:
+            if error.code not in RAISED_BY_RUN or self.spec.instance_id is None:
+                self._fail("run() recovers", f"run() raised {error}")
+            self._write(f"run() raised {error.name}")
+            self._is_closing = True
+        except Exception as error:
+            self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
+
+    def _write(self, what: str) -> None:
+        if not self.is_dead:
+            self.world.story.write(self.name, what)
+
+    def _fail(self, name: str, text: str) -> None:
+        if not self.is_dead:
+            self.world.fail(Violation(name, f"{self.name}: {text}"))
+
+    # --- its ends -----------------------------------------------------------------------------------------------------
+
+    def leave(self, *, at_heartbeat: bool = False) -> None:  # noqa: ARG002  only a group can
+        """Close for good."""
+        self.should_run = False
+        self._close()
+
+    def restart(self, *, leaves: bool = False) -> None:  # noqa: ARG002  a queue always leaves
+        """Close, and start again."""
+        self._close()
+
+    def _close(self) -> None:
+        if self.queue is not None:
+            self._is_closing = True
+            with self.world.network.source(self.host):
+                self.world.spawn(self.queue.aclose(), f"{self.name} closes")
+
+    def cancel(self) -> None:
+        """Cancel the consuming task; the program consumes again after a pause."""
+        if self._consuming is not None:
+            self._consuming.cancel()
+
+    def die(self) -> None:
+        """Simulate a crash: from now on the program reports nothing, and its tasks are canceled."""
+        self.is_dead = self.handler.is_dead = True
+        self.handler.disturbances.end()
+        self.oracle.member_died(self.name)
+        for task in (self._consuming, self._life):
+            if task is not None:
+                task.cancel()
+
+    # --- its claims ---------------------------------------------------------------------------------------------------
+
+    def feed_began(self, feed: ClaimFeed) -> None:
+        """The queue has a new claim, and has restored its window."""
+        if self.is_dead:
+            return
+        session, spec = feed._session, self.spec
+        log = ClaimLog(
+            self.name,
+            session.member_id,
+            session.generation_id,
+            feed.work.tp,
+            feed.window.window.base,
+            spec.instance_id,
+            (lambda: session.generation_id) if spec.is_consumer else None,
+        )
+        self._write(f"claim {log.tp} with {feed.window.window!r}")
+        is_up_to_date = self.world.observer.is_up_to_date(session, log.tp)
+        now = self.world.loop.time()
+        try:
+            self.claims[feed] = self.oracle.claim_began(
+                log, session, feed.window.window, now, is_up_to_date=is_up_to_date
+            )
+        except Violation as violation:
+            self.world.fail(violation)
+
+    def feed_revoked(self, feed: ClaimFeed) -> None:
+        """The claim was revoked: its handlers may end."""
+        if feed in self.claims:
+            self.claims[feed].revoked_at = self.world.loop.time()
+
+    def feed_ended(self, feed: ClaimFeed) -> None:
+        """The queue has forgotten the claim."""
+        if feed in self.claims and not self.is_dead:
+            if not self.claims[feed].log.has_ended:
+                self._write(f"claim {feed.work.tp} is over with {feed.window.window!r}")
+            self.oracle.claim_ended(self.claims[feed])
+
+    def _find_claim(self, delivery: Delivery) -> QueueClaim:
+        return next(claim for feed, claim in self.claims.items() if feed.work is delivery._work)
+
+    # --- hooks --------------------------------------------------------------------------------------------------------
+
+    def on_join(self, _group: str, member_id: str, generation: int, _leads: bool) -> None:
+        """Note the generation of the claims that go on."""
+        self._write(f"joined as {member_id}, generation {generation}")
+        for claim in self.claims.values():
+            if not claim.log.has_ended:
+                claim.log.joined = generation
+        self._member_id = member_id
+
+    def on_commit(
+        self, _group: str, offsets: Mapping[TopicPartition, Any], errors: Mapping[TopicPartition, Any] | None
+    ) -> None:
+        """Note the result of a commit."""
+        for tp, committed in offsets.items():
+            error = (errors or {}).get(tp)
+            claims = [claim for claim in self.claims.values() if claim.tp == tp]
+            if error is not None:
+                self.oracle.base.doubtful.add((self._member_id, tp, committed.offset))
+            for claim in claims[-1:]:
+                claim.has_failed_commit = error is not None and not self._will_be_sent_again(error)
+        if errors:
+            self.world.story.count("failed commits")
+            self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
+
+    def _will_be_sent_again(self, error: object) -> bool:
+        """Whether the commit is refused only under the old generation or epoch, as the session goes on."""
+        codes = OF_EPOCHS if self.spec.is_consumer else OF_REBALANCES
+        return self.spec.sessions_last and isinstance(error, BrokerError) and error.code in codes
+
+    def on_session_end(self, session: Session, cause: object) -> None:
+        """Note the end of a session."""
+        self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
+        self.world.story.count(f"ended: {type(cause).__name__}")
+        if session.is_lost and self.world.plan.is_orderly:
+            self._fail("orderly actions cost nothing", f"a session was lost: {cause}")
+
+    def on_log(self, text: str) -> None:
+        """Handle a warning that the client has logged, for events without a hook."""
+        if "could not leave" in text:
+            self.failed_to_leave = True
+        given_up = GIVEN_UP.search(text)
+        unknown = "the last commit took too long" in text
+        for claim in self.claims.values():
+            if given_up is not None and str(claim.tp) == given_up[1]:
+                claim.is_given_up = True
+            if unknown:
+                self.oracle.base.doubtful.add((self._member_id, claim.tp, ANY))
+                claim.has_failed_commit = True
+
+
+# --- what has no hook -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def observing_queues(world: World) -> Iterator[None]:
+    """Observe the queues of a run, and take their clocks and random choices from the simulation."""
+    setting = world.plan.queues
+    assert setting is not None
+    seeds = random.Random(f"{world.plan.seed} copies")
+    feeds: dict[ClaimFeed, SimQueue] = {}
+    opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
+
+    def member_of(opening: QueueEngine) -> SimQueue:
+        member = world.members[str(opening._config.client_id)]
+        assert isinstance(member, SimQueue)
+        return member
+
+    async def observed_open(self: QueueEngine) -> None:
+        member_of(self).prepare(self)
+        await opened(self)
+
+    def observed_begin(self: ClaimFeed, handler: Any, session: Session, claim: Any) -> None:
+        begin(self, handler, session, claim)
+        member = feeds[self] = world.members[session._state.offsets.client_id]  # type: ignore[assignment]
+        member.feed_began(self)
+
+    async def observed_drain(self: ClaimFeed) -> None:
+        feeds[self].feed_revoked(self)
+        await drain(self)
+
+    def observed_forget(self: ClaimFeed) -> None:
+        forget(self)
+        feeds[self].feed_ended(self)
+
+    def make_producer(cluster: Any, config: ProducerConfig) -> Producer:
+        return Producer(cluster, config, rng=random.Random(seeds.random()))
+
+    async def limit(_cluster: object) -> int:
+        return setting.metadata_limit
+
+    with (
+        patch.object(QueueEngine, "open", observed_open),
+        patch.object(ClaimFeed, "__init__", observed_begin),
+        patch.object(ClaimFeed, "_drain", observed_drain),
+        patch.object(ClaimFeed, "forget", observed_forget),
+        patch.object(engine, "Producer", make_producer),
+        patch.object(engine, "fetch_metadata_limit", limit),
+        patch("asyncgroup.model.time", _Clock(world)),
+    ):
+        yield
+
+
+class _Clock:
+    """The time of day of a simulation, in place of the module `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def time_ns(self) -> int:
+        """Return nanoseconds since 1970."""
+        return 1_700_000_000_000_000_000 + round(self._world.loop.time() * 1e9)
