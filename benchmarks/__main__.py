@@ -16,6 +16,7 @@ BENCHMARKS: Final = (
     "rebalance",
     "recovery",
     "broker",
+    "queue",
     "spark",
 )
 """The benchmarks: modules of this package with a docstring and `main(arguments) -> exit code`."""

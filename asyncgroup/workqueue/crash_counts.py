@@ -62,10 +62,12 @@ class CrashCounts:
         work = self._work
         if record.offset in work.counted:
             return True
+        if self._task is not None:
+            return False
         if self._left <= 0:
             work.gate = None
             return True
-        if self._task is None and (chosen := self._choose()):
+        if chosen := self._choose():
             for offset in chosen:
                 before = self._counting[offset] = work.window.attempts.get(offset, 0)
                 work.window.set_attempts(offset, before + 1)

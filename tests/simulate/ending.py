@@ -6,7 +6,9 @@ import asyncio
 from typing import Final
 
 from asyncgroup import TopicPartition
+from asyncgroup.workqueue import Mode
 from tests.simulate.member import SimMember
+from tests.simulate import queues_ending
 from tests.simulate.plan import SPARE
 from tests.simulate.story import Violation
 from tests.simulate.world import World
@@ -44,6 +46,11 @@ async def end_faults(world: World) -> None:
     await _within(world, STABLE_TIMEOUT, "the group is stable", lambda: _not_stable(world))
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     await _flush(world)
+    if world.queues is not None:
+        await _within(world, queues_ending.TIMEOUT, "all is handled and committed", lambda: _work_left(world))
+        queues_ending.check(world, world.queues)
+        _check_logs(world)
+        return
     await _within(
         world, CATCH_UP_TIMEOUT, "all is handled, committed and healthy", lambda: _not_caught_up(world)
     )
@@ -88,9 +95,13 @@ def _not_stable(world: World) -> str | None:
         return f"the group is {view.state}"
     names = sorted(member.client_id for member in view.members.values())
     wanted = sorted(member.name for member in world.active_members)
+    members = world.active_members
+    if world.plan.queues is not None and world.plan.queues.mode is Mode.EXCLUSIVE:
+        members = [member for member in members if member.name in names][:1]
+        wanted = [member.name for member in members] or ["one of them"]
     if names != wanted:
         return f"the group has the members {names}, the active ones are {wanted}"
-    for member in world.active_members:
+    for member in members:
         session = None if member.group is None else member.group.session
         if session is None or session.ended or session.generation_id != view.generation:
             return f"{member.name} has {session!r}, the group generation {view.generation}"
@@ -102,6 +113,15 @@ def _not_stable(world: World) -> str | None:
     owned = view.assignment
     missing = [tp for tp in _partitions(world) if tp not in owned]
     return f"{missing} have no owner" if missing else None
+
+
+def _work_left(world: World) -> str | None:
+    """Return what work queues have not handled, committed or recovered from yet; None if nothing."""
+    if (unsettled := _not_stable(world)) is not None:
+        return unsettled
+    if world.standalone is not None and (behind := world.standalone.behind) is not None:
+        return behind
+    return queues_ending.left(world)
 
 
 def _partitions(world: World) -> list[TopicPartition]:
@@ -177,7 +197,7 @@ async def close_all(world: World) -> None:
     stayed = [name for name in dynamic if name not in excused]
     if stayed:
         raise Violation("members that left are removed", f"{stayed} are still members")
-    for tp, end in ends.items():
+    for tp, end in ends.items() if world.queues is None else ():
         oracle = world.oracle.at(tp)
         if oracle.handled_end < end:
             raise Violation("at least once", f"{tp}: handled up to {oracle.handled_end}")

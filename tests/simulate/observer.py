@@ -74,6 +74,8 @@ class BrokerObserver:
         self._fail = fail
         self.oracles = oracles
         """By group."""
+        self.on_commit: Callable[[str, TopicPartition, Any, str | None], None] | None = None
+        """Called with the commits of GROUP in place of its oracle."""
         self.recorder = ObservedRecorder(self.observe, keeps=not check_interval)
         """Of all observed clusters."""
         self.may_be_unanswered = False
@@ -367,6 +369,9 @@ class BrokerObserver:
         self._story.count("commits")
         for tp, offset in taken.items():
             try:
+                if self.on_commit is not None and request.group_id == GROUP:
+                    self.on_commit(request.member.id, tp, request.offsets[tp], owners.get(tp))
+                    continue
                 oracle.committed(request.member.id, request.member.generation_id, tp, offset, owners.get(tp))
             except Violation as violation:
                 self._fail(violation)

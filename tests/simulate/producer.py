@@ -35,6 +35,7 @@ class SimProducer:
         )
         rng = random.Random(f"{world.plan.seed} producer's choices")
         self.producer = Producer(world.bootstrap_servers, config, clock=lambda: 1_000_000, rng=rng)
+        self._keys = 20 if world.plan.queues is None else world.plan.queues.keys
         self._number = 0
         self._last: dict[TopicPartition, tuple[int, int]] = {}
         self._open: dict[asyncio.Future[RecordMetadata], tuple[bytes, str]] = {}
@@ -50,7 +51,7 @@ class SimProducer:
         for _ in range(count):
             self._number += 1
             value = b"%06d" % self._number + b"." * self.rng.choice([0, 0, 10, 300])
-            key = b"%d" % self.rng.randrange(20) if self.rng.random() < 0.5 else None
+            key = b"%d" % self.rng.randrange(self._keys) if self.rng.random() < 0.5 else None
             with self.world.network.source(self.host):
                 promise = self.producer.send_nowait(topic, value, key=key, partition=partition)
             self._open[promise] = value, topic

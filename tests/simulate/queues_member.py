@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from uuid import UUID
 
-from asyncgroup import (
-    Backoff,
-    ConsumerBusy,
-    ConsumerConfig,
-    ConsumerGroup,
-    DeadLetter,
-    Producer,
-    ProducerConfig,
-    RetryTopic,
-    Session,
-    TopicPartition,
-    WorkQueue,
-)
+from asyncgroup import ConsumerBusy, ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.workqueue import Delivery, Mode, engine
+from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue, engine
 from asyncgroup.workqueue.engine import QueueEngine
 from asyncgroup.workqueue.queue_handler import ClaimFeed
 from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
@@ -374,22 +362,21 @@ def observing_queues(world: World) -> Iterator[None]:
     setting = world.plan.queues
     assert setting is not None
     seeds = random.Random(f"{world.plan.seed} copies")
+    queues: dict[object, SimQueue] = {}  # by dispatcher
     feeds: dict[ClaimFeed, SimQueue] = {}
     opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
 
-    def member_of(opening: QueueEngine) -> SimQueue:
-        member = world.members[str(opening._config.client_id)]
-        assert isinstance(member, SimQueue)
-        return member
-
     async def observed_open(self: QueueEngine) -> None:
-        member_of(self).prepare(self)
+        member = world.members[self._config.client_id]
+        assert isinstance(member, SimQueue)
+        queues[self.dispatcher] = member
+        member.prepare(self)
         await opened(self)
 
     def observed_begin(self: ClaimFeed, handler: Any, session: Session, claim: Any) -> None:
         begin(self, handler, session, claim)
-        member = feeds[self] = world.members[session._state.offsets.client_id]  # type: ignore[assignment]
-        member.feed_began(self)
+        feeds[self] = queues[handler.dispatcher]
+        feeds[self].feed_began(self)
 
     async def observed_drain(self: ClaimFeed) -> None:
         feeds[self].feed_revoked(self)

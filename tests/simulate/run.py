@@ -22,6 +22,7 @@ from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
 from tests.simulate.ending import close_all, end_faults
 from tests.simulate.groups import strict_epochs
 from tests.simulate.plan import Plan
+from tests.simulate.queues_member import observing_queues
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.simulate.seeds import plan_of
 from tests.simulate.story import Violation
@@ -127,7 +128,8 @@ async def _run(
     world = World(plan, network, directory)
     found.append(world)
     epochs = strict_epochs() if plan.setting.has_strict_epochs else nullcontext()
-    with world.story.capturing_logs(), world.observer.observing(), epochs:
+    queues = nullcontext() if plan.queues is None else observing_queues(world)
+    with world.story.capturing_logs(), world.observer.observing(), epochs, queues:
         try:
             await world.start()
             await world.carry_out(perform, on_action)

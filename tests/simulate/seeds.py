@@ -9,8 +9,9 @@ from tests.simulate.mixed import mixed_plan
 from tests.simulate.plan import Plan
 from tests.simulate.planner import classic_plan
 from tests.simulate.protocols import with_consumers, with_cooperative
+from tests.simulate.queues_planner import queue_plan
 
-__all__ = ["CONSUMERS", "COOPERATIVE", "MIXED", "plan_of"]
+__all__ = ["CONSUMERS", "COOPERATIVE", "MIXED", "QUEUES", "plan_of"]
 
 COOPERATIVE: Final = 1_000_000
 """The first seed of plans with cooperative members."""
@@ -21,10 +22,15 @@ CONSUMERS: Final = 2_000_000
 MIXED: Final = 3_000_000
 """The first seed of plans with members of both group protocols; some have all members with a SubscriptionPattern."""
 
+QUEUES: Final = 4_000_000
+"""The first seed of plans whose members are work queues, with any group protocol."""
+
 
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed; it is the same on every machine."""
     plan = replace(classic_plan(seed % COOPERATIVE), seed=seed)
+    if seed >= QUEUES:
+        return queue_plan(plan)
     if seed >= MIXED:
         return mixed_plan(plan)
     if seed >= CONSUMERS:

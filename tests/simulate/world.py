@@ -19,6 +19,10 @@ from tests.simulate.observer import BrokerObserver
 from tests.simulate.oracle import Oracle
 from tests.simulate.plan import GROUP, STANDALONE_GROUP, Plan
 from tests.simulate.producer import SimProducer
+from tests.simulate.queues_logs import Logs
+from tests.simulate.queues_member import SimQueue
+from tests.simulate.queues_oracle import QueueOracle
+from tests.simulate.queues_setting import DEAD_TOPIC, RETRY_TOPIC
 from tests.simulate.standalone import StandaloneReader
 from tests.simulate.story import Story, Violation
 
@@ -53,6 +57,12 @@ class World:
             plan.setting.check_interval,
             is_mixed=bool(plan.others),
         )
+        self.queues: QueueOracle | None = None
+        """What the members have done if they are work queues."""
+        if plan.queues is not None:
+            logs = Logs(lambda: self.cluster, plan.setting.topics)
+            self.queues = QueueOracle(plan.queues, self.oracle, logs, is_orderly=plan.is_orderly)
+            self.observer.on_commit = self.queues.committed
         self.oracle.rules = self.observer.rules
         self.oracle.other_owner = self.observer.other_owner
         self.pattern = re.compile("orders|others")
@@ -60,7 +70,7 @@ class World:
         self.cluster = self._new_cluster()
         self.is_down = False
         """Whether all nodes were killed, and the new cluster is not started yet."""
-        self.members: dict[str, SimMember] = {}
+        self.members: dict[str, SimMember | SimQueue] = {}
         self.standalone: StandaloneReader | None = None
         self.broken: asyncio.Future[None] = self.loop.create_future()
         self.violation: Violation | None = None
@@ -151,27 +161,28 @@ class World:
         """The addresses of all nodes."""
         return self.cluster.bootstrap_servers
 
-    def join(self, name: str) -> SimMember:
+    def join(self, name: str) -> SimMember | SimQueue:
         """Start the program with a member."""
         number = len(self.members)
         host = f"10.1.{number % 256}.{number // 256 + 1}"
         self._hosts[host] = name
-        member = self.members[name] = SimMember(self, self.plan.members[name], host)
+        make = SimMember if self.plan.queues is None else SimQueue
+        member = self.members[name] = make(self, self.plan.members[name], host)
         member.start()
         return member
 
-    def member(self, name: str) -> SimMember | None:
+    def member(self, name: str) -> SimMember | SimQueue | None:
         """Return a member if it is active."""
         member = self.members.get(name)
         return member if member is not None and member.is_active else None
 
-    def client(self, name: str) -> SimMember | SimProducer | StandaloneReader | None:
+    def client(self, name: str) -> SimMember | SimQueue | SimProducer | StandaloneReader | None:
         """Return an active member, the producer or the standalone reader."""
         others = {"producer": self.producer, "reader": self.standalone}
         return others[name] if name in others else self.member(name)
 
     @property
-    def active_members(self) -> list[SimMember]:
+    def active_members(self) -> list[SimMember | SimQueue]:
         """The active members."""
         return [member for member in self.members.values() if member.is_active]
 
@@ -230,6 +241,9 @@ class World:
         await self.cluster.__aenter__()
         for topic, partitions in self.plan.setting.topics.items():
             self.cluster.create_topic(topic, partitions)
+        if (queues := self.plan.queues) is not None and not queues.creates_topics:
+            self.cluster.create_topic(RETRY_TOPIC, 2)
+            self.cluster.create_topic(DEAD_TOPIC, 2)
         self.producer = SimProducer(self, PRODUCER_HOST)
         await self.producer.start()
         if self.plan.setting.has_standalone:

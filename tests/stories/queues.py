@@ -429,7 +429,8 @@ async def reconsumed(env: Environment) -> None:
         assert dead is not None
         (copy,) = await read_topic(env, dead, 1)
     assert [text.split("#")[1] for text in ann.of("end")] == ["1", "2", "3"]
-    assert [later - earlier >= 1.0 for earlier, later in zip(times, times[1:], strict=False)] == [True, True]
+    waits = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert [wait > 0.999 for wait in waits] == [True, True]  # delivery times are whole milliseconds
     hops = await read_topic(env, retry, 2)
     assert sorted((dict(hop.headers)["RECONSUMETIMES"], dict(hop.headers)["hop"]) for hop in hops) == [
         (b"1", b"1"),

@@ -43,7 +43,7 @@ class Window:
 class Partition:
     """A dispatcher with one partition of `count` records, whose last owner has crashed."""
 
-    def __init__(self, count: int, attempts: dict[int, int] | None = None) -> None:
+    def __init__(self, count: int, attempts: dict[int, int] | None = None, *, records: int = 1000) -> None:
         self.dispatcher = Dispatcher(
             Mode.SHARED, asyncio.get_running_loop().time, cast(Publisher, Unlimited()), lambda _: 0.0
         )
@@ -51,7 +51,7 @@ class Partition:
         self.window = Window(self.work.window)
         self.dispatcher.add_partition(self.work)
         self.counts = CrashCounts(
-            self.work, cast(ClaimWindow, self.window), self.dispatcher, 1000, lambda: 10
+            self.work, cast(ClaimWindow, self.window), self.dispatcher, records, lambda: 10
         )
         self.dispatcher.offer(self.work, [Record("orders", 0, at, value=b"") for at in range(count)])
 
@@ -87,3 +87,13 @@ async def test_a_retry_that_waits_for_its_turn_is_counted_once() -> None:
             break
         await delivery.nack()
     assert attempts == [4, 5, 6, 7, 8, 9, 10]
+
+
+async def test_the_last_record_to_count_waits_for_the_commit_with_its_count() -> None:
+    partition = Partition(2, {0: 3}, records=1)
+    delivery = await partition.take()
+    assert (delivery.record.offset, delivery.attempt) == (0, 4)
+    assert partition.window.commits == [{0: 4}]
+    await delivery.ack()
+    delivery = await partition.take()
+    assert (delivery.record.offset, delivery.attempt, partition.work.gate) == (1, 1, None)
