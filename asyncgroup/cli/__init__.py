@@ -1,4 +1,4 @@
-"""The command-line tools: `asyncgroup demo | broker | produce | consume`."""
+"""The command-line tools: `asyncgroup demo | broker | produce | consume | work | dlq`."""
 
 from asyncgroup.cli.app import main
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.printing import _text as json_text, as_json, is_terminal
+from asyncgroup.cli.printing import as_json, is_terminal, json_text
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 from asyncgroup.workqueue.copies import (

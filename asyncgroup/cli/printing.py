@@ -14,7 +14,7 @@ from typing import Any, Final
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 
-__all__ = ["RECORD_FORMATS", "Printer", "is_terminal", "record_format"]
+__all__ = ["RECORD_FORMATS", "Printer", "as_json", "is_terminal", "json_text", "record_format"]
 
 Format = Callable[[Record], bytes]
 """Returns the line for a record, without its line end."""
@@ -35,15 +35,16 @@ def as_json(record: Record) -> bytes:
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": _text(record.key),
-        "value": _text(record.value),
+        "key": json_text(record.key),
+        "value": json_text(record.value),
     }
     if record.headers:
-        fields["headers"] = [[key, _text(value)] for key, value in record.headers]
+        fields["headers"] = [[key, json_text(value)] for key, value in record.headers]
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def _text(data: bytes | None) -> Any:
+def json_text(data: bytes | None) -> Any:
+    """Return bytes as text, or in a form of JSON that is not text if they are not UTF-8."""
     if data is None:
         return None
     try:
