@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
+    from asyncgroup.workqueue.workers import DeliveryHandler
 
 __all__ = [
     "AckOutcome",
@@ -43,6 +44,7 @@ __all__ = [
     "DeadLetter",
     "Delivery",
     "DeliveryBatch",
+    "DeliveryHandler",
     "DeliveryState",
     "KeyRange",
     "Mode",
@@ -67,6 +69,7 @@ _NAMES = {
     "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],
+    "workers": ["DeliveryHandler"],
 }
 """The public names of each module."""
 

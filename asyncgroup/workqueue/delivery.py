@@ -22,7 +22,7 @@ class AckOutcome(Enum):
     EXPIRED = (
         "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
     )
-    LOST = "too late: the partition was revoked or its log changed, so the record is delivered again"
+    LOST = "too late: the partition was revoked, its log changed, or the queue was closed; the record is delivered again"
 
     def __bool__(self) -> bool:
         return self in (AckOutcome.ACKED, AckOutcome.COMMITTED)
@@ -90,7 +90,11 @@ class DeliveryQueue(Protocol):
         ...
 
 
-_TOO_LATE = {DeliveryState.EXPIRED: AckOutcome.EXPIRED, DeliveryState.LOST: AckOutcome.LOST}
+_TOO_LATE = {
+    DeliveryState.EXPIRED: AckOutcome.EXPIRED,
+    DeliveryState.LOST: AckOutcome.LOST,
+    DeliveryState.RELEASED: AckOutcome.LOST,  # the queue was closed
+}
 
 
 class Delivery:

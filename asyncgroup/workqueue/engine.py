@@ -293,6 +293,7 @@ class QueueEngine(Watcher):
         self.check_no_consumers("run")
         if self._runs:
             raise UsageError(f"run() of work queue {self.group_id!r} was called twice: it runs already")
+        self.receiver.check_open()
         settings = self.settings
         workers = Workers(
             self.dispatcher,
@@ -327,6 +328,17 @@ class QueueEngine(Watcher):
             settings.concurrency if concurrency is None else concurrency,
             cancels_expired=settings.on_ack_timeout == "cancel",
         )
+
+    @property
+    def paused(self) -> bool:
+        """See `WorkQueue.paused`."""
+        return not self.dispatcher.is_open and not self.receiver.is_ended
+
+    def pause(self, *, paused: bool) -> None:
+        """See `WorkQueue.pause`."""
+        self.receiver.check_open()
+        self.dispatcher.is_open = not paused
+        self.on_ready()
 
     def deliveries(self) -> Deliveries:
         """See `WorkQueue.__aiter__`."""

@@ -69,9 +69,12 @@ class Backoff:
             return self.maximum
 
 
-def as_backoff(value: Backoff | float) -> Backoff:
-    """Return `value` as a Backoff: a number of seconds is a fixed delay. Raises ConfigError."""
-    return value if isinstance(value, Backoff) else Backoff.fixed(value)
+def as_backoff(key: str, value: Backoff | float) -> Backoff:
+    """Return the value of a setting as a Backoff: a number of seconds is a fixed delay. Raises ConfigError."""
+    if isinstance(value, Backoff):
+        return value
+    _check_seconds(key, value)
+    return Backoff(value, 1.0, value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

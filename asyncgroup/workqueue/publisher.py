@@ -199,9 +199,11 @@ class TopicPublisher:
         while tasks := [copying.task for copying in self._copies.get(tp, ()) if copying.task is not None]:
             await asyncio.wait(tasks)
 
-    def abandon(self, tp: TopicPartition) -> None:
-        """Give back the records of a partition that is revoked or lost, and stop writing their copies."""
-        for copying in self._copies.pop(tp, ()):
+    def abandon(self, tp: TopicPartition, offset: int = 0) -> None:
+        """Give back the records of a partition from `offset` on, as it is revoked or lost or its log was truncated there."""
+        for copying in list(self._copies.get(tp, ())):
+            if copying.delivery.record.offset < offset:
+                continue
             if copying.task is not None:
                 copying.task.cancel()
             self._give_back(copying)

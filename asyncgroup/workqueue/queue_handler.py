@@ -253,7 +253,8 @@ class ClaimFeed:
         before = self._progress()
         self._changed.clear()
         await wait_within(self._changed, interval / CHECKS if interval else None)
-        if before != self._progress() or self.work.waiting or self._is_handled():
+        is_paused = not self._dispatcher.is_open
+        if before != self._progress() or self.work.waiting or is_paused or self._is_handled():
             self._claim.renew()
 
     async def _wait_for_demand(self) -> None:
@@ -269,6 +270,7 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
+        self._handler.publisher.abandon(self._claim.tp, offset)  # first: what it gives back is lost, too
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
         self._handler.local.drop_ended()
 
@@ -357,6 +359,7 @@ class ClaimFeed:
     async def _give_up(self) -> None:
         """The time for deliveries in hand is over: their handlers are cancelled, and their records delivered again."""
         self._lose()
+        self._handler.pools.interrupt_all(self.work)
         while self._is_handled():
             self._changed.clear()
             await wait_shielded(asyncio.ensure_future(self._changed.wait()))

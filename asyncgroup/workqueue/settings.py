@@ -22,6 +22,9 @@ MIB: Final = 1024 * 1024
 MIN_ACK_TIMEOUT: Final = 1.0
 """The shortest ack timeout in seconds, as in Pulsar's Java client."""
 
+MAX_ACK_TIMEOUT: Final = 3600.0
+"""The longest ack timeout in seconds: a larger number was almost certainly meant as milliseconds."""
+
 DEFAULT_MAX_REDELIVERIES: Final = 16
 """Redeliveries of a queue with a retry topic and no dead letter policy, as in Pulsar's Java client."""
 
@@ -43,7 +46,9 @@ def _optional(kind: type) -> Rule:
 
 
 def _is_ack_timeout(value: Any) -> bool:
-    return bool(OPTIONAL_DURATION[0](value)) and (value is None or MIN_ACK_TIMEOUT <= value < float("inf"))
+    return bool(OPTIONAL_DURATION[0](value)) and (
+        value is None or MIN_ACK_TIMEOUT <= value <= MAX_ACK_TIMEOUT
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +100,10 @@ class QueueSettings:
 _CHECKS: Final[Mapping[str, Rule]] = {
     "mode": ((lambda value: isinstance(value, Mode)), "a Mode, such as Mode.SHARED"),
     "concurrency": _COUNT,
-    "ack_timeout": (_is_ack_timeout, f"None or a number of seconds, {MIN_ACK_TIMEOUT:g} or more"),
+    "ack_timeout": (
+        _is_ack_timeout,
+        f"None or a number of seconds from {MIN_ACK_TIMEOUT:g} to {MAX_ACK_TIMEOUT:g}; longer work calls delivery.renew()",
+    ),
     "on_ack_timeout": one_of("cancel", "redeliver"),
     "nack_backoff": ((lambda value: isinstance(value, Backoff)), "Backoff(…), or seconds"),
     "retry": _optional(RetryTopic),

@@ -148,7 +148,7 @@ class WorkQueue:
             concurrency=concurrency,
             ack_timeout=ack_timeout,
             on_ack_timeout=on_ack_timeout,
-            nack_backoff=as_backoff(nack_backoff),
+            nack_backoff=as_backoff("nack_backoff", nack_backoff),
             retry=retry,
             dead_letter=dead_letter,
             ack_group_time=ack_group_time,
@@ -231,7 +231,8 @@ class WorkQueue:
         """Hand out no more deliveries, commit, leave the group, and close. Safe to call twice.
 
         Handlers and other tasks have `close_timeout` of `config` less a reserve to end their deliveries; after that handlers
-        are cancelled. Deliveries of the calling task are given back. Called by a handler, it only begins the close.
+        are cancelled. Deliveries of the calling task are given back. Called by a handler, or by a task that it has started, it
+        only begins the close.
         """
         if self._created is not None:
             await self._created.aclose()
@@ -312,6 +313,19 @@ class WorkQueue:
             check_count("concurrency", concurrency)
         local = LocalConsumer(name, priority=priority, permits=permits, key_ranges=key_ranges)
         return engine.consumer(local, concurrency)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the user has paused the queue."""
+        return self._engine.paused
+
+    def pause(self) -> None:
+        """Hand out no more deliveries until `resume`; deliveries in hand may be ended, and the queue keeps its partitions."""
+        self._engine.pause(paused=True)
+
+    def resume(self) -> None:
+        """Undo `pause`."""
+        self._engine.pause(paused=False)
 
     async def seek(self, position: SeekTarget, *, inclusive: bool = True) -> None:
         """Read on at another position, in the partitions that this consumer has now: earlier records count as acknowledged.

@@ -34,7 +34,7 @@ class WorkerPools:
 
     @property
     def is_caller(self) -> bool:
-        """Whether the caller is a handler."""
+        """Whether the caller is a handler, or a task that a handler has started."""
         return any(pool.is_caller for pool in self._pools)
 
     async def run(self, workers: Workers) -> None:
@@ -65,6 +65,11 @@ class WorkerPools:
         ended = list(deliveries)
         for pool in self._pools:
             pool.interrupt(ended)
+
+    def interrupt_all(self, work: PartitionWork) -> None:
+        """Cancel all handlers of a partition, also those that go on after the end of their deliveries."""
+        for pool in self._pools:
+            pool.interrupt_all(work)
 
     def on_expired(self, delivery: Delivery) -> bool:
         """Cancel the handler of an expired delivery; return whether its record waits for the handler's end."""

@@ -11,7 +11,8 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from contextvars import ContextVar
+from typing import Final, TypeAlias
 
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import describe_error, wait_shielded
@@ -23,6 +24,8 @@ from asyncgroup.workqueue.receiver import Receiver
 __all__ = ["DeliveryHandler", "Workers", "check_handler"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
+
+_CALLER: Final = ContextVar[object]("asyncgroup: the workers of a handler", default=None)
 
 DeliveryHandler: TypeAlias = Callable[[Delivery], Awaitable[object]]
 """An async function that handles a delivery: acknowledged when it returns, nacked when it raises."""
@@ -90,9 +93,8 @@ class Workers:
 
     @property
     def is_caller(self) -> bool:
-        """Whether the caller is a handler."""
-        current = asyncio.current_task()
-        return any(worker.task is current for worker in self._busy.values())
+        """Whether the caller is a handler, or a task that a handler has started."""
+        return _CALLER.get() is self
 
     def handles(self, work: PartitionWork) -> bool:
         """Whether a handler runs for a delivery of this partition, also for one that is lost."""
@@ -139,6 +141,7 @@ class Workers:
             self._ended.set()
 
     async def _work(self, worker: _Worker) -> None:
+        _CALLER.set(self)
         receiver = self._receiver
         try:
             while True:
@@ -163,6 +166,10 @@ class Workers:
             self._on_cancelled(worker, delivery, error)
         except Exception as error:  # noqa: BLE001  any exception of the handler is a nack
             self._on_error(delivery, error)
+        except BaseException:  # it ends `run`, and perhaps the program
+            if delivery.state is DeliveryState.IN_HAND:
+                self._dispatcher.release(delivery)
+            raise
         else:
             self._on_return(delivery)
         finally:
@@ -218,6 +225,11 @@ class Workers:
             if worker is not None and not worker.interrupted and worker.task is not None:
                 worker.interrupted = True
                 worker.task.cancel()
+
+    def interrupt_all(self, work: PartitionWork) -> None:
+        """Cancel the handlers of a partition, also those that go on after the end of their deliveries."""
+        deliveries = [worker.delivery for worker in self._busy.values() if worker.delivery is not None]
+        self.interrupt(delivery for delivery in deliveries if delivery._work is work)
 
     def on_expired(self, delivery: Delivery) -> bool:
         """Cancel the handler of an expired delivery; return whether its record waits for the handler's end."""

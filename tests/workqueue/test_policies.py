@@ -62,12 +62,12 @@ def test_counts_below_one_are_the_first_failure() -> None:
 
 @given(SECONDS, FAILURES)
 def test_a_fixed_backoff_has_one_delay(seconds: float, failures: int) -> None:
-    assert Backoff.fixed(seconds).delay(failures) == as_backoff(seconds).delay(failures) == seconds
+    assert Backoff.fixed(seconds).delay(failures) == as_backoff("key", seconds).delay(failures) == seconds
 
 
 def test_a_backoff_stays_as_it_is() -> None:
     backoff = Backoff(1, 3, 9)
-    assert as_backoff(backoff) is backoff
+    assert as_backoff("key", backoff) is backoff
 
 
 @given(st.lists(st.integers(0, 300), min_size=1), st.integers(1, 10), st.integers(1, 500))
@@ -102,7 +102,10 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (Backoff, {"initial": 1000}, r"at most maximum=600; durations are seconds: 1\.0\?"),
     (Backoff, {"maximum": 6e9}, r"durations are seconds: 6000000\.0\?"),
     *((Backoff.fixed, {"seconds": value}, "seconds=") for value in (-1, NAN, math.inf, "1", True)),
-    *((as_backoff, {"value": value}, "seconds=") for value in (-1, NAN, None, "60")),
+    *(
+        (as_backoff, {"key": "nack_backoff", "value": value}, "nack_backoff=")
+        for value in (-1, NAN, None, "60")
+    ),
     *((Breaker, {"share": value}, "share=") for value in (-0.1, 1, 1.5, NAN, None)),
     (Breaker, {"share": 30}, r"not percent: 0\.3\?"),
     *((Breaker, {"minimum": value}, "minimum=") for value in (0, -1, 1.5, True)),

@@ -1,0 +1,111 @@
+"""Delayed delivery of work queues in virtual time: `deliver_at` and `deliver_after` of the producer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup import Producer
+from asyncgroup.model import wall_clock
+from asyncgroup.workqueue import Mode
+from tests.scenario.support import now
+from tests.stories.queues import acked, opened, send, window_of, working
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+LATE = 3.0  # the times of day in headers pass in real time, and timers in virtual time
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY_SHARED])
+async def test_delayed_records_do_not_hold_others(env: VirtualEnvironment, mode: Mode):
+    times: dict[bytes | None, float] = {}
+    async with working(env, "ann", mode=mode) as ann:
+        await asyncio.sleep(1.0)
+        began = now()
+
+        async def work(delivery: object) -> None:
+            times[delivery.value] = now() - began  # type: ignore[attr-defined]
+
+        ann.work = work
+        await send(env, (b"a", b"30"), deliver_after=30.0)
+        await send(env, (b"b", b"10"), deliver_after=10.0)
+        await send(env, (b"c", b"20"), deliver_at=wall_clock() + 20_000)
+        await send(env, (b"d", b"0"))
+        await send(env, (b"e", b"past"), deliver_at=1000)
+        await ann.until_count("end", 5)
+        assert list(times) == [b"0", b"past", b"10", b"20", b"30"]
+        for value in (b"10", b"20", b"30"):
+            assert int(value) - 0.5 <= times[value] <= int(value) + LATE
+        assert all(call.endswith("#1") for call in ann.of("end"))
+    assert await acked(env) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
+async def test_delays_are_ignored_in_modes_in_order(env: VirtualEnvironment, mode: Mode):
+    await send(env, b"0", deliver_after=1000.0)
+    await send(env, b"1")
+    async with working(env, "ann", mode=mode) as ann:
+        await ann.until("end 0@1#1")
+        assert ann.of("end") == ["0@0#1", "0@1#1"]
+        assert now() < 100.0
+
+
+async def test_delayed_records_survive_a_restart(env: VirtualEnvironment):
+    """What is acknowledged above them is not delivered again; they wait for what is left of their time."""
+    await send(env, b"0", deliver_after=60.0)
+    await send(env, b"1", b"2")
+    async with working(env, "ann") as ann:
+        await ann.until_count("end", 2)
+    window = await window_of(env)
+    assert (window.base, window.runs) == (0, [(1, 3)])
+    began = now()
+    async with working(env, "bob") as bob:
+        await bob.until("end 0@0#1")
+        assert 50.0 <= now() - began <= 61.0
+        assert bob.of("begin") == ["0@0#1"]
+    assert await acked(env) == [0, 1, 2]
+
+
+async def test_a_delayed_record_is_nacked(env: VirtualEnvironment):
+    """After its first delivery the backoff counts, not its time."""
+    async with opened(env, nack_backoff=5.0) as queue:
+        await send(env, b"0", deliver_after=20.0)
+        delivery = await queue.receive()
+        began = now()
+        await delivery.nack()
+        again = await queue.receive()
+        assert (again.attempt, 5.0 - 1e-9 <= now() - began < 6.0) == (2, True)
+        await again.ack()
+
+
+async def test_a_key_keeps_its_order_over_a_delay(env: VirtualEnvironment):
+    """A record behind a delayed one of its key waits for it."""
+    async with working(env, "ann", mode=Mode.KEY_SHARED) as ann:
+        await send(env, (b"k", b"0"), deliver_after=20.0)
+        await send(env, (b"k", b"1"), (b"other", b"2"))
+        await ann.until_count("end", 3)
+        assert ann.of("end") == ["0@2#1", "0@0#1", "0@1#1"]
+
+
+async def test_broken_delivery_times_are_left_out(env: VirtualEnvironment):
+    values = [b"", b"soon", b"-1", b"9" * 30, "१".encode()]
+    async with Producer(env.bootstrap_servers) as producer:
+        for value in values:
+            await producer.send("orders", value, partition=0, headers=[("ag-deliver-at", value)])
+    async with working(env, "ann") as ann:
+        await ann.until_count("end", len(values))
+        assert now() < 60.0
+
+
+async def test_a_time_far_away(env: VirtualEnvironment):
+    """The record waits; the others go on, and the close is not late."""
+    async with Producer(env.bootstrap_servers) as producer:
+        await producer.send("orders", b"0", partition=0, headers=[("ag-deliver-at", b"9223372036854775807")])
+    await send(env, b"1")
+    async with working(env, "ann") as ann:
+        await ann.until("end 0@1#1")
+        await asyncio.sleep(1000.0)
+        assert ann.of("begin") == ["0@1#1"]
+    assert (await window_of(env)).runs == [(1, 2)]
