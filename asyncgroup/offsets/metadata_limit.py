@@ -25,9 +25,10 @@ TIMEOUT: Final = 5.0
 """Seconds to wait for the response; without one the default applies."""
 
 SMALLEST: Final = 64
+"""The smallest limit in bytes: less has no room for an envelope."""
+
 LARGEST: Final = 1 << 15
-"""The limit is between these: a smaller one has no room for an envelope, and a larger one than an int16 allows for a string
-cannot be sent to old brokers."""
+"""The largest limit in bytes: a longer string cannot be sent to old brokers, whose lengths are of 16 bits."""
 
 
 async def fetch_metadata_limit(cluster: ClusterClient) -> int:
