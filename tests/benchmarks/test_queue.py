@@ -385,6 +385,7 @@ def one(client: str, case: str, index: int, rate: float, **others: Any) -> Measu
 
 
 ROUNDS = [
+    one("tasks-alone", "keys", 1, 20_000),
     one("asyncgroup", "keys", 1, 10_000), one("asyncgroup", "keys", 2, 20_000),
     one("asyncgroup", "poison", 1, 9_500, failed=7), one("asyncgroup", "poison", 2, 18_000, failed=7),
     one("asyncgroup.iterate", "idle", 1, 50_000), one("asyncgroup.claim", "idle", 1, 200_000),
@@ -397,6 +398,7 @@ def test_figures_are_compared_within_a_round() -> None:
     found = {(each.client, each.case): each for each in summarize(ROUNDS, 200)}
     keys, poison = found["asyncgroup", "keys"], found["asyncgroup", "poison"]
     assert (keys.rate, keys.bound, keys.share) == (15_000, 20_000, 0.75)
+    assert keys.ratio == 0.5, "in the only round with both"
     assert keys.cpu == pytest.approx(100)
     assert poison.cost == pytest.approx(0.075)
     assert (poison.failed, keys.cost) == (7, None)
