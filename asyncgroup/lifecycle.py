@@ -283,6 +283,7 @@ class SingleFlight(Generic[T]):
         self._waits_a_turn = waits_a_turn
         self._task: asyncio.Task[None] | None = None  # does one run after another while there are callers
         self._next: asyncio.Future[T] | None = None  # result of the run that has not begun yet
+        self._current: asyncio.Future[T] | None = None  # result of the run in progress
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -306,17 +307,22 @@ class SingleFlight(Generic[T]):
             if self._waits_a_turn:
                 await asyncio.sleep(0)
             while (current := self._next) is not None:
-                self._next = None
+                self._next, self._current = None, current
                 try:
                     current.set_result(await self._work())
                 except Exception as error:  # noqa: BLE001  raised to the callers
                     current.set_exception(error)
         finally:
-            self._task = None
+            self._task = self._current = None
             for waiting in (current, self._next):
                 if waiting is not None and not waiting.done():
                     waiting.set_exception(ClosedError(f"{self._name} were closed"))
             self._next = None
+
+    async def wait_run(self) -> None:
+        """Wait for the end of the run in progress, which another one may follow at once."""
+        if self._current is not None and not self._current.done():
+            await asyncio.wait([self._current])
 
     async def wait_idle(self) -> None:
         """Wait until no run is in progress."""

@@ -9,6 +9,7 @@ from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
+from asyncgroup.group.window_transaction import WindowTransaction
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
@@ -62,6 +63,7 @@ class ClaimWindow:
         )
         marks.on_restart = on_restart
         self._window_marks = self._marks.window = marks
+        self.transaction = WindowTransaction(session.group_id, claim.tp, self._offsets, self._marks)
 
     def __repr__(self) -> str:
         state = "committed" if self.is_committed else "not committed"
@@ -86,6 +88,11 @@ class ClaimWindow:
     def is_committed(self) -> bool:
         """Whether nothing is left to commit."""
         return not self._marks.dirty
+
+    @property
+    def session(self) -> Session:
+        """The session that the claim belongs to."""
+        return self._session
 
     def note_epoch(self, offset: int, leader_epoch: int) -> None:
         """Remember the leader epoch of the records from `offset` on.
@@ -121,12 +128,15 @@ class ClaimWindow:
     async def commit(self) -> None:
         """Commit the windows of the session that have changed, in one request that all callers share.
 
-        Raises CommitFailedError if this partition failed, or its claim has ended; the failures of others are not raised.
+        While a transaction commits the window, wait for its end first. Raises CommitFailedError if this partition failed, or its claim has ended; the failures of others are not raised.
         Raises UsageError after the end of the session.
         """
         _check_live(self._session)
-        # a rejected window is tried again: the caller waits for its outcome
-        failed = await _commit(self._session, retry_rejected=self._marks.rejected)
+        if await self.transaction.wait_for_turn(self.window.version):
+            return
+        with self.transaction.commits:
+            # a rejected window is tried again: the caller waits for its outcome
+            failed = await _commit(self._session, retry_rejected=self._marks.rejected)
         if failed is not None and self.tp in failed.errors:
             raise CommitFailedError(failed.group_id, {self.tp: failed.errors[self.tp]}) from failed
         is_managed = self.tp in self._offsets and self._offsets.of(*self.tp) is self._marks

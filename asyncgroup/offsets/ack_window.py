@@ -94,6 +94,15 @@ class AckWindow:
         for offset in [offset for offset in self.attempts if start <= offset < end]:
             del self.attempts[offset]
 
+    def with_acks(self, offsets: Iterable[int]) -> AckWindow:
+        """Return a copy in which these offsets are acknowledged, too."""
+        copy = AckWindow(self.base)
+        copy._starts, copy._ends = self._starts.copy(), self._ends.copy()
+        copy.attempts.update(self.attempts)
+        for offset in offsets:
+            copy.ack(offset)
+        return copy
+
     def set_attempts(self, offset: int, count: int) -> None:
         """Remember how often an offset that is not acknowledged was delivered without success; 0 forgets it."""
         if offset in self or self.attempts.get(offset, 0) == count:

@@ -61,3 +61,14 @@ class CommitHold:
             heapq.heappop(self._order)
             self._values.pop(first, None)
         return None
+
+    def limit_if(self, next_offset: int) -> tuple[int, int] | None:
+        """Return what `limit` would return, and forget nothing: the mark is not there yet."""
+        return min(
+            (
+                (first, held.leader_epoch)
+                for first, held in self._values.items()
+                if first < next_offset and (held.last_offset is None or held.last_offset >= next_offset)
+            ),
+            default=None,
+        )

@@ -195,6 +195,10 @@ class Committer:
         """Wait until no request is in flight."""
         await self._single_flight.wait_idle()
 
+    async def wait_in_flight(self) -> None:
+        """Wait until the commit that is in flight now has ended; later ones may follow."""
+        await self._single_flight.wait_run()
+
     def mark_lost(self, error: AsyncGroupError) -> None:
         """Commit nothing more, as the membership is lost."""
         self._member.mark_lost(error)

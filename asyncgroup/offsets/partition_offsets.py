@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -90,6 +90,17 @@ class PartitionMarks:
             return self.window.value(self._hold.limit(self.window.window.base), self.topic_id)
         offset, epoch = self._hold.limit(self.next_offset) or (self.next_offset, self.leader_epoch)
         return CommittedOffset(offset, self.metadata, epoch)
+
+    def value_with(self, offsets: Iterable[int]) -> CommittedOffset | None:
+        """Return what would be committed if these offsets were acknowledged, too; None if it has no room for them.
+
+        Changes nothing: the transaction that commits it may be aborted.
+        """
+        assert self.window is not None
+        wanted = list(offsets)
+        window = self.window.window.with_acks(wanted)
+        value = self.window.value_of(window, self._hold.limit_if(window.base), self.topic_id)
+        return value if self.window.contains(value, wanted) else None
 
     def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
         """Return what a mark at `offset` would commit.

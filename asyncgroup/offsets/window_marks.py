@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
 from asyncgroup.model import CommittedOffset, TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
-from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata, encode_metadata, window_room
-from asyncgroup.offsets.window_encoding import encode_window
+from asyncgroup.offsets.commit_metadata import (
+    MAX_METADATA,
+    CommitMetadata,
+    decode_metadata,
+    encode_metadata,
+    window_room,
+)
+from asyncgroup.offsets.window_encoding import decode_window, encode_window
 
 __all__ = ["WindowMarks"]
 
@@ -115,12 +121,14 @@ class WindowMarks:
 
     def value(self, held: tuple[int, int] | None, topic_id: UUID) -> CommittedOffset:
         """Return offset, metadata and leader epoch to commit; `held` is where a value in chunks holds it back."""
-        held = self._lowest(held)
+        held = self._lowest(held, self.window.base)
         state = self._state(held, topic_id)
         if self._encoded is not None and self._encoded[0] == state:
             return self._encoded[1]
         offset, epoch = held or (self.window.base, self._epoch_before(self.window.base))
-        metadata = self._encode(offset, topic_id)
+        if held is None:
+            self._forget_epochs_before(offset)
+        metadata = self._encode(self.window, offset, topic_id)
         self.size = len(metadata.encode())
         value = CommittedOffset(offset, metadata, epoch)
         self._encoded = (state, value)
@@ -128,7 +136,19 @@ class WindowMarks:
 
     def is_current(self, value: CommittedOffset, held: tuple[int, int] | None, topic_id: UUID) -> bool:
         """Whether nothing has changed since `value` was returned. Encodes nothing."""
-        return self._encoded == (self._state(self._lowest(held), topic_id), value)
+        return self._encoded == (self._state(self._lowest(held, self.window.base), topic_id), value)
+
+    def value_of(self, window: AckWindow, held: tuple[int, int] | None, topic_id: UUID) -> CommittedOffset:
+        """Return what `value` would return if `window`, a copy with more acknowledgements, were this one's. Changes nothing."""
+        held = self._lowest(held, window.base)
+        offset, epoch = held or (window.base, self._epoch_before(window.base))
+        return CommittedOffset(offset, self._encode(window, offset, topic_id), epoch)
+
+    def contains(self, value: CommittedOffset, offsets: Iterable[int]) -> bool:
+        """Whether a member that begins with this value takes the offsets for acknowledged; a large window has no room for all."""
+        metadata = decode_metadata(self.tp, value.offset, value.metadata)
+        window = decode_window(metadata.window, value.offset)
+        return all(offset in window for offset in offsets)
 
     def shrink(self, *, is_request_too_large: bool = False) -> bool:
         """The broker refused the metadata as too large: halve the limit. Return False if there is nothing left to omit.
@@ -152,21 +172,21 @@ class WindowMarks:
             )
         return True
 
-    def _lowest(self, held: tuple[int, int] | None) -> tuple[int, int] | None:
-        """Return where commits are held back, by a value in chunks or by the start of the claim."""
+    def _lowest(self, held: tuple[int, int] | None, base: int) -> tuple[int, int] | None:
+        """Return where commits of a window at `base` are held back, by a value in chunks or by the start of the claim."""
         start = self._start
-        if start is None or start[0] >= self.window.base:
+        if start is None or start[0] >= base:
             return held
         return start if held is None else min(start, held)
 
     def _state(self, held: tuple[int, int] | None, topic_id: UUID) -> _State:
         return self.window.version, self.is_open, self.limit, topic_id, held
 
-    def _encode(self, offset: int, topic_id: UUID) -> str:
+    def _encode(self, window: AckWindow, offset: int, topic_id: UUID) -> str:
         """Return the metadata: as much of the window as fits; without any of it if not even the rest fits."""
         text, limit, is_open = self._text, self.limit, self.is_open
-        others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(offset))
-        encoded = encode_window(self.window, offset, window_room(others, limit))
+        others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(window.end, offset))
+        encoded = encode_window(window, offset, window_room(others, limit))
         if not encoded:
             others = others._replace(end_epoch=-1)
         metadata = encode_metadata(self.tp, offset, others._replace(window=encoded), limit)
@@ -203,9 +223,8 @@ class WindowMarks:
         self._restored = (min(self._restored[0], offset), self._restored[1])
         self._epochs = [entry for entry in self._epochs if entry[0] < offset]
 
-    def _end_epoch(self, offset: int) -> int:
-        """Return the largest leader epoch of the acknowledged records from `offset` on; -1 if unknown, or if there are none."""
-        end = self.window.end
+    def _end_epoch(self, end: int, offset: int) -> int:
+        """Return the largest leader epoch of the acknowledged records from `offset` to `end`; -1 if unknown, or if there are none."""
         if end <= offset:
             return -1
         place = bisect_right(self._epochs, (end, -2)) - 1
@@ -216,8 +235,10 @@ class WindowMarks:
     def _epoch_before(self, offset: int) -> int:
         """Return the leader epoch of the record before `offset`; -1 if unknown."""
         place = bisect_right(self._epochs, (offset, -2)) - 1
-        if place < 0:
-            return -1
-        if place:
-            del self._epochs[:place]  # the base does not move back
-        return self._epochs[0][1]
+        return self._epochs[place][1] if place >= 0 else -1
+
+    def _forget_epochs_before(self, base: int) -> None:
+        """Forget all epochs but the last one before the base, which does not move back."""
+        place = bisect_right(self._epochs, (base, -2)) - 1
+        if place > 0:
+            del self._epochs[:place]

@@ -7,7 +7,7 @@ Where to look, starting at the user's call:
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
   `partition_work`, with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
-  (`worker_pools`: those of all local consumers).
+  (`worker_pools`: those of all local consumers; `failure_log`: what they raise).
 - The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).

@@ -81,6 +81,8 @@ class CrashCounts:
         work = self._work
         in_hand = work.in_hand
         suspect = next((each.offset for each in work.retries), None)
+        if suspect is None and work.fresh and self._counts_one_by_one:
+            suspect = work.fresh[0].offset
         if suspect is not None:
             # one that is counted waits for its turn; others ask for a hand-out in the meantime
             return [] if in_hand or suspect in work.counted else [suspect]
@@ -88,6 +90,11 @@ class CrashCounts:
             return []  # a record with a count is in hand
         number = max(1, min(GROUP, self._free(), self._left))
         return [each.offset for each in islice(work.fresh, number)]
+
+    @property
+    def _counts_one_by_one(self) -> bool:
+        """Whether at most one record may have a count: handlers run one by one, or a count of 1 makes a dead letter."""
+        return self._dispatcher.serial or self._dispatcher.publisher.is_last(1)
 
     async def _commit(self) -> None:
         try:

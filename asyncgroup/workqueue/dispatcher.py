@@ -209,7 +209,10 @@ class Dispatcher:
 
     def _make_ready(self, work: PartitionWork, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
-            work.retries.append(record)
+            if self._in_order:
+                work.insert_retry(record)
+            else:
+                work.retries.append(record)
             self.turns.add_retry(work)
         else:
             work.fresh.append(record)
@@ -408,7 +411,8 @@ class Dispatcher:
         """The record is being copied to another topic; records of its key wait."""
         if delivery.state is DeliveryState.IN_HAND:
             self._end(delivery, DeliveryState.PUBLISHING)
-        delivery.state = DeliveryState.PUBLISHING
+        if delivery.state is not DeliveryState.EXPIRED:  # then calls that end it are too late
+            delivery.state = DeliveryState.PUBLISHING
         delivery._work.publishing += 1
 
     def finish(self, delivery: Delivery) -> AckOutcome:
@@ -418,7 +422,8 @@ class Dispatcher:
         if self.works.get(work.tp) is not work or delivery.record.offset in work.window:
             delivery.state = DeliveryState.LOST
             return AckOutcome.LOST
-        delivery.state = DeliveryState.ACKED
+        if delivery.state is not DeliveryState.EXPIRED:
+            delivery.state = DeliveryState.ACKED
         work.window.ack(delivery.record.offset)
         self._done(work, delivery.record)
         return AckOutcome.ACKED

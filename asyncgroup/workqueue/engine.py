@@ -16,7 +16,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
-from asyncgroup.errors import AsyncGroupError, CommitFailedError, DeliveryFailedError, UsageError
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, UsageError
 from asyncgroup.group.claim_window import commit_windows
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
@@ -32,6 +32,8 @@ from asyncgroup.producer.delivery_headers import ORDERING_KEY
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.copies import deliver_at, earlier_attempts
+from asyncgroup.workqueue.copy_transactions import CopyTransactions, transactions_config
+from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
@@ -84,10 +86,11 @@ class QueueEngine(Watcher):
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, config, hooks)
         self._client = client_of(self.cluster)
         self.group = ConsumerGroup(self.cluster, group_id, config)
-        self._producer = Producer(self.cluster, producer_config)
+        self._grouping = AckGrouping(settings.ack_group_time, settings.ack_group_size, self._commit)
+        self._copies = self._make_copies(producer_config)
         policy = settings.dead_letter_policy
         self._publisher = TopicPublisher(
-            self._producer,
+            self._copies,
             group_id,
             retry_topic=copy_topics.retry,
             dead_letter_topic=copy_topics.dead_letter,
@@ -118,13 +121,11 @@ class QueueEngine(Watcher):
         self._alarm = Alarm(self.dispatcher)
         self._pools = WorkerPools(self.dispatcher)
         self._local = LocalDispatch(group_id, self.dispatcher, interceptors, self._pools)
-        self._grouping = AckGrouping(settings.ack_group_time, settings.ack_group_size, self._commit)
         self.checks_acks = bool(interceptors) or self._publisher.breaker is not None
         self.on_done = self._grouping.note  # type: ignore[method-assign]  # called for each record
         self._handler: QueueHandler | None = None
         self._runs = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._producer_is_open = False
         self._has_session = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
 
@@ -145,8 +146,7 @@ class QueueEngine(Watcher):
                 )
             if any(self._copy_topics):
                 await self._create_topics()
-                await self._producer.__aenter__()
-                self._producer_is_open = True
+                await self._copies.open()
             limit = await fetch_metadata_limit(self._client)
             await self.group.__aenter__()
             self._handler = self._make_handler(limit)
@@ -157,6 +157,22 @@ class QueueEngine(Watcher):
         except BaseException:
             await self.aclose()
             raise
+
+    def _make_copies(self, config: ProducerConfig) -> CopyWriter:
+        if not self.settings.transactional_copies:
+            return DirectCopies(Producer(self.cluster, config))
+        named = transactions_config(config, self._config, self.group_id, self._client.random)
+        return CopyTransactions(
+            self._client,
+            self.group_id,
+            lambda: Producer(self.cluster, named),
+            time_limit=named.transaction_timeout,
+            raises_fenced=config.transactional_id is not None,
+            window_of=lambda tp: None if self._handler is None else self._handler.window_of(tp),
+            on_error=self._report,
+            on_failure=self._end,
+            on_end=self._grouping.note,
+        )
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=f"work queue {self.group_id}: {name}"))
@@ -390,8 +406,9 @@ class QueueEngine(Watcher):
 
     def _release_own(self) -> None:
         """Give back the deliveries of the loop that closes the queue: that task cannot end them while it waits here."""
-        reader = self.receiver.reader
-        if reader is not None and reader is not asyncio.current_task() and not reader.done():
+        current = asyncio.current_task()
+        readers = (self.receiver.reader, *self._local.readers)
+        if any(reader is not None and reader is not current and not reader.done() for reader in readers):
             return
         for work in list(self.dispatcher.works.values()):
             for delivery in reversed(list(work.in_hand.values())):
@@ -405,17 +422,9 @@ class QueueEngine(Watcher):
             await cancel_and_wait(*self._tasks)
             await self._publisher.aclose()
             self._alarm.close()
-            await self._close_producer()
+            await self._copies.aclose()
             if self._owns_cluster:
                 await self.cluster.aclose()
-
-    async def _close_producer(self) -> None:
-        if not self._producer_is_open:
-            return
-        try:
-            await self._producer.aclose(drain=False)
-        except DeliveryFailedError as error:  # copies that were given up: their records are delivered again
-            _log.debug("group %s: %s", self.group_id, error)
 
 
 # --- functions of records ----------------------------------------------------------------------------------------------------

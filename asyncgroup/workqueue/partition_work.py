@@ -126,6 +126,14 @@ class PartitionWork:
         """Commit the window now."""
         return AckOutcome.ACKED if self._commit is None else await self._commit()
 
+    def insert_retry(self, record: Record) -> None:
+        """Add a ready record to `retries` in offset order."""
+        retries = self.retries
+        place = next(
+            (place for place, each in enumerate(retries) if each.offset > record.offset), len(retries)
+        )
+        retries.insert(place, record)
+
     # --- lanes: at most one record of a key is ready, in hand or waiting for its time ------------------------------------
 
     def enter_lane(self, key: bytes, record: Record) -> bool:

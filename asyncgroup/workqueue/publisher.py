@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from asyncgroup.errors import (
@@ -22,20 +23,17 @@ from asyncgroup.errors import (
 )
 from asyncgroup.lifecycle import cancel_and_wait, describe_error
 from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
-from asyncgroup.producer import Producer
 from asyncgroup.producer.arguments import check_headers
 from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_copy
+from asyncgroup.workqueue.copy_writer import RETRIES, CopyWriter
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
-from asyncgroup.workqueue.policies import Backoff, Breaker
+from asyncgroup.workqueue.policies import Breaker
 from asyncgroup.workqueue.statistics import QueueCounts
 
 __all__ = ["PublishingQueue", "TopicPublisher"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
-
-RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
-"""The delay before a copy is tried again."""
 
 LOG_INTERVAL: Final = 10.0
 """Seconds between two log lines of failed copies to the same topic."""
@@ -80,7 +78,7 @@ class _Copying:
 
 
 class TopicPublisher:
-    """Writes copies with a producer that is open and idempotent; `queue` is set before the first delivery.
+    """Writes copies with a CopyWriter that is open; `queue` is set before the first delivery.
 
     - `on_error(error)` is called with a CopyFailedError for each failed attempt, and with unexpected errors.
     - `on_dead_letter(delivery, metadata, reason)` is called after a dead letter was acknowledged by the broker.
@@ -93,7 +91,7 @@ class TopicPublisher:
 
     def __init__(
         self,
-        producer: Producer,
+        writer: CopyWriter,
         group_id: str,
         *,
         retry_topic: str | None,
@@ -114,7 +112,7 @@ class TopicPublisher:
         self.dead_letter_topic = dead_letter_topic
         self.max_redeliveries = max_redeliveries
         self.breaker = None if breaker is None else DeadLetterBreaker(breaker, clock or _loop_time)
-        self._producer = producer
+        self._writer = writer
         self._now_ms = now_ms
         self._on_error = on_error
         self._on_dead_letter = on_dead_letter
@@ -199,8 +197,12 @@ class TopicPublisher:
         while tasks := [copying.task for copying in self._copies.get(tp, ()) if copying.task is not None]:
             await asyncio.wait(tasks)
 
-    def abandon(self, tp: TopicPartition, offset: int = 0) -> None:
-        """Give back the records of a partition from `offset` on, as it is revoked or lost or its log was truncated there."""
+    def abandon(self, tp: TopicPartition, offset: int = 0, *, is_over: bool = True) -> None:
+        """Give back the records of a partition from `offset` on, as it is revoked or lost or its log was truncated there.
+
+        `is_over`: its claim ends.
+        """
+        self._writer.abandon(tp, offset, is_over=is_over)
         for copying in list(self._copies.get(tp, ())):
             if copying.delivery.record.offset < offset:
                 continue
@@ -211,7 +213,7 @@ class TopicPublisher:
     async def aclose(self) -> None:
         """Give all records back and stop writing copies; later ones are given back at once. Safe to call twice.
 
-        Waits only until its own tasks have ended, which are cancelled. The producer stays open.
+        Waits only until its own tasks have ended, which are cancelled. The writer stays open.
         """
         self._is_closed = True
         for tp in list(self._copies):
@@ -242,22 +244,25 @@ class TopicPublisher:
 
     async def _publish(self, copying: _Copying) -> None:
         """Write the copy, and try again until that succeeds or has become impossible."""
-        topic, value, key, headers, timestamp = copying.record
-        tries = 0
+        tries, heals = 0, True
         while not self._is_stopped(copying):
             try:
-                metadata = await self._producer.send(
-                    topic, value, key=key, headers=headers, timestamp=timestamp
+                metadata = await self._writer.write(
+                    copying.tp,
+                    copying.delivery.record.offset,
+                    copying.record,
+                    partial(self._finish, copying),
+                    alone=not heals,
                 )
             except Exception as error:  # noqa: BLE001  a partitioner may raise any error
                 tries += 1
                 self._report(copying, tries, error)
                 if isinstance(error, ClosedError):
                     return
-                heals = isinstance(error, AsyncGroupError) and error.retriable
+                heals = self._writer.passes(error)
                 await asyncio.sleep(RETRIES.delay(tries) if heals else RETRIES.maximum)
             else:
-                if not copying.is_ended:  # given back, and the cancellation came too late to stop `send`
+                if not copying.is_ended:  # by the writer, or given back when it was too late to stop it
                     self._finish(copying, metadata)
                 return
 
@@ -277,6 +282,8 @@ class TopicPublisher:
         self._forget(copying)
         self.failing.pop(copying.record.topic, None)
         copying.outcome = self.queue.finish(copying.delivery)
+        if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
+            copying.outcome = AckOutcome.COMMITTED
         if copying.is_dead:
             self.queue.counts.dead_lettered += 1
             if (hook := self._on_dead_letter) is not None:

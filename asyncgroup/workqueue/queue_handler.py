@@ -128,6 +128,11 @@ class QueueHandler(Handler):
         """The session is over but for its last commit."""
         self.session = None
 
+    def window_of(self, tp: TopicPartition) -> ClaimWindow | None:
+        """Return the window of a claim of the present session."""
+        feed = self.feeds.get(tp)
+        return None if feed is None else feed.window
+
     @property
     def has_demand(self) -> bool:
         """Whether a task waits for a delivery; local consumers, which have inboxes, always do."""
@@ -253,8 +258,9 @@ class ClaimFeed:
         before = self._progress()
         self._changed.clear()
         await wait_within(self._changed, interval / CHECKS if interval else None)
-        is_paused = not self._dispatcher.is_open
-        if before != self._progress() or self.work.waiting or is_paused or self._is_handled():
+        work, is_paused = self.work, not self._dispatcher.is_open
+        is_at_work = work.waiting or work.publishing or self._is_handled()
+        if is_at_work or is_paused or before != self._progress():
             self._claim.renew()
 
     async def _wait_for_demand(self) -> None:
@@ -270,13 +276,14 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        self._handler.publisher.abandon(self._claim.tp, offset)  # first: what it gives back is lost, too
+        # first: what it gives back is lost, too
+        self._handler.publisher.abandon(self._claim.tp, offset, is_over=False)
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
         self._handler.local.drop_ended()
 
     def seek(self, offset: int) -> None:
         """Read on at `offset`: deliveries in hand are lost, and what is before counts as done."""
-        self._abandon_copies()
+        self._abandon_copies(is_over=False)
         self.window.seek(offset)
         self.work.position = offset
         self._claim.seek(offset)
@@ -385,7 +392,7 @@ class ClaimFeed:
         self._abandon_copies()
         self._dispatcher.remove_partition(self.work)
 
-    def _abandon_copies(self) -> None:
+    def _abandon_copies(self, *, is_over: bool = True) -> None:
         """Give up the copies of the partition, unless it has come back as another claim already."""
         if self._dispatcher.works.get(self._claim.tp) is self.work:
-            self._handler.publisher.abandon(self._claim.tp)
+            self._handler.publisher.abandon(self._claim.tp, is_over=is_over)

@@ -62,6 +62,7 @@ class QueueSettings:
     nack_backoff: Backoff
     retry: RetryTopic | None
     dead_letter: DeadLetter | None
+    transactional_copies: bool
     ack_group_time: float
     ack_group_size: int
     receiver_queue: int
@@ -82,6 +83,10 @@ class QueueSettings:
             if not is_allowed(value):
                 hint = seconds_hint(value) if "second" in allowed and isinstance(value, int | float) else ""
                 raise ConfigError(key, value, allowed + hint)
+        if self.transactional_copies and self.dead_letter_policy is None:
+            raise ConfigError(
+                "transactional_copies", True, "False without retry and dead_letter: there are no copies"
+            )
         rules = _MODES[self.mode]
         for key in rules.refused:
             if getattr(self, key) != _NEUTRAL[key]:
@@ -108,6 +113,7 @@ _CHECKS: Final[Mapping[str, Rule]] = {
     "nack_backoff": ((lambda value: isinstance(value, Backoff)), "Backoff(…), or seconds"),
     "retry": _optional(RetryTopic),
     "dead_letter": _optional(DeadLetter),
+    "transactional_copies": FLAG,
     "ack_group_time": DURATION_OR_ZERO,
     "ack_group_size": _COUNT,
     "receiver_queue": _COUNT_OR_ZERO,
@@ -179,14 +185,25 @@ def consumer_config(
 ) -> ConsumerConfig:
     """Return the configuration of the queue's group.
 
-    Without one of the user, rebalances are cooperative (KIP-429) and values in chunks are put together. Without a setting for
-    it, an offset outside the log is reset to the earliest record. `since_ms` is the
+    Without one of the user, rebalances are cooperative (KIP-429) and values in chunks are put together, and with
+    `transactional_copies` aborted copies are not read. Without a setting for it, an offset outside the log is reset to the earliest record. `since_ms` is the
     time of day in ms at which an exclusive consumer began to wait. Raises ConfigError for what does not go together.
     """
     if config is None:
-        config = ConsumerConfig(assignors=("cooperative-sticky",), chunks="assemble")
+        config = ConsumerConfig(
+            assignors=("cooperative-sticky",),
+            chunks="assemble",
+            isolation_level="read_committed" if settings.transactional_copies else "read_uncommitted",
+        )
     elif not isinstance(config, ConsumerConfig):
         raise ConfigError("config", config, "None or ConsumerConfig(…)")
+    if (
+        settings.transactional_copies
+        and settings.retry is not None
+        and config.isolation_level != "read_committed"
+    ):
+        allowed = "'read_committed' with transactional_copies and a retry topic, else aborted copies are delivered, too"
+        raise ConfigError("isolation_level", config.isolation_level, allowed)
     if not config.auto_commit:
         allowed = "True: a work queue commits acknowledgements by itself; see ack_group_time"
         raise ConfigError("auto_commit", config.auto_commit, allowed)

@@ -43,6 +43,10 @@ __all__ = ["WorkQueue"]
 
 MIB = 1024 * 1024
 
+TRANSACTION_TIMEOUT = 10.0
+"""Seconds of the transaction timeout without a `producer_config`, as with ConsumeTransformProduce: after a crash, the next owners
+of the partitions wait so long for the offsets of an open transaction."""
+
 
 class WorkQueue:
     """One consumer of the subscription `group_id`: each record is acknowledged by itself, in any order.
@@ -76,6 +80,13 @@ class WorkQueue:
       delivered, and where it is copied then. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
       is delivered until it is acknowledged. A copy that cannot be written is tried again; the record is acknowledged when the
       broker has acknowledged the copy.
+    - `transactional_copies`: whether a copy and the acknowledgement of its original are committed in one transaction
+      (KIP-98, KIP-447), so that readers with `read_committed` see each copy exactly once, also after crashes. Otherwise a copy
+      may be written twice after a crash, a timeout or a rebalance. Acknowledgements of the partitions in a transaction are
+      committed when it has ended. The queue has a producer with a transactional id of its own, `<group>-<group_instance_id>` or a
+      random one, or that of `producer_config`, which then has to differ between the members: after ProducerFencedError the
+      queue ends. The transaction timeout is 10 s without a `producer_config`. The group reads `read_committed`: with a retry
+      topic a `config` has to say so.
 
     Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
     time of 0 each is committed at once.
@@ -114,6 +125,7 @@ class WorkQueue:
         nack_backoff: Backoff | float = 60.0,
         retry: RetryTopic | None = None,
         dead_letter: DeadLetter | None = None,
+        transactional_copies: bool = False,
         ack_group_time: float = 0.1,
         ack_group_size: int = 1000,
         receiver_queue: int = 1000,
@@ -151,6 +163,7 @@ class WorkQueue:
             nack_backoff=as_backoff("nack_backoff", nack_backoff),
             retry=retry,
             dead_letter=dead_letter,
+            transactional_copies=transactional_copies,
             ack_group_time=ack_group_time,
             ack_group_size=ack_group_size,
             receiver_queue=receiver_queue,
@@ -169,9 +182,11 @@ class WorkQueue:
         self._topics = check_topics(topics, self.config.group_protocol)
         self._copy_topics = _copy_topics(self._settings, self._topics, self.group_id)
         self._producer_config = (
-            ProducerConfig(chunking=True) if producer_config is None else ProducerConfig.of(producer_config)
+            ProducerConfig(chunking=True, transaction_timeout=TRANSACTION_TIMEOUT)
+            if producer_config is None
+            else ProducerConfig.of(producer_config)
         )
-        _check_producer(self._producer_config)
+        _check_producer(self._producer_config, is_transactional=transactional_copies)
         self._clock = clock
         self._hooks = check_hooks(hooks)
         if decode is not None and not callable(decode):
@@ -362,10 +377,11 @@ def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cl
     return servers
 
 
-def _check_producer(config: ProducerConfig) -> None:
-    """Raise ConfigError unless the producer of copies writes each of them once, outside of transactions."""
-    if config.transactional_id is not None:
-        raise ConfigError("transactional_id", config.transactional_id, "None for the copies of a work queue")
+def _check_producer(config: ProducerConfig, *, is_transactional: bool) -> None:
+    """Raise ConfigError unless the producer of copies writes each of them once, in transactions only if that was asked for."""
+    if config.transactional_id is not None and not is_transactional:
+        allowed = "None for the copies of a work queue without transactional_copies"
+        raise ConfigError("transactional_id", config.transactional_id, allowed)
     if not config.effective_enable_idempotence:
         key = "acks" if config.acks != "all" else "enable_idempotence"
         raise ConfigError(

@@ -15,9 +15,10 @@ from contextvars import ContextVar
 from typing import Final, TypeAlias
 
 from asyncgroup.errors import ClosedError, ConfigError
-from asyncgroup.lifecycle import describe_error, wait_shielded
+from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.failure_log import FailureLog
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.receiver import Receiver
 
@@ -73,6 +74,7 @@ class Workers:
         """Handlers that run at a time, at most."""
         self._cancels_expired = cancels_expired
         self._workers: set[_Worker] = set()
+        self._failures = FailureLog()
         self._busy: dict[int, _Worker] = {}  # by id() of their deliveries
         self._idle = 0
         self._failure: BaseException | None = None
@@ -192,7 +194,7 @@ class Workers:
                 )
 
     def _on_error(self, delivery: Delivery, error: BaseException) -> None:
-        _log.warning("the handler of %r raised %s", delivery, describe_error(error), exc_info=error)
+        self._failures.failed(delivery, error)
         if delivery.state is DeliveryState.IN_HAND:
             self._dispatcher.nack(delivery, None, error)
 

@@ -10,8 +10,8 @@ import pytest
 from asyncgroup import CommitFailedError, ErrorCode
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Mode
 from tests.scenario.support import now
-from tests.stories import queues
-from tests.stories.queues import Gates, acked, metadata_of, opened, send, stored, window_of, working
+from tests.stories import queue_members
+from tests.stories.queue_members import Gates, acked, metadata_of, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -112,7 +112,10 @@ async def test_flushed_at_a_revocation(env: VirtualEnvironment):
         await send(env, b"0", b"1", b"2", partition=partition)
     gates = Gates()
     gates.open(0, 2)
-    options: dict[str, Any] = {"ack_group_time": 600.0, "config": {"rebalance_timeout": 10.0, "close_timeout": 2.0}}
+    options: dict[str, Any] = {
+        "ack_group_time": 600.0,
+        "config": {"rebalance_timeout": 10.0, "close_timeout": 2.0},
+    }
     async with working(env, "ann", gates, **options) as ann:
         await ann.until_count("end", 8)
         async with working(env, "bob", gates, **options) as bob:
@@ -244,7 +247,7 @@ async def test_compacted_offsets_count_as_done(env: VirtualEnvironment, mode: Mo
     await send(env, (b"a", b"0"), (b"b", b"1"), (b"a", b"2"), (b"c", b"3"), (b"b", b"4"), topic="compacted")
     await send(env, (b"d", b"5"), topic="compacted")
     env.cluster.compact("compacted")
-    async with working(env, "ann", queues.no_work, mode=mode, topics="compacted") as ann:
+    async with working(env, "ann", queue_members.no_work, mode=mode, topics="compacted") as ann:
         await ann.until("end 0@5#1")
         assert sorted(ann.of("end")) == ["0@2#1", "0@3#1", "0@4#1", "0@5#1"]
     assert await acked(env, topic="compacted") == [0, 1, 2, 3, 4, 5]

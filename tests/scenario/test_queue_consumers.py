@@ -155,3 +155,22 @@ async def test_a_closed_queue_ends_its_consumers_and_loses_nothing_of_their_inbo
     async with queue_of(env) as queue:
         rest = [(await queue.receive()).record.offset for _ in range(15)]
     assert rest == list(range(5, 20))
+
+
+async def test_a_close_by_another_task_waits_for_what_a_consumer_has_in_hand(env: VirtualEnvironment) -> None:
+    await fill(env, 2)
+    async with queue_of(env) as queue:
+        consumer = queue.consumer("one", permits=1)
+        took = asyncio.Event()
+
+        async def work() -> bool:
+            delivery = await consumer.receive()
+            took.set()
+            await asyncio.sleep(5.0)
+            return bool(await delivery.ack())
+
+        working = asyncio.create_task(work())
+        await took.wait()
+        await queue.aclose()
+        assert working.done()
+        assert await working

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.workqueue import DeadLetter, Delivery, Mode
-from tests.stories import queues
-from tests.stories.queues import Gates, QueueMember, acked, metadata_of, opened, send, window_of
+from tests.stories import queue_members
+from tests.stories.queue_members import Gates, QueueMember, acked, metadata_of, opened, send, window_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -42,7 +42,7 @@ class Processes:
             if offset in self.poison:
                 await asyncio.sleep(0.05)
                 dead.set()
-                queues.cut_off(env, name)
+                queue_members.cut_off(env, name)
                 env.bell.ring()
                 await asyncio.sleep(1e6)
             await asyncio.sleep(0.2)
@@ -55,9 +55,13 @@ class Processes:
             run = asyncio.create_task(queue.run(member.handle))
             await env.bell.until(lambda: dead.is_set() or len(self.done) >= until, f"{self.done}", env.limit)
             if not dead.is_set():
-                await env.bell.until(lambda: self._dead_letters(queue.dead_letter_topic), "the DLQ", env.limit)
+                await env.bell.until(
+                    lambda: self._dead_letters(queue.dead_letter_topic), "the DLQ", env.limit
+                )
             await queue.aclose()
             await asyncio.wait([run])
+        if dead.is_set():
+            await asyncio.sleep(env.session_timeout + 1.0)
         self.deaths += dead.is_set()
         return dead.is_set()
 
@@ -79,7 +83,10 @@ async def test_a_record_that_kills_its_process(env: VirtualEnvironment, mode: Mo
     assert processes.done == set(range(count)) - {poison}
     (copy,) = env.cluster.records("orders-g-DLQ")
     assert copy.value == b"5"
-    assert dict(copy.headers)["__dlq.errors.message"] == b"each process that handled it has ended without an outcome"
+    assert (
+        dict(copy.headers)["__dlq.errors.message"]
+        == b"each process that handled it has ended without an outcome"
+    )
     assert await acked(env) == list(range(count))
     assert not (await metadata_of(env)).is_open
 
@@ -98,7 +105,9 @@ async def test_a_clean_close_leaves_no_count(env: VirtualEnvironment):
     """However often the records were in hand at a close: their number stays 1."""
     await send(env, *[b"%d" % number for number in range(3)])
     for number in range(4):
-        async with queues.working(env, f"p{number}", Gates(), dead_letter=DeadLetter(1), **DIES) as member:
+        async with queue_members.working(
+            env, f"p{number}", Gates(), dead_letter=DeadLetter(1), **DIES
+        ) as member:
             await member.until_count("begin", 3)
             assert sorted(member.of("begin")) == ["0@0#1", "0@1#1", "0@2#1"]
             assert (await metadata_of(env)).is_open
@@ -112,7 +121,9 @@ async def test_a_clean_close_after_a_crash_takes_counts_back(env: VirtualEnviron
     processes = Processes(env, {0}, dead_letter=DeadLetter(5), concurrency=4)
     assert await processes.one(until=3)
     for number in range(3):
-        async with queues.working(env, f"c{number}", Gates(), dead_letter=DeadLetter(5), concurrency=4, **DIES) as member:
+        async with queue_members.working(
+            env, f"c{number}", Gates(), dead_letter=DeadLetter(5), concurrency=4, **DIES
+        ) as member:
             await member.until_count("begin", 3)
             assert sorted(member.of("begin")) == ["0@0#1", "0@1#1", "0@2#1"]
         assert (await window_of(env)).attempts == {}
@@ -121,7 +132,7 @@ async def test_a_clean_close_after_a_crash_takes_counts_back(env: VirtualEnviron
 async def test_without_a_limit_nothing_is_counted(env: VirtualEnvironment):
     """No commit marks the claim as open."""
     await send(env, b"0", b"1")
-    async with queues.working(env, "ann", Gates(), **DIES) as ann:
+    async with queue_members.working(env, "ann", Gates(), **DIES) as ann:
         await ann.until_count("begin", 2)
         await asyncio.sleep(5.0)
         assert env.cluster.history.of("OffsetCommit", client_id="ann") == []
@@ -133,7 +144,7 @@ async def test_counts_that_cannot_be_committed(env: VirtualEnvironment):
     processes = Processes(env, {0}, dead_letter=DeadLetter(5), concurrency=1)
     assert await processes.one(until=2)
     env.cluster.faults.on("OffsetCommit", client_id="ann", times=None).error("GROUP_AUTHORIZATION_FAILED")
-    async with queues.working(env, "ann", dead_letter=DeadLetter(5)) as ann:
+    async with queue_members.working(env, "ann", dead_letter=DeadLetter(5)) as ann:
         await ann.until_count("end", 2)
 
 
@@ -144,7 +155,7 @@ async def test_after_a_crash_all_records_are_delivered(env: VirtualEnvironment):
     processes = Processes(env, {0}, dead_letter=DeadLetter(5), concurrency=50)
     assert await processes.one(until=count)
     options: dict[str, Any] = {"dead_letter": DeadLetter(5), "concurrency": 50}
-    async with queues.working(env, "ann", **options) as ann:
+    async with queue_members.working(env, "ann", **options) as ann:
         await ann.until_count("end", count)
         assert len(set(ann.of("end"))) == count
     assert (await window_of(env)).base == count

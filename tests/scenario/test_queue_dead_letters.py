@@ -19,8 +19,8 @@ from asyncgroup.workqueue import (
     WorkQueue,
 )
 from tests.scenario.support import now
-from tests.stories import queues
-from tests.stories.queues import Gates, acked, opened, send, window_of, working
+from tests.stories import queue_members, queues
+from tests.stories.queue_members import Gates, acked, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -63,7 +63,7 @@ async def test_the_number_of_deliveries(env: VirtualEnvironment, mode: Mode, red
 async def test_ack_timeouts_count(env: VirtualEnvironment):
     await send(env, b"v")
     async with working(env, "ann", Gates(), ack_timeout=2.0, dead_letter=DeadLetter(1)) as ann:
-        (copy,) = await queues.read_topic(env, ann.queue.dead_letter_topic or "", 1)
+        (copy,) = await queue_members.read_topic(env, ann.queue.dead_letter_topic or "", 1)
         assert dict(copy.headers)["__dlq.errors.message"] == b"not acknowledged within 2 s"
         assert ann.of("cancelled") == ["0@0#1", "0@0#2"]
 
@@ -76,7 +76,7 @@ async def test_the_last_delivery_is_reconsumed_later(env: VirtualEnvironment):
 
     await send(env, b"v")
     async with working(env, "ann", work, retry=RetryTopic(), dead_letter=DeadLetter(0)) as ann:
-        await queues.read_topic(env, ann.queue.dead_letter_topic or "", 1)
+        await queue_members.read_topic(env, ann.queue.dead_letter_topic or "", 1)
         assert env.cluster.records(ann.queue.retry_topic) == []
         assert ann.calls == ["begin 0@0#1", "end 0@0#1"]
 
@@ -94,7 +94,7 @@ async def test_attempts_of_both_ways_are_summed(env: VirtualEnvironment):
     async with working(env, "ann", work, **options) as ann:
         await ann.until_count("error", 2)
     async with working(env, "bob", work, **options) as bob:
-        await queues.read_topic(env, bob.queue.dead_letter_topic or "", 1)
+        await queue_members.read_topic(env, bob.queue.dead_letter_topic or "", 1)
         await bob.until_count("end", 2)
         attempts = [call.split("#")[1] for call in [*ann.calls, *bob.calls] if call.startswith("begin")]
         assert attempts == ["1", "2", "3", "4", "5", "6"]
@@ -210,7 +210,7 @@ async def test_all_brokers_of_the_dead_letter_topic_are_stopped(env: VirtualEnvi
     window = await window_of(env)
     assert (window.base, window.attempts) == (0, {0: 2})
     env.cluster.faults.clear()
-    async with working(env, "bob", queues.no_work, dead_letter=DeadLetter(1)) as bob:
+    async with working(env, "bob", queue_members.no_work, dead_letter=DeadLetter(1)) as bob:
         await env.bell.until(lambda: len(env.cluster.records(topic)) == 2, "a second copy", env.limit)
         assert bob.calls == []
     assert await acked(env) == [0]

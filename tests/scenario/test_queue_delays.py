@@ -10,7 +10,7 @@ from asyncgroup import Producer
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue import Mode
 from tests.scenario.support import now
-from tests.stories.queues import acked, opened, send, window_of, working
+from tests.stories.queue_members import acked, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.workqueue import Delivery, Mode, WorkQueue
 from tests.scenario.support import now
-from tests.stories.queues import Gates, acked, label, opened, send, stored, window_of, working
+from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -101,7 +101,9 @@ async def test_a_blocked_partition_pauses_no_other(env: VirtualEnvironment):
         if delivery.record.partition == 0:
             await gates(delivery)
 
-    async with working(env, "ann", work, receive_buffer_bytes=4 * 50_000, config={"max_poll_interval": 30.0}) as ann:
+    async with working(
+        env, "ann", work, receive_buffer_bytes=4 * 50_000, config={"max_poll_interval": 30.0}
+    ) as ann:
         await asyncio.sleep(5.0)
         assert 5 <= len(ann.of("begin")) < 20
         blocked = len(ann.of("begin"))

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.testing import VirtualTimeLoop
 from asyncgroup.workqueue import Delivery
-from tests.stories.queues import opened, send
+from tests.stories.queue_members import opened, send
 from tests.stories.virtual import VirtualEnvironment
 
 

@@ -10,8 +10,8 @@ import pytest
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode
 from tests.scenario.support import now
 from tests.scenario.three_protocols import in_each_protocol
-from tests.stories import queues
-from tests.stories.queues import Gates, acked, label, opened, send, working
+from tests.stories import queue_members
+from tests.stories.queue_members import Gates, acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -29,7 +29,7 @@ async def test_lost_membership(env: VirtualEnvironment):
     await send(env, b"0", b"1")
     async with working(env, "ann", gates) as ann:
         await ann.until_count("begin", 2)
-        queues.cut_off(env, "ann")
+        queue_members.cut_off(env, "ann")
         await asyncio.sleep(2.0)
         async with working(env, "bob") as bob:
             await bob.until_count("end", 2)
@@ -56,7 +56,7 @@ async def test_acknowledged_while_the_membership_is_lost(env: VirtualEnvironment
     await send(env, b"0", b"1")
     async with opened(env, "ann", config={"commit_retry_max": 2}) as queue:
         first, second = await queue.receive(), await queue.receive()
-        queues.cut_off(env, "ann")
+        queue_members.cut_off(env, "ann")
         assert await first.ack() is AckOutcome.ACKED
         acking = asyncio.create_task(second.ack(durable=True))
         async with working(env, "bob") as bob:
@@ -76,7 +76,7 @@ async def test_a_batch_is_gathered_while_the_membership_is_lost(env: VirtualEnvi
     async with opened(env, "ann") as queue:
         gathering = asyncio.create_task(queue.batch_receive(BatchPolicy(max_records=10, timeout=60.0)))
         await asyncio.sleep(2.0)
-        queues.cut_off(env, "ann")
+        queue_members.cut_off(env, "ann")
         async with working(env, "bob") as bob:
             await bob.until_count("end", 2)
             await healed(env, "ann")

@@ -9,8 +9,8 @@ import pytest
 from asyncgroup import ConsumerBusy
 from asyncgroup.workqueue import Delivery, Mode
 from tests.scenario.support import now
-from tests.stories import queues
-from tests.stories.queues import Gates, acked, opened, send, working
+from tests.stories import queue_members, queues
+from tests.stories.queue_members import Gates, acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.asyncio
 
 async def test_exclusive(env: VirtualEnvironment):
     await queues.exclusive(env)
-    assert len(env.cluster.history.of("JoinGroup", client_id="bob")) == 2  # only the one that entered has joined
+    assert (
+        len(env.cluster.history.of("JoinGroup", client_id="bob")) == 2
+    )  # only the one that entered has joined
 
 
 async def test_failover(env: VirtualEnvironment):
@@ -59,7 +61,7 @@ async def test_an_exclusive_consumer_after_one_that_died(env: VirtualEnvironment
         await send(env, b"a")
         await ann.until("end 0@0#1")
         await asyncio.sleep(1.0)
-        queues.cut_off(env, "ann")
+        queue_members.cut_off(env, "ann")
         with pytest.raises(ConsumerBusy):
             async with opened(env, "bob", mode=Mode.EXCLUSIVE):
                 pytest.fail("it entered")

@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.errors import UsageError
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, WorkQueue
 from tests.scenario.support import now
-from tests.stories.queues import acked, label, opened, send, window_of
+from tests.stories.queue_members import acked, label, opened, send, window_of
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio

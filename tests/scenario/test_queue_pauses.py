@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.workqueue import Delivery, DeliveryState
-from tests.stories.queues import opened, send, working
+from tests.stories.queue_members import opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio

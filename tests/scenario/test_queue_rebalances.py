@@ -10,8 +10,8 @@ import pytest
 from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState, Mode
 from tests.scenario.support import now
 from tests.scenario.three_protocols import in_each_protocol
-from tests.stories import queues
-from tests.stories.queues import Gates, QueueMember, acked, label, opened, send, window_of, working
+from tests.stories import queue_members, queues
+from tests.stories.queue_members import Gates, QueueMember, acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -43,7 +43,7 @@ async def fill(env: VirtualEnvironment, count: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def joined_by(env: VirtualEnvironment, work: queues.Work, **options: object):
+async def joined_by(env: VirtualEnvironment, work: queue_members.Work, **options: object):
     """Let bob join while the block runs; its own block begins when the partitions are shared."""
     async with working(env, "bob", work, **options) as bob:
         await two_each(env)
@@ -101,7 +101,9 @@ async def test_deliveries_in_hand_of_retained_partitions_stay_valid(env: Virtual
                 assert len(ann.of("cancelled")) == 4  # eager: all were revoked
                 await ann.until_count("begin", 6)
             else:
-                assert sorted(ann.of("cancelled")) == [f"{each}@0#1" for each in sorted({0, 1, 2, 3} - {*kept})]
+                assert sorted(ann.of("cancelled")) == [
+                    f"{each}@0#1" for each in sorted({0, 1, 2, 3} - {*kept})
+                ]
                 states = [ann.deliveries[f"{each}@0#1"].state for each in kept]
                 assert states == [DeliveryState.IN_HAND] * 2
             gates.open()
@@ -139,7 +141,9 @@ async def test_records_that_wait_after_a_nack_are_delivered_by_the_new_owner(env
         await ann.until_count("error", 8)
         async with joined_by(env, fails) as bob:
             await bob.until_count("end", 4)
-            assert sorted(bob.of("end")) == [f"{each}@{offset}#2" for each in owned(env, "bob") for offset in (0, 1)]
+            assert sorted(bob.of("end")) == [
+                f"{each}@{offset}#2" for each in owned(env, "bob") for offset in (0, 1)
+            ]
 
 
 @in_each_protocol
@@ -173,7 +177,7 @@ async def test_a_batch_is_neither_lost_nor_acknowledged(env: VirtualEnvironment)
         policy = BatchPolicy(max_records=1000, max_bytes=None, timeout=60.0)
         gathering = asyncio.create_task(queue.batch_receive(policy))
         await asyncio.sleep(2.0)
-        async with joined_by(env, queues.no_work) as bob:
+        async with joined_by(env, queue_members.no_work) as bob:
             await bob.until_count("end", 2)
             batch = await gathering
             kept = owned(env, "ann")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from asyncgroup.workqueue import AckOutcome, Backoff, Delivery, DeliveryState, Mode, QueueInterceptor
 from tests.scenario.support import now
-from tests.stories.queues import Gates, acked, label, opened, send, window_of, working
+from tests.stories.queue_members import Gates, acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -34,9 +35,9 @@ async def test_delays_are_kept_and_do_not_wait_for_longer_ones(env: VirtualEnvir
     await send(env, *[b"%d" % number for number in range(6)])
     async with working(env, "ann", work) as ann:
         await ann.until_count("end", 12)
-    assert {offset: EARLY <= waited[offset] - delay <= LATE for offset, delay in delays.items()} == dict.fromkeys(
-        delays, True
-    )
+    assert {
+        offset: EARLY <= waited[offset] - delay <= LATE for offset, delay in delays.items()
+    } == dict.fromkeys(delays, True)
     assert await acked(env) == [0, 1, 2, 3, 4, 5]
 
 
@@ -53,7 +54,7 @@ async def test_backoff(env: VirtualEnvironment, mode: Mode):
     options = {"mode": mode, "nack_backoff": Backoff(initial=1, factor=3, maximum=20)}
     async with working(env, "ann", work, **options) as ann:
         await ann.until("end 0@0#7")
-    waits = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    waits = [later - earlier for earlier, later in itertools.pairwise(times)]
     expected = [1, 3, 9, 20, 20, 20]
     assert [EARLY <= wait - delay <= LATE for wait, delay in zip(waits, expected, strict=True)] == [True] * 6
 

@@ -72,7 +72,10 @@ async def test_bad_positions(env: VirtualEnvironment) -> None:
         while not queue.statistics().partitions:
             await asyncio.sleep(0.1)
         for position, why in (
-            ({("orders", 9): 1}, "'orders-9' is not allowed: partitions that this consumer has: orders-0, orders-1"),
+            (
+                {("orders", 9): 1},
+                "'orders-9' is not allowed: partitions that this consumer has: orders-0, orders-1",
+            ),
             ({FIRST: -1}, "-1 is not allowed"),
             ("yesterday", "'yesterday' is not allowed"),
             (datetime(2026, 1, 1), "no time zone"),  # noqa: DTZ001

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartb
 from asyncgroup.group.consumer_membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue, engine
 from asyncgroup.workqueue.engine import QueueEngine
-from asyncgroup.workqueue.queue_handler import ClaimFeed
+from asyncgroup.workqueue.queue_handler import ClaimFeed, QueueHandler
 from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
@@ -123,9 +123,11 @@ class SimQueue:
         spec, setting = self.spec, self.world.plan.setting
         more: dict[str, Any] = {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
         if not spec.is_consumer:
-            more = {"session_timeout": setting.session_timeout, "heartbeat_interval": setting.heartbeat_interval}
-            if not self.setting.mode.in_order:
-                more["assignors"] = spec.assignors
+            more = {
+                "assignors": spec.assignors,
+                "session_timeout": setting.session_timeout,
+                "heartbeat_interval": setting.heartbeat_interval,
+            }
         return ConsumerConfig(
             client_id=spec.name,
             group_instance_id=spec.instance_id,
@@ -202,6 +204,7 @@ class SimQueue:
 
     async def _consume(self, queue: WorkQueue) -> None:
         """Handle deliveries once, until the queue closes or the program is disturbed."""
+        self.oracle.reads(self.name, self.world.loop.time())
         try:
             if self.queue_spec.style == "loop":
                 await self.handler.loop(queue)
@@ -332,8 +335,16 @@ class SimQueue:
         codes = OF_EPOCHS if self.spec.is_consumer else OF_REBALANCES
         return self.spec.sessions_last and isinstance(error, BrokerError) and error.code in codes
 
+    def settled(self, session: Session, partitions: Collection[TopicPartition] | None = None) -> None:
+        """The last commit of these partitions is done; None: of all of the session."""
+        for claim in self.claims.values():
+            if claim.session is session and (partitions is None or claim.tp in partitions):
+                claim.is_settled = claim.log.has_ended
+
     def on_session_end(self, session: Session, cause: object) -> None:
-        """Note the end of a session."""
+        """Note the end of a session, after its last commit."""
+        if not session.is_lost:
+            self.settled(session)
         self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
         self.world.story.count(f"ended: {type(cause).__name__}")
         if session.is_lost and self.world.plan.is_orderly:
@@ -364,6 +375,7 @@ def observing_queues(world: World) -> Iterator[None]:
     seeds = random.Random(f"{world.plan.seed} copies")
     queues: dict[object, SimQueue] = {}  # by dispatcher
     feeds: dict[ClaimFeed, SimQueue] = {}
+    revoked = QueueHandler.on_revoked
     opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
 
     async def observed_open(self: QueueEngine) -> None:
@@ -377,6 +389,13 @@ def observing_queues(world: World) -> Iterator[None]:
         begin(self, handler, session, claim)
         feeds[self] = queues[handler.dispatcher]
         feeds[self].feed_began(self)
+
+    async def observed_revoked(
+        self: QueueHandler, session: Session, partitions: Sequence[TopicPartition]
+    ) -> None:
+        await revoked(self, session, partitions)
+        if not session.ended:
+            queues[self.dispatcher].settled(session, partitions)
 
     async def observed_drain(self: ClaimFeed) -> None:
         feeds[self].feed_revoked(self)
@@ -394,6 +413,7 @@ def observing_queues(world: World) -> Iterator[None]:
 
     with (
         patch.object(QueueEngine, "open", observed_open),
+        patch.object(QueueHandler, "on_revoked", observed_revoked),
         patch.object(ClaimFeed, "__init__", observed_begin),
         patch.object(ClaimFeed, "_drain", observed_drain),
         patch.object(ClaimFeed, "forget", observed_forget),

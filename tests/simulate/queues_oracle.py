@@ -17,7 +17,7 @@ from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.workqueue import Delivery, DeliveryState
 from tests.simulate.oracle import ANY, ClaimLog, Oracle
 from tests.simulate.queues_logs import Logs
-from tests.simulate.queues_setting import QueueSetting
+from tests.simulate.queues_setting import RETRY_TOPIC, QueueSetting
 from tests.simulate.story import Violation
 
 __all__ = ["QueueClaim", "QueueOracle", "Visit"]
@@ -69,6 +69,8 @@ class QueueClaim:
     is_given_up: bool = False
     """Whether its member has left a handler behind that ignores its cancellation."""
     has_failed_commit: bool = False
+    is_settled: bool = False
+    """Whether its last commit is done: it was revoked in order, or its session has ended so."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -84,9 +86,9 @@ class QueueClaim:
     def ended_in_order(self) -> bool:
         """Whether its last commit must have had all."""
         return (
-            self.log.has_ended
+            self.is_settled
             and bool(self.last)
-            and not (self.is_dead or self.is_given_up or self.has_failed_commit or self.session.is_lost)
+            and not (self.is_dead or self.is_given_up or self.has_failed_commit)
         )
 
     def attempts(self, offset: int) -> int:
@@ -120,9 +122,16 @@ class QueueOracle:
         self.attempts_seen: dict[bytes, set[int]] = defaultdict(set)
         self.acked: Counter[bytes] = Counter()
         """By value: how often its handler has succeeded."""
+        self.acked_in_hand: set[bytes | None] = set()
+        """The values whose handler has succeeded before the delivery had expired or was lost."""
         self.rejected: set[bytes] = set()
         self.has_crashed = False
         """Whether a claim began whose last owner had not ended in order: deliveries may be counted that were not made."""
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether a commit always has room for the whole window."""
+        return self.setting.metadata_limit == 4096
 
     # --- claims -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +156,7 @@ class QueueOracle:
     def _check_last_commit(self, claim: QueueClaim) -> None:
         """Check that the last owner, if its claim has ended in order, has committed all."""
         before = self.claims[claim.tp][-1] if self.claims[claim.tp] else None
-        if before is None or not before.ended_in_order or self.setting.metadata_limit < 4096:
+        if before is None or not before.ended_in_order or not self.keeps_all:
             return
         name, restored = "an orderly end commits all", claim.restored
         missing = sorted(offset for offset in before.acked if offset not in restored)
@@ -155,7 +164,9 @@ class QueueOracle:
             raise Violation(name, f"{before.log} has acknowledged {missing}, committed is {restored!r}")
         if claim.was_open and self.setting.has_dead_letters:
             raise Violation(name, f"{before.log} has ended in order, its commit says that it is open")
-        for offset in before.last:
+        for offset, last in before.last.items():
+            if last.delivery.attempt == self.setting.last_attempt:
+                continue  # whether it has expired cannot be seen, as a copy follows
             if offset not in restored and restored.attempts.get(offset, 0) != before.attempts(offset):
                 text = f"{before.log}: {before.attempts(offset)} deliveries of {offset} have failed, "
                 raise Violation(name, text + f"committed are {restored.attempts.get(offset, 0)}")
@@ -188,7 +199,8 @@ class QueueOracle:
         self._check_time(visit, now, wall_ms)
         if visit.key is not None:
             self._check_alone(visit)
-            if self.setting.has_order:
+            # in modes with an order a delayed copy does not keep later ones waiting
+            if self.setting.has_order and not (self.setting.mode.in_order and claim.tp.topic == RETRY_TOPIC):
                 self._check_order(visit, visit.key)
         claim.last[record.offset] = visit
         self.running[visit] = None
@@ -204,13 +216,14 @@ class QueueOracle:
             raise Violation("only replicated records are read", f"{visit}: the high watermark is {end}")
         if (value := self.logs.value(claim.tp, offset)) != visit.delivery.value:
             raise Violation("one record an offset", f"{visit} is {visit.delivery.value!r}, the log has {value!r}")
-        if claim.revoked_at is not None and claim.revoked_at < now:
+        is_gathered = self.setting.specs[claim.member].style == "batch"  # a batch was begun before
+        if claim.revoked_at is not None and claim.revoked_at < now and not is_gathered:
             text = f"{visit} is delivered at {now:.3f}, revoked at {claim.revoked_at:.3f}"
             raise Violation("nothing is delivered after a revocation", text)
         if claim.has_done(offset):
             how = "has acknowledged it" if offset in claim.acked else f"began with {claim.restored!r}"
             raise Violation("no acknowledged record is delivered again", f"{visit}: its claim {how}")
-        if self.is_orderly and self.acked[visit.delivery.value or b""]:
+        if self.is_orderly and self.keeps_all and visit.delivery.value in self.acked_in_hand:
             raise Violation("orderly actions cost nothing", f"{visit} was acknowledged before")
 
     def _check_attempt(self, visit: Visit) -> None:
@@ -251,7 +264,9 @@ class QueueOracle:
                 waits = self.setting.cancels_expired and other.delivery.state is DeliveryState.EXPIRED
                 is_wrong = is_held or waits
             else:
-                is_wrong = self.is_orderly or (is_held and self._is_accepted(other.claim))
+                is_wrong = self.is_orderly or (
+                    is_held and self._is_accepted(other.claim) and self._is_accepted(visit.claim)
+                )
             if is_wrong:
                 raise Violation("one handler a key", f"{visit} begins while {other} is handled")
 
@@ -267,6 +282,10 @@ class QueueOracle:
             if offset < visit.offset and not claim.has_done(offset) and not self.logs.is_copied(tp, offset):
                 raise Violation("per key in order", f"{visit} begins before {offset} is done")
 
+    def reads(self, member: str, now: float) -> None:
+        """A member begins to read deliveries."""
+        self.idle_since[member] = now
+
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def succeeded(self, visit: Visit) -> None:
@@ -275,6 +294,7 @@ class QueueOracle:
         self.acked[value] += 1
         if visit.delivery.state is DeliveryState.IN_HAND:
             visit.claim.acked.add(visit.offset)
+            self.acked_in_hand.add(value)
 
     def failed(self, visit: Visit, due: float) -> None:
         """The handler nacks the record, which is delivered again at loop time `due`."""
@@ -306,7 +326,7 @@ class QueueOracle:
         before, _ = self.committed_windows.get(tp, (AckWindow(0), False))
         doubts = {(member_id, tp, commit.offset), (member_id, tp, ANY)} & self.base.doubtful
         self._check_new(tp, member_id, window, before, who)
-        if not doubts and self.setting.metadata_limit == 4096:
+        if not doubts and self.keeps_all:
             self._check_kept(window, before, who)
         self.committed_windows[tp] = window, metadata.is_open
         state = self.base.at(tp)

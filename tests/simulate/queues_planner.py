@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from asyncgroup.workqueue import Mode
-from tests.simulate.plan import Action, MemberSpec, Plan
+from tests.simulate.plan import Action, Plan
 from tests.simulate.protocols import with_consumers, with_cooperative
 from tests.simulate.queues_setting import QueueSetting, QueueSpec
 
@@ -37,8 +37,8 @@ def queue_plan(plan: Plan) -> Plan:
 
 def _with_protocol(rng: random.Random, plan: Plan, mode: Mode) -> Plan:
     protocol = rng.choice(PROTOCOLS)
-    if mode.in_order:  # its assignor is the group's only one, and not cooperative
-        return replace(plan, members={name: replace(spec, assignors=()) for name, spec in plan.members.items()})
+    if mode.in_order:  # its assignor is the group's only one, and cooperative
+        return with_cooperative(plan)
     if protocol == "consumer":
         return with_consumers(plan)
     return with_cooperative(plan) if protocol == "cooperative" else plan
@@ -53,7 +53,7 @@ def _action(rng: random.Random, action: Action) -> Action:
 
 def _setting(rng: random.Random, mode: Mode, plan: Plan) -> QueueSetting:
     max_redeliveries = rng.choice([None, 2, 3, 3, 5])
-    initial = rng.choice([0.0, 0.05, 0.3, 1.0])
+    initial = rng.choice([0.0, 0.05] if mode.in_order else [0.0, 0.05, 0.3, 1.0])
     ack_timeout = rng.choice([None, 1.0, 1.0, 2.0])
     return QueueSetting(
         mode=mode,
@@ -72,13 +72,12 @@ def _setting(rng: random.Random, mode: Mode, plan: Plan) -> QueueSetting:
         work_seconds=rng.choice([0.0, 0.005, 0.05, 0.05]),
         metadata_limit=rng.choice([4096, 4096, 4096, 4096, 120]),
         creates_topics=rng.random() < 0.3,
-        specs={name: _spec(rng, mode, member) for name, member in plan.members.items()},
+        specs={name: _spec(rng, mode) for name in plan.members},
     )
 
 
-def _spec(rng: random.Random, mode: Mode, member: MemberSpec) -> QueueSpec:
+def _spec(rng: random.Random, mode: Mode) -> QueueSpec:
     styles = ["run"] if mode.in_order else ["run", "run", "run", "loop", "batch"]
-    assert member.is_consumer or mode.in_order or member.assignors
     return QueueSpec(
         style=rng.choice(styles),
         concurrency=rng.choice([1, 2, 5, 50]),

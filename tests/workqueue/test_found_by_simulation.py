@@ -4,51 +4,49 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.model import Record
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.modes import Mode
-from tests.workqueue.test_dispatcher import Queue, offsets
+from tests.workqueue.test_dispatcher import Queue
 
-IN_ORDER = (Mode.EXCLUSIVE, Mode.FAILOVER)
+pytestmark = pytest.mark.asyncio
 
 
-def delayed(*delays: float) -> Queue:
-    """Return a queue whose records arrive with these delays, handled one by one."""
-    queue = Queue(IN_ORDER[0], due_delay=lambda record: delays[record.offset])
+@pytest.mark.parametrize("copy", ["under way", "written", "given up"])
+async def test_an_ack_after_the_last_timeout_is_too_late(copy: str, monkeypatch: pytest.MonkeyPatch):
+    """It raised UsageError, as if the delivery had been ended by a call, if the record was copied as a dead letter."""
+    queue = Queue(Mode.SHARED, max_redeliveries=0, ack_timeout=5.0)
+    copied: list[Delivery] = []
+    monkeypatch.setattr(queue.letters, "start_dead_letter", lambda delivery, _reason: copied.append(delivery))
+    queue.partition("a")
+    delivery = queue.take()
+    queue.pass_time(5.0)
+    assert copied == [delivery]
+    if copy == "written":
+        assert queue.dispatcher.finish(delivery)
+    elif copy == "given up":
+        queue.dispatcher.give_back(delivery)
+    outcome = await delivery.ack()
+    assert not outcome
+    assert outcome in (AckOutcome.EXPIRED, AckOutcome.LOST)
+    assert not await delivery.nack()
+    assert not await delivery.reject()
+
+
+async def test_a_failed_record_comes_first_after_all_were_to_be_repeated():
+    """Between two calls of `run` a record became due, and all after it were to be repeated, too: when it failed again, they
+    came before it.
+    """
+    queue = Queue(Mode.EXCLUSIVE, delay=1.0)
     queue.dispatcher.serial = True
-    work = queue.partition("")
-    records = [Record("orders", 0, offset, headers=[("at", b"")]) for offset in range(len(delays))]
-    queue.dispatcher.offer(work, records)
-    return queue
-
-
-@pytest.mark.parametrize("mode", IN_ORDER)
-def test_delayed_records_keep_their_place_in_modes_in_order(mode: Mode):
-    """Without `run`: a copy of the retry topic that was delayed came after later records that were not."""
-    delays = [1.0, 0.0, 2.0, 0.0]
-    queue = Queue(mode, due_delay=lambda record: delays[record.offset])
-    queue.dispatcher.offer(queue.partition(""), [Record("orders", 0, at, headers=[("at", b"")]) for at in range(4)])
-    queue.pass_time(3.0)
-    assert offsets(queue.take_all()) == [0, 1, 2, 3]
-
-
-def test_delayed_records_are_handled_in_order():
-    queue = delayed(1.0, 0.0, 0.0)
-    assert queue.dispatcher.take() is None
+    queue.partition("...")
+    queue.dispatcher.nack(queue.take(), None)
+    queue.dispatcher.serial = False  # run() was cancelled
     queue.pass_time(1.0)
+    queue.dispatcher.serial = True
+    queue.dispatcher.nack(queue.take(), None)
+    assert queue.dispatcher.take() is None
+    queue.pass_time(2.0)
     for offset in range(3):
         delivery = queue.take()
         assert delivery.record.offset == offset
-        assert queue.dispatcher.take() is None
         queue.dispatcher.ack(delivery)
-
-
-def test_a_long_delay_keeps_no_earlier_record_waiting():
-    """While records were handled one by one, one that waits for an hour kept those before it waiting, too."""
-    queue = delayed(0.0, 1.0, 3600.0, 0.0)
-    queue.dispatcher.ack(queue.take())
-    assert queue.dispatcher.take() is None
-    queue.pass_time(1.0)
-    queue.dispatcher.ack(queue.take())
-    assert queue.dispatcher.take() is None
-    queue.pass_time(3600.0)
-    assert queue.take().record.offset == 2

@@ -30,6 +30,7 @@ from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import DELIVER_AT
 from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES
+from asyncgroup.workqueue.copy_writer import DirectCopies
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode
@@ -127,7 +128,7 @@ class Desk:
         self.dead: list[tuple[int, str]] = []
         settings: dict[str, Any] = {"retry_topic": RETRY, "dead_letter_topic": DLQ, "max_redeliveries": 2}
         self.publisher = TopicPublisher(
-            cast(Producer, self.producer),
+            DirectCopies(cast(Producer, self.producer)),
             "billing",
             now_ms=lambda: NOW,
             on_error=self.errors.append,
@@ -563,8 +564,9 @@ class Bench:
     def __init__(self, cluster: EmbeddedCluster, producer: Producer, max_redeliveries: int = 0) -> None:
         self.cluster = cluster
         self.errors: list[AsyncGroupError] = []
+        self.producer = producer
         self.publisher = TopicPublisher(
-            producer,
+            DirectCopies(producer),
             "billing",
             retry_topic=RETRY,
             dead_letter_topic=DLQ,
@@ -761,7 +763,7 @@ async def test_a_lost_response_writes_one_copy() -> None:
 
 async def test_a_producer_that_was_closed_gives_back() -> None:
     async with bench() as made:
-        await made.publisher._producer.aclose()
+        await made.producer.aclose()
         (taken,) = made.take(1)
         assert await taken.reject("bad") is AckOutcome.LOST
         assert (made.acked, made.copied()) == ([], [])

@@ -205,7 +205,7 @@ async def _copy(delivery: Delivery, how: Outcome) -> None:
             await delivery.reject(how.reject)
         elif how.reconsume_later is not None:
             await delivery.reconsume_later(how.reconsume_later)
-    except Exception as error:  # noqa: BLE001  the record must be delivered again, whatever it is
+    except Exception as error:  # noqa: BLE001  the record must be delivered again after any error
         _log.exception("%r could not be copied, it was nacked", delivery)
         if _in_hand(delivery):
             _nack(delivery, error)

@@ -150,7 +150,7 @@ class QueueForeachBatch:
     # --- one batch ----------------------------------------------------------------------------------------------------------
 
     async def _deliver(self, jobs: SparkJobs, queue: WorkQueue, deliveries: DeliveryBatch) -> None:
-        """Call the function and end the deliveries; whatever is raised here, those that are left are given back."""
+        """Call the function and end the deliveries; those that are left after an error are given back."""
         retries = RetryState(self._on_error if isinstance(self._on_error, Retry) else "raise", self._random)
         time = asyncio.get_running_loop().time
         batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
@@ -224,7 +224,7 @@ class QueueForeachBatch:
         batch.failed = failed_records(result, batch.by_key, partial(_check_copies, queue))
 
     async def _end_deliveries(self, batch: QueueBatch) -> None:
-        """End the deliveries as the function has said; a cancellation is raised after they have ended, except for copies."""
+        """End the deliveries by the result of the function; a cancellation is raised after they have ended, except for copies."""
         time = asyncio.get_running_loop().time
         began = time()
         if lost := batch.lost:

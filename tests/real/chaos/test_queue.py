@@ -200,7 +200,7 @@ async def run_story(story: QueueStory, names: Sequence[str], count: int, kills: 
     finally:
         story.kill_all()
     verdict = await story.judge()
-    assert verdict.problems == []
+    assert not verdict.problems, "\n".join(verdict.problems)
     assert len(story.killed) == kills
     return (
         f"{count:,} records in {seconds:.0f} s, {kills} kills, {verdict.delivered:,} deliveries; interrupted by a kill: "

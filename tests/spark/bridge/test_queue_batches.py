@@ -15,7 +15,7 @@ from asyncgroup import ConsumerConfig, Producer
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.model import Record
 from asyncgroup.spark import FailedRows, QueueForeachBatch, Retry
-from asyncgroup.spark.bridge import queue_foreach_batch
+from asyncgroup.spark.bridge import queue_batch, queue_foreach_batch
 from asyncgroup.spark.requirements import SparkUnavailable
 from asyncgroup.testing import VirtualKafka
 from asyncgroup.workqueue import (
@@ -198,10 +198,10 @@ async def test_headers(virtual_kafka: VirtualKafka) -> None:
 
 
 RESULTS: dict[str, Callable[[Rows], Any]] = {
-    "returned": lambda rows: FailedRows(rows, delay=5),
-    "list": lambda rows: [FailedRows(rows[:1], delay=5), FailedRows(rows[1:], delay=5.0), FailedRows([])],
-    "records": lambda rows: FailedRows((Record(*row) for row in rows), delay=5),
-    "dataframe": lambda rows: FailedRows(frame(rows), delay=5),
+    "returned": lambda rows: FailedRows(rows, delay=20),
+    "list": lambda rows: [FailedRows(rows[:1], delay=20), FailedRows(rows[1:], delay=20.0), FailedRows([])],
+    "records": lambda rows: FailedRows((Record(*row) for row in rows), delay=20),
+    "dataframe": lambda rows: FailedRows(frame(rows), delay=20),
     "twice": lambda rows: FailedRows([*rows, *rows]),
 }
 
@@ -232,7 +232,8 @@ async def test_named_rows_are_nacked_and_the_rest_is_committed(
     async with running(virtual_kafka, foreach) as (queue, _):
         await until(lambda: len(function.calls) == 2)
         assert function.rows == [[*range(40)], [0, 9, 38]]
-        assert function.calls[1][0] - function.calls[0][0] == pytest.approx(5.1, abs=1.3)
+        delay = 5 if kind in ("twice", "raised") else 20
+        assert function.calls[1][0] - function.calls[0][0] == pytest.approx(delay + 0.1, abs=1.3)
         await until(lambda: queue.statistics().counts.acked == 40)
         assert queue.statistics().counts.nacked == 3
         assert foreach.statistics().failures == 0
@@ -249,6 +250,20 @@ async def test_acknowledgements_of_a_failed_batch_survive_a_restart(virtual_kafk
     async with running(virtual_kafka, foreach_of(second)) as (queue, _):
         await until(lambda: queue.statistics().counts.acked == 2)
     assert sorted(itertools.chain(*second.rows)) == [0, 9]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_durable_batch_is_committed_before_the_next_one(
+    virtual_kafka: VirtualKafka, durable: bool
+) -> None:
+    await produce(virtual_kafka, 12)
+    done: list[int] = []
+    function = Function(lambda *_: done.append(sum(committed(virtual_kafka).values())))
+    foreach = foreach_of(function, max_rows=4, durable=durable)
+    async with running(virtual_kafka, foreach, ack_group_time=1000.0) as (queue, _):
+        await until(lambda: queue.statistics().counts.acked == 12)
+    assert done == ([0, 4, 8] if durable else [0, 0, 0])
+    assert sum(committed(virtual_kafka).values()) == 12
 
 
 async def test_named_rows_go_to_the_dead_letter_and_the_retry_topic(virtual_kafka: VirtualKafka) -> None:
@@ -494,7 +509,7 @@ async def test_a_batch_that_outlasts_the_close_is_interrupted(virtual_kafka: Vir
         await until(lambda: len(function.calls) == 1)
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began <= 42
-    assert foreach.statistics().interrupted == 1
+    assert (foreach.statistics().interrupted, foreach.statistics().failures) == (1, 0)
     assert not sum(committed(virtual_kafka).values())
 
 
@@ -507,14 +522,37 @@ async def test_a_cancelled_run_gives_the_batch_back(virtual_kafka: VirtualKafka)
         await until(lambda: len(function.calls) == 1)
         assert repr(foreach).endswith("16 deliveries>>")
         assert foreach.statistics().running == 0
+        began = asyncio.get_running_loop().time()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-        assert foreach.statistics().interrupted == 1
+        assert asyncio.get_running_loop().time() - began <= 1
+        assert (foreach.statistics().interrupted, foreach.statistics().failures) == (1, 0)
         assert repr(foreach).endswith(": not running>")
         batch = await queue.batch_receive()
         assert [(delivery.attempt, delivery.state.name) for delivery in batch] == [(1, "IN_HAND")] * 16
         assert (queue.statistics().counts.acked, queue.statistics().counts.nacked) == (0, 0)
+
+
+async def test_a_cancellation_waits_for_the_acknowledgements_of_a_finished_batch(
+    virtual_kafka: VirtualKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written in several steps; the rows have been stored, so none should be delivered again."""
+    monkeypatch.setattr(queue_batch, "OUTCOMES_IN_A_STEP", 2)
+    await produce(virtual_kafka, 16)
+    foreach = foreach_of(Function(), max_wait=1.0)
+
+    class Cancels(QueueInterceptor):
+        def on_acknowledge(self, delivery: Delivery) -> None:
+            if delivery.value == b"4":
+                run.cancel()
+
+    async with queue_of(virtual_kafka, interceptors=[Cancels()]) as queue:
+        run = asyncio.create_task(foreach.run(queue))
+        await asyncio.wait({run})
+        assert run.cancelled()
+        assert queue.statistics().counts.acked == 16
+        assert foreach.statistics().interrupted == 0
 
 
 @pytest.mark.parametrize("turns", range(12))

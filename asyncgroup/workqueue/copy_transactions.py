@@ -1,0 +1,419 @@
+"""CopyTransactions: a copy and the acknowledgement of its original are committed in the same transaction (KIP-98, KIP-447).
+
+A transaction takes the copies that wait for one topic. When they are written, it commits for each partition of their
+originals what the window of the claim would commit if the originals were acknowledged; ordinary commits of these partitions
+wait until it has ended (`group/window_transaction.py`). So after a crash at any point readers with `read_committed` see the
+copy exactly once, as the group's offsets have the acknowledgement if and only if the copy is visible.
+
+- An aborted transaction acknowledges nothing, and its copies are tried again. Those that a broker has refused are tried alone.
+- After ProducerFencedError and TransactionOutcomeUnknown a new producer with the same transactional id is opened, whose
+  InitProducerId completes or aborts the last transaction (`TransactionManager`, KIP-360). Kafka Streams closes its tasks
+  then and begins again at the committed offsets (`StreamThread`, TaskMigratedException). Here the committed offset is fetched
+  and compared with the one in the transaction: the originals are acknowledged, or the copies are tried again.
+- A partition that is revoked before the commit was sent makes it abort; after that nothing more of the claim is committed,
+  and the next owner waits for the outcome (`require_stable` of OffsetFetch, KIP-447).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from asyncgroup.cluster import ClusterClient
+from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ClosedError,
+    DeliveryFailedError,
+    ErrorCode,
+    ProducerFencedError,
+    RequestTimedOut,
+    TransactionAbortedError,
+)
+from asyncgroup.group.claim_window import ClaimWindow
+from asyncgroup.group.handler_calls import reserve_for
+from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
+from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until
+from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.offsets import GROUP_LANE
+from asyncgroup.offsets.fetch_offsets import fetch_commits
+from asyncgroup.producer import Producer
+from asyncgroup.workqueue.copies import OutgoingCopy
+from asyncgroup.workqueue.copy_batch import (
+    CopiesFailed,
+    CopyBatch,
+    Stopped,
+    WaitingCopy,
+    failed_copies,
+    shrinks,
+)
+from asyncgroup.workqueue.copy_writer import RETRIES, OnWritten
+
+__all__ = ["CopyTransactions", "transactions_config"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+MAX_COPIES: Final = 500
+"""Copies in a transaction."""
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of the values in a transaction with more than one copy."""
+
+
+class CopyTransactions:
+    """A CopyWriter that writes copies in transactions; those of different topics are in different ones.
+
+    - `make_producer` creates a transactional producer, always with the same transactional id.
+    - `time_limit`: seconds after which a transaction that is not complete is aborted: the producer's transaction timeout.
+    - `window_of(tp)` returns the window of a claim of the present session.
+    - `on_error(error)` is called for errors that concern no single copy, `on_failure(error)` for those that end the queue:
+      bugs, and with `raises_fenced` ProducerFencedError, as another queue may have the same transactional id.
+    - `on_end()` is called when acknowledgements that waited for a transaction have to be committed.
+    """
+
+    is_transactional = True
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        group_id: str,
+        make_producer: Callable[[], Producer],
+        *,
+        time_limit: float,
+        raises_fenced: bool,
+        window_of: Callable[[TopicPartition], ClaimWindow | None],
+        on_error: Callable[[AsyncGroupError], None],
+        on_failure: Callable[[Exception], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._group_id = group_id
+        self._make_producer = make_producer
+        self._time_limit = time_limit
+        self._raises_fenced = raises_fenced
+        self._window_of = window_of
+        self._on_error = on_error
+        self._on_failure = on_failure
+        self._on_end = on_end
+        self._producer = make_producer()
+        self._waiting: deque[WaitingCopy] = deque()
+        self._is_wanted = asyncio.Event()
+        self._batch: CopyBatch | None = None
+        """The copies of the transaction that is open, or whose outcome is not known yet."""
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<CopyTransactions of {self._group_id!r}: {len(self._waiting)} copies wait, {self._batch}>"
+
+    # --- life -------------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the producer, which fences an earlier one with the same transactional id, and start the task."""
+        await self._producer.__aenter__()
+        self._task = asyncio.create_task(self._run(), name=f"work queue {self._group_id}: transactions")
+
+    async def aclose(self) -> None:
+        """Abort the open transaction, for at most `close_timeout` of the producer, and close. Safe to call twice."""
+        self._is_closed = True
+        if self._task is None:
+            return
+        if self._batch is not None:
+            self._batch.is_stopped.set()
+        await cancel_and_wait(self._task)
+        self._fail_waiting()
+        with contextlib.suppress(DeliveryFailedError):  # copies that were given up
+            await self._producer.aclose()
+
+    def _fail_waiting(self) -> None:
+        self._is_closed = True
+        waiting = [*(self._batch.copies if self._batch is not None else ()), *self._waiting]
+        self._waiting.clear()
+        for copy in waiting:
+            copy.fail(self._closed_error())
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"the transactions of work queue {self._group_id!r} are closed")
+
+    # --- copies -----------------------------------------------------------------------------------------------------------
+
+    async def write(
+        self, tp: TopicPartition, offset: int, copy: OutgoingCopy, on_written: OnWritten, *, alone: bool
+    ) -> RecordMetadata:
+        """Write the copy in one of the next transactions; `on_written` is called when that is committed."""
+        if self._is_closed:
+            raise self._closed_error()
+        waiting = WaitingCopy(tp, offset, copy, on_written, alone)
+        self._waiting.append(waiting)
+        self._is_wanted.set()
+        return await waiting.outcome
+
+    def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
+        """Give up copies of a partition: abort the transaction that has some, unless its commit may have been sent.
+
+        In that case nothing more of the claim is committed if it ends (`is_over`).
+        """
+        batch = self._batch
+        for copy in (*self._waiting, *(batch.copies if batch is not None else ())):
+            copy.is_given_up |= copy.tp == tp and copy.offset >= offset
+        self._waiting = deque(copy for copy in self._waiting if not copy.is_given_up)
+        if batch is None or tp not in batch.windows:
+            return
+        if not batch.is_ending:
+            batch.is_stopped.set()
+            batch.end(is_committed=False)
+        elif is_over:
+            batch.windows[tp].transaction.give_up()
+
+    def passes(self, error: Exception) -> bool:
+        """Whether the next transaction may succeed."""
+        return failure_action(error) is not FailureAction.RAISE
+
+    # --- the task ---------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while not self._is_closed:
+                await self._is_wanted.wait()
+                batch = self._batch = self._next_batch()
+                if batch is None:
+                    self._is_wanted.clear()
+                    continue
+                await self._run_batch(batch)
+                self._batch = None
+                if any(window.transaction.is_dirty for window in batch.windows.values()):
+                    self._on_end()
+        except Exception as error:  # noqa: BLE001  a bug: the copies must not wait for this task
+            _log.exception("%r: bug", self)
+            self._fail_waiting()
+            self._on_failure(error)
+
+    def _next_batch(self) -> CopyBatch | None:
+        """Take the first copy that waits, and those for the same topic from the same session."""
+        windows: dict[TopicPartition, ClaimWindow] = {}
+        chosen: list[WaitingCopy] = []
+        left: deque[WaitingCopy] = deque()
+        size = 0
+        for copy in self._waiting:
+            window = self._window_of(copy.tp)
+            if copy.outcome.done():
+                continue  # its caller was cancelled
+            if window is None or not window.transaction.is_live:
+                copy.fail(ClosedError(f"the claim of {copy.tp} has ended"))
+            elif not chosen or (self._fits(copy, window, chosen, windows) and size + copy.size <= MAX_BYTES):
+                chosen.append(copy)
+                windows[copy.tp] = window
+                size += copy.size
+            else:
+                left.append(copy)
+        self._waiting = left
+        return CopyBatch(chosen, windows) if chosen else None
+
+    def _fits(
+        self,
+        copy: WaitingCopy,
+        window: ClaimWindow,
+        chosen: list[WaitingCopy],
+        windows: dict[TopicPartition, ClaimWindow],
+    ) -> bool:
+        first = chosen[0]
+        return (
+            not first.is_alone
+            and not copy.is_alone
+            and copy.record.topic == first.record.topic  # a topic that cannot be written delays no other
+            and window.session is windows[first.tp].session
+            and len(chosen) < MAX_COPIES
+        )
+
+    async def _run_batch(self, batch: CopyBatch) -> None:
+        error: Exception | None = None
+        try:
+            async with self._producer.transaction():
+                try:
+                    await self._prepare(batch)
+                except BaseException:
+                    batch.end(is_committed=False)  # whatever becomes of the abort
+                    raise
+                batch.is_ending = True
+        except Stopped:
+            pass
+        except Exception as failure:  # noqa: BLE001  `_on_failed` decides
+            error = failure
+        else:
+            self._committed(batch)
+            return
+        if error is not None and self._raises_fenced and (fenced := _fenced_error(error)) is not None:
+            self._fail_waiting()
+            self._on_failure(fenced)
+        elif error is not None and batch.is_ending and not isinstance(error, TransactionAbortedError):
+            await self._resolve(batch, error)
+        else:
+            batch.end(is_committed=False)
+            await self._on_failed(batch, error)
+
+    async def _prepare(self, batch: CopyBatch) -> None:
+        """Write the copies and the offsets, until the batch is stopped."""
+        preparing = await run_until(batch.is_stopped.wait(), self._fill(batch), "copies")
+        if batch.is_stopped.is_set():
+            raise Stopped
+        preparing.result()
+
+    async def _fill(self, batch: CopyBatch) -> None:
+        try:
+            async with asyncio.timeout(self._time_limit):
+                await self._send_copies(batch)
+                await self._send_offsets(batch)
+        except TimeoutError:
+            limit = f"the transaction timeout of {self._time_limit:g} s"
+            raise RequestTimedOut(f"the copies and their offsets were not written within {limit}") from None
+
+    async def _send_copies(self, batch: CopyBatch) -> None:
+        send = self._producer.send
+        results = await asyncio.gather(
+            *(
+                send(topic, value, key=key, headers=headers, timestamp=timestamp)
+                for topic, value, key, headers, timestamp in (copy.record for copy in batch.copies)
+            ),
+            return_exceptions=True,
+        )
+        errors: dict[WaitingCopy, Exception] = {}
+        for copy, result in zip(batch.copies, results, strict=True):
+            if isinstance(result, Exception):
+                errors[copy] = result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                batch.metadata.append(result)
+        if errors:
+            raise CopiesFailed(errors)
+
+    async def _send_offsets(self, batch: CopyBatch) -> None:
+        if batch.is_stopped.is_set():
+            raise Stopped
+        for window in batch.windows.values():
+            window.transaction.begin()
+        for window in batch.windows.values():
+            await window.transaction.ready()
+        errors: dict[WaitingCopy, Exception] = {}
+        for tp, window in batch.windows.items():
+            value = window.transaction.value(batch.offsets_of(tp))
+            if value is None:
+                what = f"group {self._group_id!r}, {tp}: the acknowledged offsets with that of the original"
+                too_large = BrokerError(ErrorCode.OFFSET_METADATA_TOO_LARGE, what)
+                errors |= {copy: too_large for copy in batch.copies if copy.tp == tp}
+            else:
+                batch.values[tp] = value
+        if errors:
+            raise CopiesFailed(errors)
+        session = next(iter(batch.windows.values())).session
+        await self._producer.send_offsets(session._state.group_offsets(batch.values))
+
+    # --- ends of a transaction --------------------------------------------------------------------------------------------
+
+    def _committed(self, batch: CopyBatch) -> None:
+        """The transaction is committed: acknowledge the originals, before any other commit of their partitions."""
+        for copy, metadata in zip(batch.copies, batch.metadata, strict=True):
+            copy.written(metadata)
+        batch.end(is_committed=True)
+        self._client.hooks.emit("on_commit", self._group_id, batch.values, None)
+
+    async def _on_failed(self, batch: CopyBatch, error: Exception | None) -> None:
+        """Nothing was committed: fail the copies that caused it, and repeat the others in the next transactions."""
+        failed = {} if error is None or shrinks(batch, error) else failed_copies(batch, error)
+        if error is not None and not failed:
+            _log.info("group %s: a transaction of copies is repeated: %s", self._group_id, error)
+            await asyncio.sleep(RETRIES.initial)
+        for copy, reason in failed.items():
+            copy.fail(reason)
+        self._repeat(batch)
+        if self._needs_producer:
+            await self._reopen()
+
+    def _repeat(self, batch: CopyBatch) -> None:
+        """Put the copies whose fate is open first in line."""
+        again = [copy for copy in batch.copies if not copy.is_given_up and not copy.outcome.done()]
+        self._waiting.extendleft(reversed(again))
+
+    @property
+    def _needs_producer(self) -> bool:
+        transactions = self._producer._transactions
+        return transactions is None or transactions.has_failed
+
+    async def _resolve(self, batch: CopyBatch, error: Exception) -> None:
+        """The transaction may be committed: have it completed or aborted, then see which."""
+        _log.warning("group %s: %s", self._group_id, describe_error(error))
+        await self._reopen()
+        if await self._is_stored(batch):
+            self._committed(batch)
+            return
+        batch.end(is_committed=False)
+        for copy in batch.copies:
+            copy.fail(error)
+
+    async def _is_stored(self, batch: CopyBatch) -> bool:
+        """Whether the group has the offsets of the transaction.
+
+        No one else has committed the partitions that this member still has, and no commit without the originals is equal.
+        """
+        tries = 0
+        while live := [tp for tp, window in batch.windows.items() if window.transaction.is_live]:
+            try:
+                found = await fetch_commits(
+                    self._client, self._group_id, live, lane=GROUP_LANE, require_stable=True
+                )
+            except AsyncGroupError as error:
+                tries += 1
+                await self._pause(tries, error)
+                continue
+            stored = {tp: (commit.committed.offset, commit.raw) for tp, commit in found.items()}
+            return any(stored.get(tp) == batch.values[tp][:2] for tp in live)
+        return False
+
+    async def _reopen(self) -> None:
+        """Replace the producer: the next one, with the same transactional id, ends what this one left open."""
+        tries = 0
+        while True:
+            with contextlib.suppress(DeliveryFailedError):
+                await self._producer.aclose(drain=False)
+            self._producer = self._make_producer()
+            try:
+                await self._producer.__aenter__()
+            except AsyncGroupError as error:
+                tries += 1
+                await self._pause(tries, error)
+            else:
+                return
+
+    async def _pause(self, tries: int, error: AsyncGroupError) -> None:
+        _log.warning("group %s: the transactions of copies wait: %s", self._group_id, describe_error(error))
+        self._on_error(error)
+        await asyncio.sleep(RETRIES.delay(tries))
+
+
+def transactions_config(
+    config: ProducerConfig, group: ConsumerConfig, group_id: str, rng: random.Random
+) -> ProducerConfig:
+    """Return the configuration of the producer: with a transactional id, and with a close that ends within the group's.
+
+    The id is the user's, or the group's with the `group_instance_id` or else a random part, so that it differs between members.
+    """
+    unique = group.group_instance_id or f"{rng.getrandbits(128):032x}"
+    return replace(
+        config,
+        transactional_id=config.transactional_id or f"{group_id}-{unique}",
+        # it waits twice: when the task is cancelled, and when the producer is closed
+        close_timeout=min(config.close_timeout, reserve_for(group.close_timeout) / 2),
+    )
+
+
+def _fenced_error(error: Exception) -> ProducerFencedError | None:
+    """Return the reason if the producer was fenced."""
+    errors = error.errors.values() if isinstance(error, CopiesFailed) else (error,)
+    return next((fenced for each in errors if (fenced := fenced_error(each)) is not None), None)

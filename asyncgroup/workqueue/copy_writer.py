@@ -1,0 +1,99 @@
+"""CopyWriter: how copies of records are written, by themselves (DirectCopies) or in transactions (`copy_transactions`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
+from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.producer import Producer
+from asyncgroup.workqueue.copies import OutgoingCopy
+from asyncgroup.workqueue.policies import Backoff
+
+__all__ = ["RETRIES", "CopyWriter", "DirectCopies", "OnWritten"]
+
+RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
+"""The delay before a copy is tried again."""
+
+OnWritten = Callable[[RecordMetadata], object]
+"""Acknowledges the original."""
+
+
+class CopyWriter(Protocol):
+    """Writes copies to retry and dead letter topics."""
+
+    is_transactional: bool
+    """Whether the acknowledgement of a record is committed when `write` returns."""
+
+    async def open(self) -> None:
+        """Begin; raises what entering a producer raises."""
+        ...
+
+    async def aclose(self) -> None:
+        """End; copies that are not written raise ClosedError. Safe to call twice, and before `open`."""
+        ...
+
+    async def write(
+        self, tp: TopicPartition, offset: int, copy: OutgoingCopy, on_written: OnWritten, *, alone: bool
+    ) -> RecordMetadata:
+        """Write the copy of a record, and return when the broker has acknowledged it.
+
+        `on_written` is called before that if the record has to be acknowledged at the same moment. `alone`: an earlier
+        attempt has failed in a way that this copy may have caused. Raises what the producer raises. The outcome of a
+        cancelled call is unknown.
+        """
+        ...
+
+    def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
+        """Call no `on_written` for the records of a partition from `offset` on; `is_over`: its claim ends."""
+        ...
+
+    def passes(self, error: Exception) -> bool:
+        """Whether the same copy may be written soon, after this error of `write`."""
+        ...
+
+
+class DirectCopies:
+    """Writes each copy by itself, with an idempotent producer that it opens and closes."""
+
+    is_transactional = False
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"<DirectCopies, {self._producer!r}>"
+
+    async def open(self) -> None:
+        """Open the producer."""
+        await self._producer.__aenter__()
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        """Close the producer; records that are not acknowledged fail."""
+        if self._is_open:
+            with contextlib.suppress(DeliveryFailedError):  # copies that were given up
+                await self._producer.aclose(drain=False)
+
+    async def write(
+        self,
+        tp: TopicPartition,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        copy: OutgoingCopy,
+        on_written: OnWritten,  # noqa: ARG002
+        *,
+        alone: bool,  # noqa: ARG002
+    ) -> RecordMetadata:
+        """Send the copy."""
+        topic, value, key, headers, timestamp = copy
+        return await self._producer.send(topic, value, key=key, headers=headers, timestamp=timestamp)
+
+    def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
+        """Nothing: the caller cancels its calls of `write`."""
+
+    def passes(self, error: Exception) -> bool:
+        """Whether the error is retriable."""
+        return isinstance(error, AsyncGroupError) and error.retriable

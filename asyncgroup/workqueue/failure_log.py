@@ -1,0 +1,40 @@
+"""FailureLog: log what handlers raise, with tracebacks, but not so often that logging slows the queue down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from asyncgroup.lifecycle import describe_error
+from asyncgroup.workqueue.delivery import Delivery
+
+__all__ = ["FailureLog"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+INTERVAL: Final = 1.0
+"""Seconds between two warnings at least: a traceback takes as long as dozens of deliveries."""
+
+
+class FailureLog:
+    """Logs a failed delivery with its traceback (WARNING), then for a second only their number; with DEBUG all of them."""
+
+    def __init__(self) -> None:
+        self._time = asyncio.get_running_loop().time
+        self._next_at = 0.0
+        self._omitted = 0
+
+    def __repr__(self) -> str:
+        return f"<FailureLog: {self._omitted} not logged>"
+
+    def failed(self, delivery: Delivery, error: BaseException) -> None:
+        """The handler of a delivery has raised."""
+        now = self._time()
+        if now < self._next_at:
+            self._omitted += 1
+            _log.debug("the handler of %r raised %s", delivery, describe_error(error), exc_info=error)
+            return
+        more = f" ({self._omitted} more since the last message)" if self._omitted else ""
+        self._next_at, self._omitted = now + INTERVAL, 0
+        _log.warning("the handler of %r raised %s%s", delivery, describe_error(error), more, exc_info=error)
