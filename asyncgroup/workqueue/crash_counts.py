@@ -84,8 +84,8 @@ class CrashCounts:
         if suspect is None and work.fresh and self._counts_one_by_one:
             suspect = work.fresh[0].offset
         if suspect is not None:
-            # one that is counted waits for its turn; others ask for a hand-out in the meantime
-            return [] if in_hand or suspect in work.counted else [suspect]
+            # those that are counted are handed out first; others ask for a hand-out in the meantime
+            return [] if in_hand or work.counted else [suspect]
         if any(offset in work.counted and work.counted[offset] for offset in in_hand):
             return []  # a record with a count is in hand
         number = max(1, min(GROUP, self._free(), self._left))

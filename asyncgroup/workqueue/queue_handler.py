@@ -279,6 +279,7 @@ class ClaimFeed:
         # first: what it gives back is lost, too
         self._handler.publisher.abandon(self._claim.tp, offset, is_over=False)
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
+        self.work.counted = {at: count for at, count in self.work.counted.items() if at < offset}
         self._handler.local.drop_ended()
 
     def seek(self, offset: int) -> None:
