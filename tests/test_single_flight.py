@@ -143,3 +143,19 @@ async def test_closing_while_a_run_waits_its_turn() -> None:
     await flights.aclose()
     with pytest.raises(ClosedError, match="flights"):
         await call
+
+
+async def test_waiting_for_the_run_in_progress_only() -> None:
+    """A caller that waits until what has begun is done does not wait for later runs, of which there may be no end."""
+    work = Failing()
+    flights = SingleFlight("flights", work)
+    await flights.wait_run()  # none
+    calls = [asyncio.ensure_future(flights())]
+    await asyncio.sleep(0.5)
+    calls.append(asyncio.ensure_future(flights()))
+    began = asyncio.get_running_loop().time()
+    await flights.wait_run()
+    assert asyncio.get_running_loop().time() - began == 0.5
+    assert [call.done() for call in calls] == [True, False]
+    await asyncio.gather(*calls)
+    await flights.wait_run()

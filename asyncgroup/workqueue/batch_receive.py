@@ -71,6 +71,7 @@ async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: Batc
     A cancelled call gives all deliveries back, and a delivery that is lost while others are awaited is left out. Raises as
     `Receiver.receive`.
     """
+    receiver.is_read = True
     gathered: list[Delivery] = []
     try:
         async with asyncio.timeout(policy.timeout):
@@ -84,6 +85,9 @@ async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: Batc
             if delivery.state is DeliveryState.IN_HAND:
                 dispatcher.release(delivery)
         raise
+    reader = asyncio.current_task()
+    for delivery in gathered:
+        delivery._reader = reader
     return DeliveryBatch([each for each in gathered if each.state is DeliveryState.IN_HAND], dispatcher)
 
 

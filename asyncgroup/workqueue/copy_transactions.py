@@ -134,8 +134,12 @@ class CopyTransactions:
 
     def _fail_waiting(self) -> None:
         self._is_closed = True
-        waiting = [*(self._batch.copies if self._batch is not None else ()), *self._waiting]
+        batch = self._batch
+        waiting = [*(batch.copies if batch is not None else ()), *self._waiting]
         self._waiting.clear()
+        if batch is not None and batch.is_ending:
+            for window in batch.windows.values():
+                window.transaction.give_up()
         for copy in waiting:
             copy.fail(self._closed_error())
 
@@ -196,7 +200,7 @@ class CopyTransactions:
             self._on_failure(error)
 
     def _next_batch(self) -> CopyBatch | None:
-        """Take the first copy that waits, and those for the same topic from the same session."""
+        """Take the first copy that waits, and those that fit to it."""
         windows: dict[TopicPartition, ClaimWindow] = {}
         chosen: list[WaitingCopy] = []
         left: deque[WaitingCopy] = deque()
@@ -207,7 +211,7 @@ class CopyTransactions:
                 continue  # its caller was cancelled
             if window is None or not window.transaction.is_live:
                 copy.fail(ClosedError(f"the claim of {copy.tp} has ended"))
-            elif not chosen or (self._fits(copy, window, chosen, windows) and size + copy.size <= MAX_BYTES):
+            elif _fits(copy, chosen) and (not chosen or size + copy.size <= MAX_BYTES):
                 chosen.append(copy)
                 windows[copy.tp] = window
                 size += copy.size
@@ -215,22 +219,6 @@ class CopyTransactions:
                 left.append(copy)
         self._waiting = left
         return CopyBatch(chosen, windows) if chosen else None
-
-    def _fits(
-        self,
-        copy: WaitingCopy,
-        window: ClaimWindow,
-        chosen: list[WaitingCopy],
-        windows: dict[TopicPartition, ClaimWindow],
-    ) -> bool:
-        first = chosen[0]
-        return (
-            not first.is_alone
-            and not copy.is_alone
-            and copy.record.topic == first.record.topic  # a topic that cannot be written delays no other
-            and window.session is windows[first.tp].session
-            and len(chosen) < MAX_COPIES
-        )
 
     async def _run_batch(self, batch: CopyBatch) -> None:
         error: Exception | None = None
@@ -417,3 +405,16 @@ def _fenced_error(error: Exception) -> ProducerFencedError | None:
     """Return the reason if the producer was fenced."""
     errors = error.errors.values() if isinstance(error, CopiesFailed) else (error,)
     return next((fenced for each in errors if (fenced := fenced_error(each)) is not None), None)
+
+
+def _fits(copy: WaitingCopy, chosen: list[WaitingCopy]) -> bool:
+    """Whether the copy may be in a transaction with those that were chosen."""
+    if not chosen:
+        return True
+    first = chosen[0]
+    return (
+        not first.is_alone
+        and not copy.is_alone
+        and copy.record.topic == first.record.topic  # a topic that cannot be written delays no other
+        and len(chosen) < MAX_COPIES
+    )

@@ -107,7 +107,17 @@ class Delivery:
     and has no effect.
     """
 
-    __slots__ = ("_dispatcher", "_work", "attempt", "deadline", "decoded", "is_retry", "record", "state")
+    __slots__ = (
+        "_dispatcher",
+        "_reader",
+        "_work",
+        "attempt",
+        "deadline",
+        "decoded",
+        "is_retry",
+        "record",
+        "state",
+    )
 
     def __init__(
         self,
@@ -129,6 +139,7 @@ class Delivery:
         """What the queue's `decode` made of the record; None without it."""
         self.is_retry = False
         """Whether it was handed out in a turn of the records that were delivered before."""
+        self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work  # its PartitionWork, which imports this file
         self._dispatcher = dispatcher
 

@@ -128,6 +128,7 @@ class QueueEngine(Watcher):
         self._tasks: list[asyncio.Task[None]] = []
         self._has_session = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
+        self._creator = asyncio.current_task()
 
     def __repr__(self) -> str:
         state = "closed" if self.receiver.is_ended else "open"
@@ -333,7 +334,7 @@ class QueueEngine(Watcher):
 
     def consumer(self, local: LocalConsumer, concurrency: int | None) -> QueueConsumer:
         """See `WorkQueue.consumer`."""
-        if self._runs or self.receiver.reader is not None or self.receiver.has_waiters:
+        if self._runs or self.receiver.is_read or self.receiver.has_waiters:
             raise UsageError(
                 f"consumer() of work queue {self.group_id!r}: the queue itself is read already; read its consumers instead"
             )
@@ -359,7 +360,6 @@ class QueueEngine(Watcher):
     def deliveries(self) -> Deliveries:
         """See `WorkQueue.__aiter__`."""
         self.check_no_consumers("async for")
-        self.receiver.reader = asyncio.current_task()
         return Deliveries(self.receiver)
 
     async def seek(self, target: SeekTarget, *, inclusive: bool) -> None:
@@ -405,14 +405,19 @@ class QueueEngine(Watcher):
         await wait_shielded(self._closing)
 
     def _release_own(self) -> None:
-        """Give back the deliveries of the loop that closes the queue: that task cannot end them while it waits here."""
+        """Give back what the closing task has in hand, as it cannot end that while it waits here; others have their time.
+
+        If the task that has received a delivery has ended (`asyncio.wait_for` before Python 3.12 receives in a task of its
+        own), the one that entered the queue counts.
+        """
         current = asyncio.current_task()
-        readers = (self.receiver.reader, *self._local.readers)
-        if any(reader is not None and reader is not current and not reader.done() for reader in readers):
-            return
         for work in list(self.dispatcher.works.values()):
             for delivery in reversed(list(work.in_hand.values())):
-                if not self._pools.has(delivery):
+                reader = delivery._reader
+                if reader is None or reader.done():
+                    reader = self._creator
+                is_own = reader is None or reader is current or reader.done()
+                if is_own and not self._pools.has(delivery):
                     self.dispatcher.release(delivery)
 
     async def _close(self) -> None:

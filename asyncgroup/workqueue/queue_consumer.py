@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Self
 
@@ -52,11 +51,6 @@ class LocalDispatch:
     def gaps(self) -> tuple[KeyRange, ...]:
         """The hash ranges without a consumer; none while the queue has no local consumers."""
         return self._selector.gaps if self.is_used else ()
-
-    @property
-    def readers(self) -> list[asyncio.Task[object] | None]:
-        """The tasks that read the consumers."""
-        return [receiver.reader for receiver in self._receivers.values()]
 
     def add(self, local: LocalConsumer) -> Receiver:
         """Add a consumer; return its receiver. Raises as `ConsumerSelector.add`."""
@@ -182,17 +176,14 @@ class QueueConsumer:
 
     def __aiter__(self) -> Deliveries:
         """Return an iterator of this consumer's deliveries, see `WorkQueue`."""
-        self._receiver.reader = asyncio.current_task()
         return Deliveries(self._receiver)
 
     async def receive(self) -> Delivery:
         """Return the next delivery of this consumer; see `WorkQueue.receive`."""
-        self._receiver.reader = asyncio.current_task()
-        return await self._receiver.receive()
+        return await self._receiver.receive_own()
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries of this consumer; see `WorkQueue.batch_receive`."""
-        self._receiver.reader = asyncio.current_task()
         return await receive_batch(self._receiver, self._dispatch.dispatcher, check_policy(policy))
 
     async def __aenter__(self) -> Self:

@@ -46,8 +46,8 @@ class Receiver:
         """Whether no delivery is handed out any more."""
         self.on_demand = asyncio.Event()
         """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
-        self.reader: asyncio.Task[object] | None = None
-        """The task that iterates."""
+        self.is_read = False
+        """Whether a task has received a delivery by itself, not for a handler."""
 
     def __repr__(self) -> str:
         return f"<Receiver of {self._group_id!r}: {len(self._waiters)} tasks wait>"
@@ -65,6 +65,13 @@ class Receiver:
             if not self._intercepts or self._interceptors.before_consume(delivery):
                 return delivery
         return None
+
+    async def receive_own(self) -> Delivery:
+        """As `receive`; a close by another task waits until the caller has ended the delivery."""
+        self.is_read = True
+        delivery = await self.receive()
+        delivery._reader = asyncio.current_task()
+        return delivery
 
     async def receive(self) -> Delivery:
         """Wait for the next delivery. Raises ClosedError after the end, and the failure that ended the queue."""
@@ -128,10 +135,12 @@ class Receiver:
 class Deliveries:
     """The async iterator over the deliveries of a queue; a cancelled or broken loop loses none."""
 
-    __slots__ = ("_receiver", "_time", "_turn_at")
+    __slots__ = ("_reader", "_receiver", "_time", "_turn_at")
 
     def __init__(self, receiver: Receiver) -> None:
+        receiver.is_read = True
         self._receiver = receiver
+        self._reader = asyncio.current_task()
         self._time = asyncio.get_running_loop().time
         self._turn_at = 0.0
 
@@ -145,14 +154,14 @@ class Deliveries:
         """Return the next delivery. Raises StopAsyncIteration after the close, and the failure that ended the queue."""
         receiver = self._receiver
         if self._time() >= self._turn_at:
-            receiver.reader = asyncio.current_task()
+            self._reader = asyncio.current_task()
             await asyncio.sleep(0)
             self._turn_at = self._time() + TURN
-        if (delivery := receiver.take()) is not None:
-            return delivery
-        try:
-            delivery = await receiver.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
-        self._turn_at = self._time() + TURN
+        if (delivery := receiver.take()) is None:
+            try:
+                delivery = await receiver.receive()
+            except ClosedError:
+                raise StopAsyncIteration from None
+            self._turn_at = self._time() + TURN
+        delivery._reader = self._reader
         return delivery

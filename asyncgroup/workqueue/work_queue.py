@@ -6,7 +6,6 @@ As for ConsumerGroup, importing this module loads little and creating a queue on
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -283,8 +282,7 @@ class WorkQueue:
         """Return the next delivery. A cancelled call loses none. Raises ClosedError, and what ended the queue."""
         engine = self._engine
         engine.check_no_consumers("receive")
-        engine.receiver.reader = asyncio.current_task()  # a close by another task waits for its delivery
-        return await engine.receiver.receive()
+        return await engine.receiver.receive_own()
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries, up to the first limit of `policy` (default: 10 MiB, 0.1 s); possibly none.
@@ -297,7 +295,6 @@ class WorkQueue:
 
         engine = self._engine
         engine.check_no_consumers("batch_receive")
-        engine.receiver.reader = asyncio.current_task()  # a close by another task waits for its deliveries
         return await receive_batch(engine.receiver, engine.dispatcher, check_policy(policy))
 
     def consumer(

@@ -79,6 +79,7 @@ class Workers:
         self._idle = 0
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
+        self._is_stopping = False
 
     def __repr__(self) -> str:
         return f"<Workers: {len(self._busy)} busy, {self.concurrency} at most>"
@@ -121,6 +122,7 @@ class Workers:
             raise self._failure
 
     async def _stop(self) -> None:
+        self._is_stopping = True  # a handler may swallow the cancellation of its worker
         tasks = [worker.task for worker in self._workers if worker.task is not None]
         for task in tasks:
             task.cancel()
@@ -146,7 +148,7 @@ class Workers:
         _CALLER.set(self)
         receiver = self._receiver
         try:
-            while True:
+            while not self._is_stopping:
                 delivery = await receiver.receive()
                 self._idle -= 1
                 if not self._idle and len(self._workers) < self.concurrency:

@@ -117,13 +117,13 @@ def plain(_delivery: Delivery) -> None:
     """Not a coroutine function."""
 
 
-class Callable2:
+class AsyncCallable:
     async def __call__(self, delivery: Delivery) -> None:
         """An object with an async `__call__` is fine."""
 
 
 @pytest.mark.parametrize(
-    "handle", [plain, None, Callable2, len, lambda _delivery: None, Callable2().__call__]
+    "handle", [plain, None, AsyncCallable, len, lambda _delivery: None, AsyncCallable().__call__]
 )
 async def test_handlers(env: VirtualEnvironment, handle: Any):
     async with opened(env) as queue:
@@ -138,7 +138,7 @@ async def test_handlers(env: VirtualEnvironment, handle: Any):
         await asyncio.wait([running])
         running = asyncio.create_task(
             queue.run(queue_members.no_work)
-        )  # the refused call has left nothing behind
+        )  # the refused call has changed nothing
         await asyncio.sleep(1.0)
         assert not running.done()
         running.cancel()

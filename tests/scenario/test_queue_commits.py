@@ -23,7 +23,7 @@ def commits(env: VirtualEnvironment, name: str = "ann") -> list[float]:
 
 
 async def test_grouped_by_time(env: VirtualEnvironment):
-    """100 ms after the first acknowledgement all are committed in one request; without any there is none."""
+    """100 ms after the first acknowledgement all are committed in one request; without any there is no commit."""
     for partition in range(4):
         await send(env, b"0", b"1", b"2", partition=partition)
     async with opened(env) as queue:

@@ -139,7 +139,7 @@ async def test_without_a_limit_nothing_is_counted(env: VirtualEnvironment):
 
 
 async def test_counts_that_cannot_be_committed(env: VirtualEnvironment):
-    """After a crash a coordinator that refuses commits holds no record for ever."""
+    """After a crash a coordinator that refuses commits does not hold records back."""
     await send(env, b"0", b"1")
     processes = Processes(env, {0}, dead_letter=DeadLetter(5), concurrency=1)
     assert await processes.one(until=2)

@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from asyncgroup.workqueue import Mode
 from tests.profiles import current_profile, thinned
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
 from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
+from tests.simulate.mutants_of_queues import QUEUE_MUTANTS
 from tests.simulate.mutations import MUTATIONS, find_mutation
 from tests.simulate.parallel import outcomes
 from tests.simulate.plan import Action, Plan
@@ -29,15 +31,15 @@ from tests.simulate.planner import ACTIONS
 from tests.simulate.protocols import REQUESTS_OF_CONSUMERS
 from tests.simulate.report import Summary, describe_failure
 from tests.simulate.run import Outcome, run_plan, run_seed
-from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, plan_of
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, QUEUES, plan_of
 from tests.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
 CHUNK = 25 if current_profile() == "full" else 2
 SOAK_CHUNK = 1000
 
-PROTOCOLS = (0, COOPERATIVE, CONSUMERS, MIXED)
-"""The first seed of each group protocol, and of groups with members of both."""
+PROTOCOLS = (0, COOPERATIVE, CONSUMERS, MIXED, QUEUES)
+"""The first seed of each group protocol, of groups with members of both, and of work queues."""
 
 FOUND_BUGS = {
     496: "a static leader came back after its topic had grown: the old assignment in use lacked partitions, and was not replaced",
@@ -108,7 +110,7 @@ def test_seeds(first: int):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", chunks(200, 10_200, SOAK_CHUNK))
 def test_many_seeds(first: int):
-    """40,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
+    """50,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.runs == SOAK_CHUNK
     assert summary.unused == []
@@ -143,14 +145,15 @@ def test_runs_are_reproducible():
     some = f"{seeds.start}:{seeds.stop}"
     consumers = f"{CONSUMERS + 14}:{CONSUMERS + 16}"
     mixed = f"{MIXED + 14}:{MIXED + 18}"
+    queues = f"{QUEUES + 14}:{QUEUES + (18 if is_full else 15)}"
     assert any(action.kind == "power_cut" for action in plan_of(19).actions)  # with files and file names
     with ThreadPoolExecutor(free_processors()) as pool:
         stories, last, *more = pool.map(
             digests, ("1", "0", "2")[: 3 if is_full else 2], (some, "19:20", some)
         )
-        further = (consumers, mixed) if is_full else ()
-        first = list(pool.map(digests, ("1", "1"), further))
-        second = list(pool.map(digests, ("0", "0"), further))
+        further = (consumers, mixed, queues) if is_full else (queues,)
+        first = list(pool.map(digests, "1" * len(further), further))
+        second = list(pool.map(digests, "0" * len(further), further))
     assert first == second
     assert more == [stories] * is_full
     assert last == stories[-1:]
@@ -209,6 +212,26 @@ def test_plans_of_groups_with_both_protocols():
     assert kinds == {*ACTIONS, "change_protocol"}
 
 
+def test_plans_of_work_queues():
+    plans = [plan_of(QUEUES + seed) for seed in range(300)]
+    settings = [plan.queues for plan in plans if plan.queues is not None]
+    assert len(settings) == 300
+    assert {setting.mode for setting in settings} == set(Mode)
+    protocols = {"eager": 0, "cooperative": 0, "consumer": 0}
+    for plan, setting in zip(plans, settings, strict=True):
+        assert setting.specs.keys() == plan.members.keys()
+        assert all(spec.style == "run" for spec in setting.specs.values()) or not setting.mode.in_order
+        spec = plan.members["spare"]
+        protocols["consumer" if spec.is_consumer else "cooperative" if spec.is_cooperative else "eager"] += 1
+        assert spec.is_cooperative or not setting.mode.in_order
+    assert min(protocols.values()) > 30
+    assert {spec.style for setting in settings for spec in setting.specs.values()} == {"run", "loop", "batch"}
+    assert {setting.last_attempt for setting in settings} == {None, 3, 4, 6, 17}
+    drawn = {action.kind for plan in plans for action in plan.actions}
+    assert drawn == set(ACTIONS)
+    assert sum(plan.is_orderly for plan in plans) > 20
+
+
 # --- mutations are detected - ---------------------------------------------------------------------------------------
 
 QUICKLY_FOUND = (
@@ -260,13 +283,28 @@ def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
     check([seed])
 
 
+OF_QUEUES = {
+}
+"""Mutations of work queues, each with a seed that detects it."""
+
+
+@pytest.mark.parametrize(("mutation", "seed"), thinned(OF_QUEUES.items(), every=6))
+def test_mutations_of_work_queues_are_detected(mutation: str, seed: int):
+    assert find_mutation(mutation, [QUEUES + seed]) is not None
+    check([QUEUES + seed])
+
+
+def test_every_mutation_of_work_queues_has_a_seed():
+    assert OF_QUEUES.keys() == QUEUE_MUTANTS.keys()
+
+
 def test_every_mutation_still_applies_to_the_code():
     for mutation in MUTATIONS.values():
         with mutation():
             pass
 
 
-OFTEN_FOUND = [name for name in MUTATIONS if name not in (*QUICKLY_FOUND, *FOUND_BY_ONE)]
+OFTEN_FOUND = [name for name in MUTATIONS if name not in (*QUICKLY_FOUND, *FOUND_BY_ONE, *OF_QUEUES)]
 OF_PROTOCOLS = (
     *COOPERATIVE_MUTANTS,
     *(name for name in (*CONSUMER_MUTANTS, *MIXED_MUTANTS) if name not in FOUND_BY_ONE),

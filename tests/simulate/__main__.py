@@ -1,7 +1,8 @@
 """`python -m tests.simulate --seeds 0:200`: run simulations by seed, and report violated invariants.
 
     --seeds 0:200        run these seeds (a single number: one run); from 1000000 on with cooperative members,
-                         from 2000000 on with those of the consumer protocol, from 3000000 on with both
+                         from 2000000 on with those of the consumer protocol, from 3000000 on with both,
+                         from 4000000 on with work queues
     --jobs 2             number of processes
     --seed 17 --story    one run with its events line by line; --requests adds every request
     --json               one JSON object per run and line, instead of text

@@ -12,6 +12,7 @@ from asyncgroup.testing.virtual.conditions import NetworkFault, patterns_of
 from tests.broker.internals import controller_of, offsets_partition_of
 from tests.simulate.conditions import NetworkDisturbance
 from tests.simulate.handler import Disturbances
+from tests.simulate.member import SimMember
 from tests.simulate.plan import GROUP, OFFSETS_TOPIC
 from tests.simulate.world import NODE_HOST, World
 
@@ -67,7 +68,7 @@ def _restart(world: World, name: str) -> None:
 @_act
 def _change_protocol(world: World, name: str) -> None:
     """Restart a member with the other group protocol, as in a rolling upgrade or downgrade."""
-    if member := world.member(name):
+    if isinstance(member := world.member(name), SimMember):
         member.change_protocol()
 
 

@@ -7,9 +7,10 @@ from typing import Final
 
 from asyncgroup import TopicPartition
 from asyncgroup.workqueue import Mode
-from tests.simulate.member import SimMember
 from tests.simulate import queues_ending
+from tests.simulate.member import SimMember
 from tests.simulate.plan import SPARE
+from tests.simulate.queues_member import SimQueue
 from tests.simulate.story import Violation
 from tests.simulate.world import World
 
@@ -158,7 +159,7 @@ def _not_caught_up(world: World) -> str | None:
     return None
 
 
-def _owner(world: World, member_id: str) -> SimMember:
+def _owner(world: World, member_id: str) -> SimMember | SimQueue:
     return next(
         m
         for m in world.active_members

@@ -14,8 +14,9 @@ from tests.simulate.mutants_of_clients import CLIENT_MUTANTS
 from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
 from tests.simulate.mutants_of_producers import PRODUCER_MUTANTS
 from tests.simulate.mutants_of_protocols import CONSUMER_MUTANTS, COOPERATIVE_MUTANTS
+from tests.simulate.mutants_of_queues import QUEUE_MUTANTS
 from tests.simulate.run import Outcome, run_seed
-from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED
+from tests.simulate.seeds import CONSUMERS, COOPERATIVE, MIXED, QUEUES
 
 __all__ = ["MUTATIONS", "find_mutation", "first_seed_of"]
 
@@ -26,12 +27,15 @@ MUTATIONS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
     **COOPERATIVE_MUTANTS,
     **CONSUMER_MUTANTS,
     **MIXED_MUTANTS,
+    **QUEUE_MUTANTS,
 }
 """By name; each returns a context manager that applies the patch."""
 
 
 def first_seed_of(mutation: str) -> int:
     """Return the first seed of the group protocol to which a mutation belongs."""
+    if mutation in QUEUE_MUTANTS:
+        return QUEUES
     if mutation in MIXED_MUTANTS:
         return MIXED
     if mutation in CONSUMER_MUTANTS:

@@ -13,7 +13,8 @@ from asyncgroup.errors import CommitFailedError
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue import Backoff, Delivery, DeliveryBatch, DeliveryState, WorkQueue
 from tests.simulate.handler import Disturbances, Injected
-from tests.simulate.queues_oracle import QueueClaim, QueueOracle, Visit
+from tests.simulate.queues_claims import QueueClaim, Visit
+from tests.simulate.queues_oracle import QueueOracle
 from tests.simulate.queues_setting import QueueSetting
 from tests.simulate.story import Story, Violation
 
@@ -23,6 +24,11 @@ __all__ = ["QueueWork", "is_poison"]
 def is_poison(seed: int, setting: QueueSetting, value: bytes) -> bool:
     """Return whether every delivery of the record fails."""
     return random.Random(f"{seed} {value[:6]!r} is poison").random() < setting.poison
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class QueueWork:
@@ -48,6 +54,8 @@ class QueueWork:
         self.story = story
         self.disturbances = Disturbances()
         self.is_dead = False
+        self.cancelled_at: float | None = None
+        """When `run` was cancelled, until it is called again."""
         self._seed = seed
         self._backoff = Backoff(*setting.backoff)
         self._fail = fail
@@ -113,6 +121,11 @@ class QueueWork:
             raise asyncio.CancelledError
         claim = self._find_claim(delivery)
         now = self._loop.time()
+        goes_on = self.style == "run" and self.cancelled_at is not None and self.cancelled_at < now
+        text = f"it was cancelled at {self.cancelled_at}, and {delivery!r} is delivered at {now:.3f}"
+        self._check("run() ends when it is cancelled", text, holds=not goes_on)
+        if delivery.attempt > 1:
+            self._write(f"gets {claim.tp}@{delivery.record.offset}, attempt {delivery.attempt}")
         visit = self._try(self.oracle.began, claim, delivery, now, wall_clock())
         self.story.count("deliveries")
         if delivery.attempt > 1:
@@ -180,7 +193,9 @@ class QueueWork:
         else:
             with suppress(CommitFailedError):
                 outcome = await delivery.ack(durable=True)
-                self._check("late results are refused", f"{visit}: {outcome}", holds=bool(outcome) or not is_in_hand)
+                self._check(
+                    "late results are refused", f"{visit}: {outcome}", holds=bool(outcome) or not is_in_hand
+                )
         self._stop_if_dead()
         if not is_in_hand:
             self._check("late results are refused", f"{visit}: {outcome}", holds=not outcome)
@@ -201,7 +216,7 @@ class QueueWork:
             self._nacked(visit, delay)
             await delivery.nack(delay=delay)
             return
-        elif rng.random() < 0.1 and self.style == "run":
+        elif rng.random() < 0.1 and self.style == "run" and not _is_cancelled():
             self._nacked(visit, None)
             raise asyncio.CancelledError  # raised by itself: the handler has failed
         self._raise(visit)

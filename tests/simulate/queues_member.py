@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 from uuid import UUID
 
-from asyncgroup import ConsumerBusy, ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session, TopicPartition
+from asyncgroup import (
+    ConsumerBusy,
+    ConsumerConfig,
+    ConsumerGroup,
+    ProducerConfig,
+    Session,
+    TopicPartition,
+)
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue, engine
+from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
 from asyncgroup.workqueue.engine import QueueEngine
-from asyncgroup.workqueue.queue_handler import ClaimFeed, QueueHandler
+from asyncgroup.workqueue.queue_handler import ClaimFeed
 from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
+from tests.simulate.queues_claims import QueueClaim
 from tests.simulate.queues_handler import QueueWork
-from tests.simulate.queues_oracle import QueueClaim
 from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
 from tests.simulate.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
 
-__all__ = ["SimQueue", "observing_queues"]
+__all__ = ["SimQueue"]
 
 
 class SimQueue:
@@ -121,7 +126,10 @@ class SimQueue:
     @property
     def _config(self) -> ConsumerConfig:
         spec, setting = self.spec, self.world.plan.setting
-        more: dict[str, Any] = {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
+        more: dict[str, Any] = {
+            "group_protocol": "consumer",
+            "remote_assignor": next(iter(spec.assignors), None),
+        }
         if not spec.is_consumer:
             more = {
                 "assignors": spec.assignors,
@@ -204,6 +212,7 @@ class SimQueue:
 
     async def _consume(self, queue: WorkQueue) -> None:
         """Handle deliveries once, until the queue closes or the program is disturbed."""
+        self.handler.cancelled_at = None
         self.oracle.reads(self.name, self.world.loop.time())
         try:
             if self.queue_spec.style == "loop":
@@ -235,12 +244,12 @@ class SimQueue:
 
     # --- its ends -----------------------------------------------------------------------------------------------------
 
-    def leave(self, *, at_heartbeat: bool = False) -> None:  # noqa: ARG002  only a group can
+    def leave(self, *, at_heartbeat: bool = False) -> None:
         """Close for good."""
         self.should_run = False
         self._close()
 
-    def restart(self, *, leaves: bool = False) -> None:  # noqa: ARG002  a queue always leaves
+    def restart(self, *, leaves: bool = False) -> None:
         """Close, and start again."""
         self._close()
 
@@ -254,6 +263,7 @@ class SimQueue:
         """Cancel the consuming task; the program consumes again after a pause."""
         if self._consuming is not None:
             self._consuming.cancel()
+            self.handler.cancelled_at = self.world.loop.time()
 
     def die(self) -> None:
         """Simulate a crash: from now on the program reports nothing, and its tasks are canceled."""
@@ -362,74 +372,3 @@ class SimQueue:
             if unknown:
                 self.oracle.base.doubtful.add((self._member_id, claim.tp, ANY))
                 claim.has_failed_commit = True
-
-
-# --- what has no hook -------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def observing_queues(world: World) -> Iterator[None]:
-    """Observe the queues of a run, and take their clocks and random choices from the simulation."""
-    setting = world.plan.queues
-    assert setting is not None
-    seeds = random.Random(f"{world.plan.seed} copies")
-    queues: dict[object, SimQueue] = {}  # by dispatcher
-    feeds: dict[ClaimFeed, SimQueue] = {}
-    revoked = QueueHandler.on_revoked
-    opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
-
-    async def observed_open(self: QueueEngine) -> None:
-        member = world.members[self._config.client_id]
-        assert isinstance(member, SimQueue)
-        queues[self.dispatcher] = member
-        member.prepare(self)
-        await opened(self)
-
-    def observed_begin(self: ClaimFeed, handler: Any, session: Session, claim: Any) -> None:
-        begin(self, handler, session, claim)
-        feeds[self] = queues[handler.dispatcher]
-        feeds[self].feed_began(self)
-
-    async def observed_revoked(
-        self: QueueHandler, session: Session, partitions: Sequence[TopicPartition]
-    ) -> None:
-        await revoked(self, session, partitions)
-        if not session.ended:
-            queues[self.dispatcher].settled(session, partitions)
-
-    async def observed_drain(self: ClaimFeed) -> None:
-        feeds[self].feed_revoked(self)
-        await drain(self)
-
-    def observed_forget(self: ClaimFeed) -> None:
-        forget(self)
-        feeds[self].feed_ended(self)
-
-    def make_producer(cluster: Any, config: ProducerConfig) -> Producer:
-        return Producer(cluster, config, rng=random.Random(seeds.random()))
-
-    async def limit(_cluster: object) -> int:
-        return setting.metadata_limit
-
-    with (
-        patch.object(QueueEngine, "open", observed_open),
-        patch.object(QueueHandler, "on_revoked", observed_revoked),
-        patch.object(ClaimFeed, "__init__", observed_begin),
-        patch.object(ClaimFeed, "_drain", observed_drain),
-        patch.object(ClaimFeed, "forget", observed_forget),
-        patch.object(engine, "Producer", make_producer),
-        patch.object(engine, "fetch_metadata_limit", limit),
-        patch("asyncgroup.model.time", _Clock(world)),
-    ):
-        yield
-
-
-class _Clock:
-    """The time of day of a simulation, in place of the module `time`."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def time_ns(self) -> int:
-        """Return nanoseconds since 1970."""
-        return 1_700_000_000_000_000_000 + round(self._world.loop.time() * 1e9)

@@ -7,7 +7,6 @@ values, which are unique and which copies in retry and dead letter topics keep.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from asyncgroup import Session, TopicPartition
@@ -16,90 +15,15 @@ from asyncgroup.offsets.commit_metadata import decode_metadata
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.workqueue import Delivery, DeliveryState
 from tests.simulate.oracle import ANY, ClaimLog, Oracle
+from tests.simulate.queues_claims import QueueClaim, Visit
 from tests.simulate.queues_logs import Logs
 from tests.simulate.queues_setting import RETRY_TOPIC, QueueSetting
 from tests.simulate.story import Violation
 
-__all__ = ["QueueClaim", "QueueOracle", "Visit"]
+__all__ = ["QueueOracle"]
 
 LATE: Final = 0.3
 """Seconds by which a record may be delivered after its delay, if its queue is idle."""
-
-
-@dataclass(slots=True, eq=False)
-class Visit:
-    """One delivery at its handler."""
-
-    delivery: Delivery
-    claim: QueueClaim
-    key: bytes | None
-    """The key within which records are in order; None if it has none."""
-
-    @property
-    def offset(self) -> int:
-        """The record's offset."""
-        return self.delivery.record.offset
-
-    def __str__(self) -> str:
-        return f"{self.claim.tp}@{self.offset} attempt {self.delivery.attempt} at {self.claim.member}"
-
-
-@dataclass(slots=True, eq=False)
-class QueueClaim:
-    """One partition of a queue, from its assignment to its end."""
-
-    log: ClaimLog
-    session: Session
-    restored: AckWindow
-    """What the group had committed when the claim began."""
-    was_open: bool
-    """Whether the commit says that its claim had not ended in order: deliveries are counted in advance then."""
-    is_exact: bool
-    """Whether `restored` is known by the coordinator's commits, and not only by the client."""
-    began: float
-    acked: set[int] = field(default_factory=set)
-    failures: Counter[int] = field(default_factory=Counter)
-    last: dict[int, Visit] = field(default_factory=dict)
-    """The last visit of each record."""
-    due: dict[int, float] = field(default_factory=dict)
-    """When records are delivered again after a nack, in loop time."""
-    revoked_at: float | None = None
-    is_dead: bool = False
-    """Whether its process has crashed."""
-    is_given_up: bool = False
-    """Whether its member has left a handler behind that ignores its cancellation."""
-    has_failed_commit: bool = False
-    is_settled: bool = False
-    """Whether its last commit is done: it was revoked in order, or its session has ended so."""
-
-    @property
-    def tp(self) -> TopicPartition:
-        """The partition."""
-        return self.log.tp
-
-    @property
-    def member(self) -> str:
-        """The name of the member."""
-        return self.log.member
-
-    @property
-    def ended_in_order(self) -> bool:
-        """Whether its last commit must have had all."""
-        return (
-            self.is_settled
-            and bool(self.last)
-            and not (self.is_dead or self.is_given_up or self.has_failed_commit)
-        )
-
-    def attempts(self, offset: int) -> int:
-        """Return how many deliveries of a record have failed."""
-        last = self.last.get(offset)
-        expired = last is not None and last.delivery.state is DeliveryState.EXPIRED
-        return self.restored.attempts.get(offset, 0) + self.failures[offset] + expired
-
-    def has_done(self, offset: int) -> bool:
-        """Whether the record is acknowledged, as far as the claim knows."""
-        return offset in self.acked or offset in self.restored
 
 
 class QueueOracle:
@@ -215,7 +139,9 @@ class QueueOracle:
         if offset >= (end := self.base.replicated(claim.tp)):
             raise Violation("only replicated records are read", f"{visit}: the high watermark is {end}")
         if (value := self.logs.value(claim.tp, offset)) != visit.delivery.value:
-            raise Violation("one record an offset", f"{visit} is {visit.delivery.value!r}, the log has {value!r}")
+            raise Violation(
+                "one record an offset", f"{visit} is {visit.delivery.value!r}, the log has {value!r}"
+            )
         is_gathered = self.setting.specs[claim.member].style == "batch"  # a batch was begun before
         if claim.revoked_at is not None and claim.revoked_at < now and not is_gathered:
             text = f"{visit} is delivered at {now:.3f}, revoked at {claim.revoked_at:.3f}"
@@ -260,11 +186,11 @@ class QueueOracle:
             if other.claim.tp != visit.claim.tp or other.key != visit.key:
                 continue
             is_held = other.delivery.state is DeliveryState.IN_HAND
+            is_expired = other.delivery.state is DeliveryState.EXPIRED
             if other.claim is visit.claim:
-                waits = self.setting.cancels_expired and other.delivery.state is DeliveryState.EXPIRED
-                is_wrong = is_held or waits
+                is_wrong = is_held or (is_expired and self.setting.cancels_expired)
             else:
-                is_wrong = self.is_orderly or (
+                is_wrong = (self.is_orderly and not is_expired) or (
                     is_held and self._is_accepted(other.claim) and self._is_accepted(visit.claim)
                 )
             if is_wrong:
@@ -374,7 +300,9 @@ class QueueOracle:
             for offset in range(self.logs.end(tp)):
                 value = self.logs.value(tp, offset)
                 if not self.acked[value] and value not in dead:
-                    raise Violation("nothing is lost", f"{tp}@{offset}: {value[:8]!r} was neither handled nor copied")
+                    raise Violation(
+                        "nothing is lost", f"{tp}@{offset}: {value[:8]!r} was neither handled nor copied"
+                    )
 
     def check_dead_letters(self, poison: Any) -> None:
         """Check that the dead letter topic has exactly the records that always fail or were rejected."""
@@ -387,7 +315,9 @@ class QueueOracle:
                 text = f"{value[:8]!r}: {counts} deliveries by its dead letters, the limit is {limit}"
                 raise Violation("dead letters after the last delivery", text)
             if max(counts) > limit:
-                raise Violation("dead letters after the last delivery", f"{value[:8]!r}: {counts}, limit {limit}")
+                raise Violation(
+                    "dead letters after the last delivery", f"{value[:8]!r}: {counts}, limit {limit}"
+                )
             if value in self.rejected or self.has_crashed:
                 continue
             if made < limit or self.attempts_seen[value] != set(range(1, limit + 1)):
@@ -397,7 +327,9 @@ class QueueOracle:
             for offset in range(self.logs.end(tp)):
                 value = self.logs.value(tp, offset)
                 if poison(value) and value not in dead:
-                    raise Violation("poison is dead letters", f"{tp}@{offset}: {value[:8]!r} has no dead letter")
+                    raise Violation(
+                        "poison is dead letters", f"{tp}@{offset}: {value[:8]!r} has no dead letter"
+                    )
 
 
 def _offsets_of(window: AckWindow) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from tests.simulate.plan import MemberSpec, Plan
 from tests.simulate.planner import ACTIONS
@@ -83,6 +83,10 @@ def describe_plan(plan: Plan) -> list[str]:
         lines.append(f"  migration policy {setting.migration_policy}")
     if setting.racks:
         lines.append(f"  racks of the nodes: {', '.join(setting.racks)}")
+    if (queues := plan.queues) is not None:
+        values = {item.name: getattr(queues, item.name) for item in fields(queues) if item.name != "specs"}
+        lines.append(f"  work queues: {', '.join(f'{name}={value}' for name, value in values.items())}")
+        lines += [f"  {name}: {queues.specs[name]}" for name in plan.members]
     return [*lines, *(f"  {_member(one)}" for one in plan.members.values())]
 
 

@@ -22,7 +22,7 @@ from tests.simulate.conditions import DisturbedConditions, SimulatedNetwork
 from tests.simulate.ending import close_all, end_faults
 from tests.simulate.groups import strict_epochs
 from tests.simulate.plan import Plan
-from tests.simulate.queues_member import observing_queues
+from tests.simulate.queues_observer import observing_queues
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.simulate.seeds import plan_of
 from tests.simulate.story import Violation

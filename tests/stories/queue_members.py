@@ -25,6 +25,7 @@ __all__ = [
     "QueueMember",
     "Work",
     "acked",
+    "clock_of",
     "cut_off",
     "label",
     "metadata_of",

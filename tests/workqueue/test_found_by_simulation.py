@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.workers import Workers
 from tests.workqueue.test_dispatcher import Queue
 
 pytestmark = pytest.mark.asyncio
@@ -50,3 +55,37 @@ async def test_a_failed_record_comes_first_after_all_were_to_be_repeated():
         delivery = queue.take()
         assert delivery.record.offset == offset
         queue.dispatcher.ack(delivery)
+
+
+async def test_run_ends_after_its_cancellation_though_a_handler_swallows_it():
+    """Its worker went on with the next deliveries, so that `run` did not end before it was cancelled again."""
+    queue = Queue(Mode.SHARED)
+    queue.partition("...")
+    handled: list[int] = []
+    is_handled = asyncio.Event()
+
+    async def handle(delivery: Delivery) -> None:
+        handled.append(delivery.record.offset)
+        is_handled.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if delivery.record.offset:
+                raise
+
+    receiver = Receiver(
+        "billing", queue.dispatcher.take, lambda: queue.dispatcher.turns.ready, QueueInterceptors(())
+    )
+    workers = Workers(queue.dispatcher, receiver, handle, 1, cancels_expired=True)
+    running = asyncio.create_task(workers.run())
+    await is_handled.wait()
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=1.0)
+    still_running = not done
+    for worker in list(workers._workers):
+        assert worker.task is not None
+        worker.task.cancel()
+    await asyncio.wait([running])
+    assert not still_running
+    assert handled == [0]
+    assert 0 in queue.dispatcher.works[("orders", 0)].window

@@ -1,0 +1,88 @@
+"""Observe what queues have no hook for: claims from their assignment to their end; and the clock of a simulation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
+from asyncgroup.workqueue import engine
+from asyncgroup.workqueue.engine import QueueEngine
+from asyncgroup.workqueue.queue_handler import ClaimFeed, QueueHandler
+from tests.simulate.queues_member import SimQueue
+
+if TYPE_CHECKING:
+    from tests.simulate.world import World
+
+__all__ = ["observing_queues"]
+
+
+@contextmanager
+def observing_queues(world: World) -> Iterator[None]:
+    """Observe the queues of a run, and take their clocks and random choices from the simulation."""
+    setting = world.plan.queues
+    assert setting is not None
+    seeds = random.Random(f"{world.plan.seed} copies")
+    queues: dict[object, SimQueue] = {}  # by dispatcher
+    feeds: dict[ClaimFeed, SimQueue] = {}
+    revoked = QueueHandler.on_revoked
+    opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
+
+    async def observed_open(self: QueueEngine) -> None:
+        member = world.members[self._config.client_id]
+        assert isinstance(member, SimQueue)
+        queues[self.dispatcher] = member
+        member.prepare(self)
+        await opened(self)
+
+    def observed_begin(self: ClaimFeed, handler: Any, session: Session, claim: Any) -> None:
+        begin(self, handler, session, claim)
+        feeds[self] = queues[handler.dispatcher]
+        feeds[self].feed_began(self)
+
+    async def observed_revoked(
+        self: QueueHandler, session: Session, partitions: Sequence[TopicPartition]
+    ) -> None:
+        await revoked(self, session, partitions)
+        if not session.ended:
+            queues[self.dispatcher].settled(session, partitions)
+
+    async def observed_drain(self: ClaimFeed) -> None:
+        feeds[self].feed_revoked(self)
+        await drain(self)
+
+    def observed_forget(self: ClaimFeed) -> None:
+        forget(self)
+        feeds[self].feed_ended(self)
+
+    def make_producer(cluster: Any, config: ProducerConfig) -> Producer:
+        return Producer(cluster, config, rng=random.Random(seeds.random()))
+
+    async def limit(_cluster: object) -> int:
+        return setting.metadata_limit
+
+    with (
+        patch.object(QueueEngine, "open", observed_open),
+        patch.object(QueueHandler, "on_revoked", observed_revoked),
+        patch.object(ClaimFeed, "__init__", observed_begin),
+        patch.object(ClaimFeed, "_drain", observed_drain),
+        patch.object(ClaimFeed, "forget", observed_forget),
+        patch.object(engine, "Producer", make_producer),
+        patch.object(engine, "fetch_metadata_limit", limit),
+        patch("asyncgroup.model.time", _Clock(world)),
+    ):
+        yield
+
+
+class _Clock:
+    """The time of day of a simulation, in place of the module `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def time_ns(self) -> int:
+        """Return nanoseconds since 1970."""
+        return 1_700_000_000_000_000_000 + round(self._world.loop.time() * 1e9)
