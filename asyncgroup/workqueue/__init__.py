@@ -5,7 +5,7 @@ Where to look, starting at the user's call:
 - User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
   `batch_receive`, `interceptors`, `in_thread`, `statistics`. `settings` checks the arguments and what goes together.
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
-  `partition_work`, with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
+  `partition_work` (`watcher`: what it calls), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
   (`worker_pools`: those of all local consumers; `failure_log`: what they raise).
 - The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
-from asyncgroup.model import Header, Record
-from asyncgroup.producer.delivery_headers import DELIVER_AT
+from asyncgroup.model import Header, MillisClock, Record
+from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
 
 __all__ = [
     "DELAY_TIME",
@@ -31,7 +31,9 @@ __all__ = [
     "RecordOrigin",
     "dead_letter_copy",
     "deliver_at",
+    "due_delay",
     "earlier_attempts",
+    "ordering_key",
     "origin",
     "retry_copy",
     "user_headers",
@@ -205,6 +207,22 @@ def deliver_at(record: Record) -> int | None:
     if not record.headers:
         return None
     return _number(_last(record.headers, DELIVER_AT), _INT64_MAX)
+
+
+def due_delay(retry_topic: str | None, clock: MillisClock, record: Record, *, delays_all: bool) -> float:
+    """Return the seconds until a record is due, 0 or less if it is; without `delays_all` only copies in the retry topic wait."""
+    if not record.headers or not (delays_all or record.topic == retry_topic):
+        return 0.0
+    at = deliver_at(record)
+    return 0.0 if at is None else (at - clock()) / 1000
+
+
+def ordering_key(record: Record) -> bytes | None:
+    """Return the header `ag-ordering-key`, else the record's key."""
+    for name, value in record.headers:
+        if name == ORDERING_KEY:
+            return value
+    return record.key
 
 
 def origin(record: Record) -> RecordOrigin | None:

@@ -6,15 +6,22 @@ import asyncio
 import logging
 from typing import Final
 
-from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, ErrorCode, TransactionError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CommitFailedError,
+    ErrorCode,
+    ProducerFencedError,
+    TransactionError,
+)
 from asyncgroup.group.claim_window import ClaimWindow
-from asyncgroup.group.transaction_errors import reasons_of
+from asyncgroup.group.transaction_errors import fenced_error, reasons_of
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import CommittedOffset, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.copies import OutgoingCopy
 from asyncgroup.workqueue.copy_writer import OnWritten
 
-__all__ = ["CopiesFailed", "CopyBatch", "Stopped", "WaitingCopy", "failed_copies", "shrinks"]
+__all__ = ["CopiesFailed", "CopyBatch", "Stopped", "WaitingCopy", "failed_copies", "fenced_reason", "shrinks"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -141,3 +148,9 @@ def _is_rebalance(error: Exception) -> bool:
     return all(
         isinstance(reason, BrokerError) and reason.code in MEMBER_CODES for reason in reasons_of(error)
     )
+
+
+def fenced_reason(error: Exception) -> ProducerFencedError | None:
+    """Return the reason if the producer was fenced."""
+    errors = error.errors.values() if isinstance(error, CopiesFailed) else (error,)
+    return next((fenced for each in errors if (fenced := fenced_error(each)) is not None), None)

@@ -19,27 +19,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
     DeliveryFailedError,
     ErrorCode,
-    ProducerFencedError,
     RequestTimedOut,
     TransactionAbortedError,
 )
 from asyncgroup.group.claim_window import ClaimWindow
-from asyncgroup.group.handler_calls import reserve_for
-from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
+from asyncgroup.group.transaction_errors import FailureAction, failure_action
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
@@ -52,11 +47,12 @@ from asyncgroup.workqueue.copy_batch import (
     Stopped,
     WaitingCopy,
     failed_copies,
+    fenced_reason,
     shrinks,
 )
 from asyncgroup.workqueue.copy_writer import RETRIES, OnWritten
 
-__all__ = ["CopyTransactions", "transactions_config"]
+__all__ = ["CopyTransactions"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -237,7 +233,7 @@ class CopyTransactions:
         else:
             self._committed(batch)
             return
-        if error is not None and self._raises_fenced and (fenced := _fenced_error(error)) is not None:
+        if error is not None and self._raises_fenced and (fenced := fenced_reason(error)) is not None:
             self._fail_waiting()
             self._on_failure(fenced)
         elif error is not None and batch.is_ending and not isinstance(error, TransactionAbortedError):
@@ -251,6 +247,8 @@ class CopyTransactions:
         preparing = await run_until(batch.is_stopped.wait(), self._fill(batch), "copies")
         if batch.is_stopped.is_set():
             raise Stopped
+        if preparing.cancelled():
+            raise self._closed_error()  # of the producer: its records were cancelled
         preparing.result()
 
     async def _fill(self, batch: CopyBatch) -> None:
@@ -383,28 +381,6 @@ class CopyTransactions:
         _log.warning("group %s: the transactions of copies wait: %s", self._group_id, describe_error(error))
         self._on_error(error)
         await asyncio.sleep(RETRIES.delay(tries))
-
-
-def transactions_config(
-    config: ProducerConfig, group: ConsumerConfig, group_id: str, rng: random.Random
-) -> ProducerConfig:
-    """Return the configuration of the producer: with a transactional id, and with a close that ends within the group's.
-
-    The id is the user's, or the group's with the `group_instance_id` or else a random part, so that it differs between members.
-    """
-    unique = group.group_instance_id or f"{rng.getrandbits(128):032x}"
-    return replace(
-        config,
-        transactional_id=config.transactional_id or f"{group_id}-{unique}",
-        # it waits twice: when the task is cancelled, and when the producer is closed
-        close_timeout=min(config.close_timeout, reserve_for(group.close_timeout) / 2),
-    )
-
-
-def _fenced_error(error: Exception) -> ProducerFencedError | None:
-    """Return the reason if the producer was fenced."""
-    errors = error.errors.values() if isinstance(error, CopiesFailed) else (error,)
-    return next((fenced for each in errors if (fenced := fenced_error(each)) is not None), None)
 
 
 def _fits(copy: WaitingCopy, chosen: list[WaitingCopy]) -> bool:

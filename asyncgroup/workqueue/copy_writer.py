@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, Protocol
 
+from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
+from asyncgroup.group.handler_calls import reserve_for
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.copies import OutgoingCopy
 from asyncgroup.workqueue.policies import Backoff
 
-__all__ = ["RETRIES", "CopyWriter", "DirectCopies", "OnWritten"]
+__all__ = ["RETRIES", "CopyWriter", "DirectCopies", "OnWritten", "transactions_config"]
 
 RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
 """The delay before a copy is tried again."""
@@ -97,3 +101,19 @@ class DirectCopies:
     def passes(self, error: Exception) -> bool:
         """Whether the error is retriable."""
         return isinstance(error, AsyncGroupError) and error.retriable
+
+
+def transactions_config(
+    config: ProducerConfig, group: ConsumerConfig, group_id: str, rng: random.Random
+) -> ProducerConfig:
+    """Return the configuration of the producer of CopyTransactions: with a transactional id, and with a close that ends within the group's.
+
+    The id is the user's, or the group's with the `group_instance_id` or else a random part, so that it differs between members.
+    """
+    unique = group.group_instance_id or f"{rng.getrandbits(128):032x}"
+    return replace(
+        config,
+        transactional_id=config.transactional_id or f"{group_id}-{unique}",
+        # it waits twice: when the task is cancelled, and when the producer is closed
+        close_timeout=min(config.close_timeout, reserve_for(group.close_timeout) / 2),
+    )

@@ -19,46 +19,20 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD, PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
 from asyncgroup.workqueue.turns import Turns
+from asyncgroup.workqueue.watcher import Watcher
 
-__all__ = ["Dispatcher", "Watcher"]
-
+__all__ = ["Dispatcher"]
 
 _ANY_NUMBER: Final = 1 << 62
 """More deliveries than any queue with dead letters allows."""
-
-
-class Watcher:
-    """What a Dispatcher calls; the methods here do nothing."""
-
-    checks_acks = False
-    """Whether `before_ack` is called."""
-
-    def on_ready(self) -> None:
-        """A record has become ready."""
-
-    def on_due(self, time: float) -> None:
-        """A record waits until `time`, or a deadline passes then: earlier than all others."""
-
-    def on_done(self) -> None:
-        """A record was acknowledged."""
-
-    def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
-        """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
-        return False
-
-    def before_ack(self, delivery: Delivery) -> None:
-        """A delivery is about to be acknowledged; if this raises, it is not."""
-
-    def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
-        """A delivery has failed."""
 
 
 class Dispatcher:
     """The state of a work queue over all its partitions.
 
     - `delay_of(failures)` is the delay in seconds before a record is delivered again (`Backoff.delay`).
-    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `due_delay(record)` the seconds that a record with
-      headers waits when it arrives, and `earlier_attempts(record)` the number of deliveries of the record that a copy in a retry topic came from.
+    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `due_delay(record)` the seconds that a record with headers waits
+      when it arrives, and `earlier_attempts(record)` the deliveries that led to a copy in a retry topic.
     """
 
     def __init__(

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -22,20 +21,18 @@ from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
-from asyncgroup.model import MillisClock, Record, RecordMetadata
+from asyncgroup.model import MillisClock, RecordMetadata
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
-from asyncgroup.producer.delivery_headers import ORDERING_KEY
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
-from asyncgroup.workqueue.copies import deliver_at, earlier_attempts
-from asyncgroup.workqueue.copy_transactions import CopyTransactions, transactions_config
-from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies
+from asyncgroup.workqueue.copies import due_delay, earlier_attempts, ordering_key
+from asyncgroup.workqueue.copy_transactions import CopyTransactions
+from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
 from asyncgroup.workqueue.delivery import Delivery
-from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
+from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.modes import Mode
@@ -47,18 +44,15 @@ from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueStatistics
-from asyncgroup.workqueue.topic_creation import NewTopic, create_topics
-from asyncgroup.workqueue.topic_names import CopyTopics
+from asyncgroup.workqueue.topic_creation import create_copy_topics
+from asyncgroup.workqueue.topic_names import CopyTopics, subscribed_topics
+from asyncgroup.workqueue.watcher import Watcher
 from asyncgroup.workqueue.worker_pools import WorkerPools
 from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 
 __all__ = ["QueueEngine"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
-
-_KEPT: Final = {"retention.ms": "-1"}
-"""Copies keep the timestamps of their originals, from which retention counts: it could delete a copy of an old record at once,
-and its original is acknowledged."""
 
 
 class QueueEngine(Watcher):
@@ -112,7 +106,7 @@ class QueueEngine(Watcher):
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
             ordering_key=settings.ordering_key or ordering_key,
-            due_delay=partial(_due_delay, copy_topics.retry, clock, delays_all=not settings.mode.in_order),
+            due_delay=partial(due_delay, copy_topics.retry, clock, delays_all=not settings.mode.in_order),
             earlier_attempts=earlier_attempts,
         )
         interceptors.dispatcher = self.dispatcher
@@ -146,7 +140,7 @@ class QueueEngine(Watcher):
                     self._client, self.group_id, group_instance_id=self._config.group_instance_id
                 )
             if any(self._copy_topics):
-                await self._create_topics()
+                await self._create_copy_topics()
                 await self._copies.open()
             limit = await fetch_metadata_limit(self._client)
             await self.group.__aenter__()
@@ -193,29 +187,13 @@ class QueueEngine(Watcher):
             check_session=self._check_session,
         )
 
-    async def _create_topics(self) -> None:
+    async def _create_copy_topics(self) -> None:
         """Create the retry and the dead letter topic, if they do not exist and the broker allows it."""
-        settings, policy = self.settings, self.settings.dead_letter_policy
-        wanted: dict[str, NewTopic] = {}
-        if self._copy_topics.retry is not None and settings.retry is not None:
-            partitions = settings.retry.partitions or await self._source_partitions()
-            wanted[self._copy_topics.retry] = NewTopic(partitions, settings.retry.replication_factor, _KEPT)
-        if self._copy_topics.dead_letter is not None and policy is not None:
-            partitions = policy.partitions or await self._source_partitions()
-            wanted[self._copy_topics.dead_letter] = NewTopic(partitions, policy.replication_factor, _KEPT)
-        for topic, error in (await create_topics(self._client, wanted)).items():
+        for topic, error in (
+            await create_copy_topics(self._client, self._topics, self._copy_topics, self.settings)
+        ).items():
             _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
             self._report(error)
-
-    async def _source_partitions(self) -> int:
-        """Return the number of partitions of the first topic; 1 if it does not exist, and for patterns."""
-        if not isinstance(self._topics, list):
-            return 1
-        try:
-            return len(await self.cluster.partitions(self._topics[0])) or 1
-        except AsyncGroupError as error:
-            _log.info("group %s: %s", self.group_id, error)
-            return 1
 
     async def _check_session(self, session: Session) -> None:
         if self.settings.mode is Mode.EXCLUSIVE:
@@ -237,7 +215,7 @@ class QueueEngine(Watcher):
 
     async def _run_group(self, handler: QueueHandler) -> None:
         try:
-            await self.group.run(_subscribed(self._topics, self._copy_topics.retry), handler)
+            await self.group.run(subscribed_topics(self._topics, self._copy_topics.retry), handler)
         except Exception as error:  # noqa: BLE001  raised to those that receive
             self._end(error)
         else:
@@ -430,34 +408,3 @@ class QueueEngine(Watcher):
             await self._copies.aclose()
             if self._owns_cluster:
                 await self.cluster.aclose()
-
-
-# --- functions of records ----------------------------------------------------------------------------------------------------
-
-
-def ordering_key(record: Record) -> bytes | None:
-    """Return the header `ag-ordering-key`, else the record's key."""
-    for name, value in record.headers:
-        if name == ORDERING_KEY:
-            return value
-    return record.key
-
-
-def _due_delay(retry_topic: str | None, clock: MillisClock, record: Record, *, delays_all: bool) -> float:
-    """Return the seconds until a record is due: one with a delivery time, in modes with an order only in the retry topic."""
-    if not record.headers or not (delays_all or record.topic == retry_topic):
-        return 0.0
-    at = deliver_at(record)
-    return 0.0 if at is None else (at - clock()) / 1000
-
-
-def _subscribed(topics: list[str] | Pattern, retry_topic: str | None) -> list[str] | Pattern:
-    """Return the topics of the group: those of the queue, and the retry topic."""
-    if retry_topic is None:
-        return topics
-    if isinstance(topics, list):
-        return sorted({*topics, retry_topic})
-    escaped = re.escape(retry_topic)
-    if isinstance(topics, SubscriptionPattern):
-        return SubscriptionPattern(f"({topics.pattern})|{escaped}")
-    return re.compile(rf"(?:{topics.pattern})|{escaped}\Z", topics.flags)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode, RequestTimedOut
+from asyncgroup.group.topics import Pattern
 from asyncgroup.wire import messages as m
+from asyncgroup.workqueue.settings import QueueSettings
+from asyncgroup.workqueue.topic_names import CopyTopics
 
-__all__ = ["NewTopic", "create_topics"]
+__all__ = ["NewTopic", "create_copy_topics", "create_topics"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
 
 TIMEOUT_MS: Final = 30_000
 """How long the controller may take until the topics exist on all brokers."""
@@ -122,3 +128,33 @@ def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsReques
         replication_factor=default if topic.replication_factor is None else topic.replication_factor,
         configs=configs,
     )
+
+
+# --- topics of copies ---------------------------------------------------------------------------------------------------------
+
+_KEPT: Final = {"retention.ms": "-1"}
+"""Copies keep the timestamps of their originals, from which retention counts: it could delete a copy of an old record at once,
+and its original is acknowledged."""
+
+
+async def create_copy_topics(
+    cluster: ClusterClient, topics: list[str] | Pattern, names: CopyTopics, settings: QueueSettings
+) -> dict[str, AsyncGroupError]:
+    """Create the retry and the dead letter topic of a queue; return errors as `create_topics` does."""
+    wanted: dict[str, NewTopic] = {}
+    for name, policy in ((names.retry, settings.retry), (names.dead_letter, settings.dead_letter_policy)):
+        if name is not None and policy is not None:
+            partitions = policy.partitions or await _source_partitions(cluster, topics)
+            wanted[name] = NewTopic(partitions, policy.replication_factor, _KEPT)
+    return await create_topics(cluster, wanted)
+
+
+async def _source_partitions(cluster: ClusterClient, topics: list[str] | Pattern) -> int:
+    """Return the number of partitions of the first topic; 1 if it does not exist, and for patterns."""
+    if not isinstance(topics, list):
+        return 1
+    try:
+        return len(await cluster.partitions(topics[0])) or 1
+    except AsyncGroupError as error:
+        _log.info("partitions of topic %r: %s", topics[0], error)
+        return 1

@@ -24,6 +24,7 @@ __all__ = [
     "copy_topics",
     "dead_letter_topic_name",
     "retry_topic_name",
+    "subscribed_topics",
 ]
 
 NameFunction: TypeAlias = Callable[[str, str], str]
@@ -152,3 +153,15 @@ def _matches(topics: Sequence[str] | Pattern, name: str) -> bool:
         except re.error:
             return False
     return isinstance(topics, re.Pattern) and topics.match(name) is not None
+
+
+def subscribed_topics(topics: list[str] | Pattern, retry_topic: str | None) -> list[str] | Pattern:
+    """Return the topics that the group of a queue reads: the queue's, and its retry topic."""
+    if retry_topic is None:
+        return topics
+    if isinstance(topics, list):
+        return sorted({*topics, retry_topic})
+    escaped = re.escape(retry_topic)
+    if isinstance(topics, SubscriptionPattern):
+        return SubscriptionPattern(f"({topics.pattern})|{escaped}")
+    return re.compile(rf"(?:{topics.pattern})|{escaped}\Z", topics.flags)

@@ -30,7 +30,8 @@ from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_transactions
 from asyncgroup.workqueue.copies import OutgoingCopy
-from asyncgroup.workqueue.copy_transactions import CopyTransactions, transactions_config
+from asyncgroup.workqueue.copy_transactions import CopyTransactions
+from asyncgroup.workqueue.copy_writer import transactions_config
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
@@ -258,6 +259,14 @@ async def test_no_room_for_the_acknowledgement():
         assert await outcomes(made.write(6001), made.write(0, tp=OTHER)) == [BrokerError, None]
         assert made.log == ["abort 6001 0", "commit 0"]
         assert await outcomes(made.write(0)) == [None]
+
+
+async def test_the_producer_cancels_a_record():
+    """As when it is closed because of a bug; the task goes on."""
+    async with desk() as made:
+        made.producer.refuse[b"0"] = cast(Exception, asyncio.CancelledError())
+        assert await outcomes(made.write(0)) == [ClosedError]
+        assert await outcomes(made.write(1)) == [None]
 
 
 async def test_a_bug_in_an_acknowledgement(caplog: pytest.LogCaptureFixture):

@@ -11,9 +11,10 @@ from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record, TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
-from asyncgroup.workqueue.dispatcher import Dispatcher, Watcher
+from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.watcher import Watcher
 
 TP = TopicPartition("orders", 0)
 

@@ -1,0 +1,33 @@
+"""Watcher: what a Dispatcher calls when something happens."""
+
+from __future__ import annotations
+
+from asyncgroup.workqueue.delivery import Delivery
+
+__all__ = ["Watcher"]
+
+
+class Watcher:
+    """What a Dispatcher calls; the methods here do nothing."""
+
+    checks_acks = False
+    """Whether `before_ack` is called."""
+
+    def on_ready(self) -> None:
+        """A record has become ready."""
+
+    def on_due(self, time: float) -> None:
+        """A record waits until `time`, or a deadline passes then: earlier than all others."""
+
+    def on_done(self) -> None:
+        """A record was acknowledged."""
+
+    def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
+        """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
+        return False
+
+    def before_ack(self, delivery: Delivery) -> None:
+        """A delivery is about to be acknowledged; if this raises, it is not."""
+
+    def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
+        """A delivery has failed."""
