@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -31,7 +32,9 @@ def queue_plan(plan: Plan) -> Plan:
     mode = rng.choice(MODES)
     plan = _with_protocol(rng, plan, mode)
     members = {name: replace(spec, auto_commit=True, style="records") for name, spec in plan.members.items()}
-    actions = tuple(_action(rng, action) for action in plan.actions)
+    actions = tuple(
+        sorted([*(_action(rng, one) for one in plan.actions), *_cancelled(plan)], key=lambda one: one.at)
+    )
     return replace(plan, members=members, actions=actions, queues=_setting(rng, mode, plan))
 
 
@@ -42,6 +45,13 @@ def _with_protocol(rng: random.Random, plan: Plan, mode: Mode) -> Plan:
     if protocol == "consumer":
         return with_consumers(plan)
     return with_cooperative(plan) if protocol == "cooperative" else plan
+
+
+def _cancelled(plan: Plan) -> Iterator[Action]:
+    """Yield a cancellation of the calls of `run` whose handlers ignore theirs."""
+    for action in plan.actions:
+        if action.kind == "ignore_cancellation":
+            yield Action(action.at + 0.2, "cancel", action.args[:1])
 
 
 def _action(rng: random.Random, action: Action) -> Action:
