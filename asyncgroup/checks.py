@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ __all__ = [
     "check_partition",
     "check_partitions",
     "check_topic",
+    "is_async",
     "is_legal_name",
     "one_of",
     "parse_servers",
@@ -132,6 +134,12 @@ def wrong_type(key: str, value: object, allowed: str) -> ConfigError:
     error = ConfigError(f"{key} of type {name} is not allowed: {allowed}")
     error.key, error.value, error.allowed = key, name, allowed
     return error
+
+
+def is_async(function: object) -> bool:
+    """Return whether `function` is an async function, or an object with an async `__call__`."""
+    call = getattr(function, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_legal_name(name: str) -> bool:

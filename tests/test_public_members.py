@@ -19,7 +19,10 @@ from tests.public_members import public_members
 
 PACKAGES = [
     "asyncgroup",
-    *(f"asyncgroup.{room}" for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "workqueue")),
+    *(
+        f"asyncgroup.{room}"
+        for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "workqueue")
+    ),
 ]
 ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
 """Packages with a list in tests/group. Those of `asyncgroup.broker` and `asyncgroup.testing` are in tests/broker, tests/testing."""
@@ -54,8 +57,8 @@ MEMBERS: Final = {
     "TopicPartition": "partition topic",
     # work queues
     "Backoff": "delay factor fixed initial maximum",
-    "BatchPolicy": "admits is_full max_bytes max_records timeout",
-    "Delivery": "ack ack_cumulative attempt deadline decoded headers is_retry key nack ordering_key record reconsume_later"
+    "BatchPolicy": "max_bytes max_records timeout",
+    "Delivery": "ack ack_cumulative attempt deadline decoded headers key nack ordering_key record reconsume_later"
     " redelivery_count reject renew state value",
     "DeliveryBatch": "count index",
     "KeyRange": "end intersect start",

@@ -42,7 +42,7 @@ UNKNOWN: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRow:
-    """What the headers of a dead letter say; None for what they do not."""
+    """A dead letter with the fields of its headers; None for a field that they do not contain."""
 
     partition: int
     offset: int
@@ -61,7 +61,7 @@ class DeadLetterRow:
         """Read the headers of KIP-1191 and Pulsar's properties; invalid ones count as missing."""
         headers = dict(record.headers)  # of several with one name the last one counts, as in Kafka
         found = origin(record)
-        # ids of Pulsar's own clients are not ours, but their records name the topic
+        # Pulsar's own clients write message ids of another form, but also the topic
         named = _text(headers.get(REAL_TOPIC)) or _text(headers.get(DLQ_TOPIC))
         topic = named if found is None else found.topic
         group, real = _text(headers.get(DLQ_GROUP)), _text(headers.get(REAL_SUBSCRIPTION))
@@ -177,7 +177,7 @@ def _console() -> Console:
 
 
 def full_dict(record: Record) -> dict[str, Any]:
-    """Return a record with all headers and its value, and what the headers say of it, for JSON."""
+    """Return a record with all headers and its value, and the dead letter fields of the headers, for JSON."""
     fields: dict[str, Any] = json.loads(as_json(record))
     row = DeadLetterRow.of(record).as_dict()
     names = ("time", "origin_topic", "origin_partition", "origin_offset", "group", "deliveries", "reason")

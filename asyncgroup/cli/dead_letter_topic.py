@@ -67,7 +67,7 @@ def place(record: Record) -> str:
 
 
 async def log_spans(consumer: Consumer, topic: str) -> dict[int, OffsetSpan]:
-    """Return for each partition what its log has now, up to the high watermark (or the last stable offset).
+    """Return the offsets of each partition's log now, up to the high watermark (or the last stable offset).
 
     Raises BrokerError for an unknown topic, OffsetLookupError, TransportError.
     """

@@ -1,4 +1,4 @@
-"""`asyncgroup dlq list | show | replay`: look at dead letters, and send them back to the topics they came from."""
+"""`asyncgroup dlq list | show | replay`: list and show dead letters, and write them to their origin topics again."""
 
 from __future__ import annotations
 

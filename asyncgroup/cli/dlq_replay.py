@@ -88,7 +88,7 @@ def _check_options(options: argparse.Namespace) -> None:
     if options.group is not None and (options.offsets or options.match is not None):
         options.usage.error(
             "--group continues after the last record that was replayed: it excludes --offsets and --match, "
-            "which leave records out"
+            "which skip records"
         )
     if options.to == options.topic:
         options.usage.error(f"--to {options.to} is the dead letter topic itself")
@@ -161,7 +161,7 @@ def _planned(record: Record, row: DeadLetterRow, topic: str, to: str | None) -> 
 async def _with_existing_partitions(
     topic: str, consumer: Consumer, plan: Sequence[PlannedRecord]
 ) -> list[PlannedRecord]:
-    """Check that the topics exist, and leave partitions out that do not."""
+    """Check that the topics exist; records whose partitions do not exist have none."""
     found: dict[str, set[int]] = {}
     for planned in plan:
         if planned.topic not in found:
@@ -189,7 +189,7 @@ def _records(count: int) -> str:
 
 
 class Positions:
-    """The offsets of the dead letter topic up to which a group has replayed."""
+    """The committed offsets of a group: the dead letters before them have been replayed."""
 
     def __init__(self, manager: OffsetManager, offsets: Mapping[int, PartitionOffsets]) -> None:
         self._manager = manager
@@ -235,7 +235,7 @@ async def _positions(
 
 
 class Replayer:
-    """Writes planned records one after another, and knows the last one that is done."""
+    """Writes planned records one after another, and keeps the last one that is written."""
 
     def __init__(
         self, producer: Producer, plan: Sequence[PlannedRecord], positions: Positions | None

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asyncgroup.checks import is_async
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import describe_error
 
@@ -58,10 +59,10 @@ def load_handler(name: HandlerName, *, plain: bool) -> DeliveryHandler:
         kind = "a class" if inspect.isclass(found) else f"of type {type(found).__name__}"
         raise HandlerNotFound(f"{name} is {kind}, not a function (delivery)")
     if plain:
-        if _is_coroutine_function(found):
+        if is_async(found):
             raise HandlerNotFound(f"{name} is a coroutine function: use it without --in-thread")
         return in_thread(found)
-    if not _is_coroutine_function(found):
+    if not is_async(found):
         raise HandlerNotFound(
             f"{name} is not a coroutine function: write `async def`, or use --in-thread to call it in threads"
         )
@@ -98,8 +99,3 @@ def _attribute(module: ModuleType, name: HandlerName) -> Any:
                 f"the module {name.module!r} ({module.__file__}) has no {name.function!r}"
             ) from None
     return found
-
-
-def _is_coroutine_function(function: Any) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)

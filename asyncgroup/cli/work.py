@@ -1,4 +1,4 @@
-"""`asyncgroup work`: run a handler on a work queue until Ctrl-C or SIGTERM, with its figures on the screen."""
+"""`asyncgroup work`: run a handler on a work queue until Ctrl-C or SIGTERM, and show the queue's statistics."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--mode",
         choices=[mode.value for mode in Mode],
         default=Mode.SHARED.value,
-        help="how records are shared out, as Pulsar's subscription types (default: %(default)s)",
+        help="how records are distributed, as Pulsar's subscription types (default: %(default)s)",
     )
     parser.add_argument(
         "--concurrency",
         type=positive,
         default=100,
         metavar="N",
-        help="the maximum of handlers that run at the same time (default: %(default)s)",
+        help="the maximum number of handlers that run concurrently (default: %(default)s)",
     )
     parser.add_argument(
         "--from",
@@ -77,7 +77,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--ack-timeout",
         type=seconds,
         metavar="S",
-        help="deliver a record again that was not acknowledged within S seconds (default: no limit)",
+        help="deliver a record again that was not acknowledged within S seconds (default: no timeout)",
     )
     parser.add_argument(
         "--nack-delay",
@@ -102,7 +102,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the figures as a JSON object every second, to standard output",
+        help="print the statistics as a JSON object every second, to standard output",
     )
     parser.set_defaults(run=run)
 
@@ -130,7 +130,7 @@ class RunningQueue(Protocol):
         """Close the queue."""
 
     def statistics(self) -> QueueStatistics:
-        """Return the counts, and where the records are."""
+        """Return the counts, and the records by state."""
 
     def health(self) -> Health:
         """Return the health of the group member."""
@@ -195,7 +195,7 @@ def _title(queue: WorkQueue, options: argparse.Namespace) -> str:
 async def serve(
     queue: RunningQueue, handler: DeliveryHandler, stop: asyncio.Event, title: str, *, as_json: bool
 ) -> None:
-    """Run the queue and show its figures until `stop` is set, or until the queue or the output ends."""
+    """Run the queue and show its statistics until `stop` is set, or until the queue or the output ends."""
     from asyncgroup.cli.work_view import QueueView
 
     view = QueueView(queue, asyncio.get_running_loop().time)

@@ -49,7 +49,7 @@ class ShownQueue(Protocol):
     """The part of a WorkQueue that is shown."""
 
     def statistics(self) -> QueueStatistics:
-        """Return the counts, and where the records are."""
+        """Return the counts, and the records by state."""
 
     def health(self) -> Health:
         """Return the health of the group member."""
@@ -57,7 +57,7 @@ class ShownQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A queue's figures at one time."""
+    """The statistics of a queue at one time."""
 
     elapsed: float
     """Seconds since the queue was opened."""
@@ -67,7 +67,7 @@ class Snapshot:
     """Per second since the last snapshot."""
     statistics: QueueStatistics
     problems: tuple[str, ...]
-    """What is wrong now with the group member."""
+    """The problems of the queue and its group member now."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the snapshot for JSON."""
@@ -133,10 +133,10 @@ class QueueView:
         self._begun_at = self._last_at = clock()
         self._last = dict.fromkeys(COUNTS, 0)
         self.is_closing = False
-        """Set when the queue is being closed: that its member leaves the group is no problem then."""
+        """Set when the queue is being closed: no problems are shown, because the member leaves the group."""
 
     def snapshot(self) -> Snapshot:
-        """Return the figures now, with the rates since the last call."""
+        """Return the statistics now, with the rates since the last call."""
         statistics, health = self._queue.statistics(), self._queue.health()
         now = self._clock()
         passed = now - self._last_at

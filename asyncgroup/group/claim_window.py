@@ -1,4 +1,4 @@
-"""ClaimWindow: the acknowledged offsets of a claim, restored from the group's last commit and committed with the others'."""
+"""ClaimWindow: the acknowledged offsets of a claim, restored from the group's last commit, committed with those of the session."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from asyncgroup.offsets.fetch_offsets import StoredCommit
 from asyncgroup.offsets.parallel_consumer_metadata import decode_parallel_consumer
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.offsets.window_marks import WindowMarks
+from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["PARALLEL_CONSUMER", "ClaimWindow", "commit_windows"]
 
@@ -50,11 +51,13 @@ class ClaimWindow:
         self._session = session
         self._offsets = session._state.offsets
         self._marks = state.offsets
-        self.has_commit = state.stored is not None
-        """Whether the group had a committed offset; otherwise the claim began by `auto_offset_reset`."""
+        self._consumer = state.consumer
         window, metadata = AckWindow(self._marks.next_offset), CommitMetadata()
         if state.stored is not None:
             window, metadata = _restore(session.group_id, claim.tp, state.stored, migrate_from=migrate_from)
+        is_verified = metadata.end_epoch >= 0 and metadata.topic_id != NO_UUID
+        self._unverified_end = 0 if is_verified or not window.runs else window.end
+        """Below it, leader epochs and topic id cannot identify another log of the same name: see `check_end`."""
         self.was_open = metadata.is_open
         """Whether the last owner of the partition did not end its claim in order: its process was killed, or was lost."""
         start = self._marks.next_offset, self._marks.leader_epoch
@@ -90,6 +93,11 @@ class ClaimWindow:
         return not self._marks.dirty
 
     @property
+    def log_start_offset(self) -> int:
+        """The log start offset of the last fetch; -1 before it. Above the base of the window, unacknowledged records were deleted."""
+        return self._consumer.log_start_offset
+
+    @property
     def session(self) -> Session:
         """The session that the claim belongs to."""
         return self._session
@@ -102,34 +110,50 @@ class ClaimWindow:
         """
         self._window_marks.note_epoch(offset, leader_epoch)
 
+    def check_end(self, position: int) -> None:
+        """Forget restored acknowledgements of offsets that the log does not have yet; records are read from `position` on.
+
+        The log was truncated or recreated while no member read it. With the leader epoch and topic id in the metadata, that is
+        detected by them, as the high watermark of a new leader or of a follower may be lower than the last one for a while.
+        Call it before the records of each batch are looked up in the window.
+        """
+        if position >= self._unverified_end or self._consumer.high_water_mark < 0:
+            return
+        end = max(position, self._consumer.high_water_mark)
+        if self.window.end > end:
+            _log.warning(
+                "%s: the committed offset's metadata has acknowledged offsets up to %d, but the log ends at %d: those beyond "
+                "it are ignored",
+                self.tp,
+                self.window.end,
+                end,
+            )
+            self._window_marks.restart(end, is_recreated=False)
+            self.touch()
+
     def touch(self) -> None:
         """The window has changed and has to be committed."""
         self._marks.touch()
 
     def open(self) -> None:
-        """The claim begins: until `close`, commits say that it has not ended in order."""
+        """Open the claim: until `close`, commits contain that it has not ended in order."""
         self._window_marks.open()
         self.touch()
 
     def close(self) -> None:
-        """The claim ends in order: the last commit says so."""
+        """Close the claim: the last commit contains that it has ended in order."""
         self._window_marks.close()
         self.touch()
 
     def seek(self, offset: int) -> None:
-        """Begin again at `offset`: everything before it counts as done. `on_restart(0)` is called."""
+        """Continue at `offset`: everything before it counts as acknowledged. `on_restart(0)` is called."""
         self._marks.seek(offset)
-
-    def measure(self) -> int:
-        """Encode the window if it has changed, and return the size."""
-        _ = self._marks.value
-        return self.size
 
     async def commit(self) -> None:
         """Commit the windows of the session that have changed, in one request that all callers share.
 
-        While a transaction commits the window, wait for its end first. Raises CommitFailedError if this partition failed, or its claim has ended; the failures of others are not raised.
-        Raises UsageError after the end of the session.
+        While a transaction commits the window, wait for its end first. Raises CommitFailedError if this partition failed, or its
+        claim has ended; the failures of others are not raised. Raises UsageError after the end of the session.
         """
         _check_live(self._session)
         if await self.transaction.wait_for_turn(self.window.version):
@@ -181,7 +205,7 @@ def _restore(
 ) -> tuple[AckWindow, CommitMetadata]:
     """Return the window of a stored commit, and what else its envelope contains.
 
-    Metadata of another kind is logged and left out: the record at the committed offset is always delivered.
+    Metadata of another kind is logged and ignored: the record at the committed offset is always delivered.
     """
     metadata, raw, base = stored.metadata, stored.raw, stored.committed.offset
     if metadata != CommitMetadata(raw):  # an envelope for this offset
@@ -212,7 +236,7 @@ def _restore(
 
 def _warn(group_id: str, tp: TopicPartition, offset: int, raw: str, reason: str) -> None:
     _log.warning(
-        "group %s, %s: the metadata of the committed offset %d is left out, and all records from there on are delivered: %s: "
+        "group %s, %s: the metadata of the committed offset %d is ignored, and all records from there on are delivered: %s: "
         "%s",
         group_id,
         str(tp),

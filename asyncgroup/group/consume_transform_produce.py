@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from dataclasses import replace
 from typing import Final
 
-from asyncgroup.checks import TEXT, check_count, check_duration_or_zero
+from asyncgroup.checks import TEXT, check_count, check_duration_or_zero, is_async
 from asyncgroup.cluster import cluster_of
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError, DeliveryFailedError, UsageError
@@ -83,8 +82,7 @@ class ConsumeTransformProduce(Handler):
         max_bytes: int = 1 << 20,
         max_failures: int = 10,
     ) -> None:
-        call = getattr(transform, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
-        if not (inspect.iscoroutinefunction(transform) or inspect.iscoroutinefunction(call)):
+        if not is_async(transform):
             raise ConfigError("transform", transform, "an async function (batch, output)")
         check_duration_or_zero("commit_interval", commit_interval)
         for key, value in (

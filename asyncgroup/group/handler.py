@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncgroup.checks import wrong_type
+from asyncgroup.checks import is_async, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 
@@ -95,8 +95,7 @@ def as_handler(handler: object) -> Handler:
         return handler
     if isinstance(handler, type):
         raise ConfigError("handler", handler, "an object, not its class")
-    call = getattr(handler, "__call__", None)  # noqa: B004  it is needed itself: is it a coroutine function?
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
+    if is_async(handler):
         return _FunctionHandler(cast("ClaimFunction", handler))
     if callable(handler):
         allowed = "an async function (session, claim); for one that blocks, in_thread(fn)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -11,7 +10,7 @@ import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from asyncgroup.checks import check_duration_or_zero
+from asyncgroup.checks import check_duration_or_zero, is_async
 from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
@@ -122,7 +121,6 @@ def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:
     `auto_commit`, call `anyio.from_thread.run(session.commit)`, which runs it on the event loop. Raise ConfigError for an
     async function, which needs no thread.
     """
-    call = getattr(function, "__call__", None)  # noqa: B004  inspected below: an object's `__call__` may be async
-    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if not callable(function) or is_async(function):
         raise ConfigError("in_thread", function, "a plain function (session, claim)")
     return _ThreadHandler(function)

@@ -5,16 +5,16 @@ Where to look, starting at the user's call:
 - User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
   `batch_receive`, `interceptors`, `in_thread`, `statistics`. `settings` checks the arguments and what goes together.
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
-  `partition_work` (`watcher`: what it calls), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
+  `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
-  (`worker_pools`: those of all local consumers; `failure_log`: what they raise).
+  (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions).
 - The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `topic_creation`; `dead_letter_breaker`), with a `copy_writer`: one by one, or with the acknowledgements of the originals in
   transactions (`copy_transactions`; `copy_batch`: the copies of one).
-- `seeking`: where `WorkQueue.seek` begins again.
+- `seeking`: the targets of `WorkQueue.seek`. `queue_health`: the problems that `WorkQueue.health` reports.
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `hash_ranges`.
 """
 

@@ -11,7 +11,7 @@ from asyncgroup.workqueue.due_times import NEVER
 __all__ = ["Alarm"]
 
 TICK: Final = 0.01
-"""Seconds between two calls of `Dispatcher.wake` at least: what is due within it is handled together, never early."""
+"""Minimum seconds between two calls of `Dispatcher.wake`: later due times within it are handled together, never early."""
 
 
 class Alarm:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, overload
 
-from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.policies import BatchPolicy
 from asyncgroup.workqueue.receiver import Receiver
 
-__all__ = ["DeliveryBatch", "receive_batch"]
+__all__ = ["DeliveryBatch", "admits", "is_full", "receive_batch"]
 
 
 class DeliveryBatch(Sequence[Delivery]):
@@ -46,6 +46,18 @@ class DeliveryBatch(Sequence[Delivery]):
     def _in_hand(self) -> list[Delivery]:
         return [each for each in self._deliveries if each.state is DeliveryState.IN_HAND]
 
+    def _ack(self, deliveries: list[Delivery]) -> None:
+        """Acknowledge all; then raise the first error of an interceptor, which has failed its delivery only."""
+        refused: BaseException | None = None
+        for delivery in deliveries:
+            if delivery.state is DeliveryState.IN_HAND:  # a callback may have ended it
+                try:
+                    self._dispatcher.ack(delivery)
+                except FAILURES as error:
+                    refused = refused or error
+        if refused is not None:
+            raise refused
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -54,8 +66,7 @@ class DeliveryBatch(Sequence[Delivery]):
     ) -> None:
         left = self._in_hand()
         if error is None:
-            for delivery in left:
-                self._dispatcher.ack(delivery)
+            self._ack(left)
         elif isinstance(error, Exception):
             for delivery in left:
                 if delivery.state is DeliveryState.IN_HAND:  # in order, a nack ends those after it
@@ -94,16 +105,32 @@ async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: Batc
 def _fill(gathered: list[Delivery], receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> bool:
     """Take what is ready; return whether the batch is complete."""
     size = sum(map(_size, gathered))
-    while not policy.is_full(len(gathered), size):
+    while not is_full(policy, len(gathered), size):
         delivery = receiver.take()
         if delivery is None:
             return False
-        if not policy.admits(len(gathered), size, _size(delivery)):
+        if not admits(policy, len(gathered), size, _size(delivery)):
             dispatcher.release(delivery)
             return True
         gathered.append(delivery)
         size += _size(delivery)
     return True
+
+
+def is_full(policy: BatchPolicy, records: int, size: int) -> bool:
+    """Return whether a batch of this many records and bytes takes no other record."""
+    return (policy.max_records is not None and records >= policy.max_records) or (
+        policy.max_bytes is not None and size >= policy.max_bytes
+    )
+
+
+def admits(policy: BatchPolicy, records: int, size: int, next_size: int) -> bool:
+    """Return whether a record of `next_size` bytes joins a batch of `records` records with `size` bytes."""
+    if not records:
+        return True
+    if policy.max_records is not None and records >= policy.max_records:
+        return False
+    return policy.max_bytes is None or size + next_size <= policy.max_bytes
 
 
 def _size(delivery: Delivery) -> int:

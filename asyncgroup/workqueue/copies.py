@@ -1,4 +1,4 @@
-"""Copies of records for retry and dead letter topics, and what their headers say of the original. Pure functions.
+"""Copies of records for retry and dead letter topics, and the headers that describe the original. Pure functions.
 
 Key, value, event time and headers are kept, and the ordering key, which is a header. Pulsar's properties are headers
 (`RetryMessageUtil` and `ConsumerImpl.getPropertiesMap` of its Java client), a dead letter has the headers of KIP-1191 as
@@ -63,11 +63,11 @@ MAX_REASON_LENGTH: Final = 1000
 """The most characters of a dead letter's reason."""
 
 _ORIGIN: Final = (REAL_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN_MESSAGE_ID_LEGACY, REAL_SUBSCRIPTION)
-_OF_ONE_HOP: Final = frozenset({RECONSUMETIMES, DELAY_TIME, DELIVER_AT})
+_SINGLE_COPY: Final = frozenset({RECONSUMETIMES, DELAY_TIME, DELIVER_AT})  # not passed on to the next copy
 _KIP_1191: Final = frozenset(
     {DLQ_TOPIC, DLQ_PARTITION, DLQ_OFFSET, DLQ_GROUP, DLQ_DELIVERY_COUNT, DLQ_MESSAGE}
 )
-_OF_QUEUES: Final = frozenset(_ORIGIN) | _OF_ONE_HOP | _KIP_1191
+_ADDED: Final = frozenset(_ORIGIN) | _SINGLE_COPY | _KIP_1191
 
 _INT32_MAX: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -87,7 +87,7 @@ class OutgoingCopy(NamedTuple):
 
 
 class RecordOrigin(NamedTuple):
-    """Where a copy was delivered first."""
+    """The record of the first delivery, which a copy comes from."""
 
     topic: str
     partition: int
@@ -121,7 +121,7 @@ def retry_copy(
     if any(name == RECONSUMETIMES for name, _ in added):
         given = _number(_last(added, RECONSUMETIMES), _INT32_MAX)
         times = attempt if given is None else given + 1
-    kept = [header for header in merged if header[0] not in _OF_ONE_HOP]
+    kept = [header for header in merged if header[0] not in _SINGLE_COPY]
     _add_origin(kept, record, group_id)
     delay_ms = _milliseconds(delay)
     kept += [
@@ -138,7 +138,7 @@ def dead_letter_copy(record: Record, topic: str, group_id: str, attempt: int, re
     It has no delay and no RECONSUMETIMES, so that a queue that reads the dead letter topic counts from 1 again; KIP-1191's headers
     contain the count. They name the record of the first delivery, also if the last one was of a copy in the retry topic.
     """
-    dropped = _OF_ONE_HOP | _KIP_1191
+    dropped = _SINGLE_COPY | _KIP_1191
     kept = [header for header in record.headers if header[0] not in dropped]
     first = _origin_of(kept) or RecordOrigin(record.topic, record.partition, record.offset)
     _add_origin(kept, record, group_id)
@@ -167,7 +167,7 @@ def _merge(headers: Sequence[Header], added: list[Header]) -> list[Header]:
 
 
 def _add_origin(headers: list[Header], record: Record, group_id: str) -> None:
-    """Add those of the four origin values that are missing; the others are of the first delivery."""
+    """Add the four origin headers that are missing; those that exist are of the first delivery."""
     present = {name for name, _ in headers}
     where = _text(f"{record.topic}-{record.partition}@{record.offset}")
     values = (record.topic.encode(), where, where, _text(group_id))
@@ -192,7 +192,7 @@ def _shortened(reason: str) -> str:
     return reason if len(reason) <= MAX_REASON_LENGTH else f"{reason[:MAX_REASON_LENGTH]}…"
 
 
-# --- what the headers of a copy say -----------------------------------------------------------------------------------------
+# --- reading the headers of a copy -------------------------------------------------------------------------------------------
 
 
 def earlier_attempts(record: Record) -> int:
@@ -226,7 +226,7 @@ def ordering_key(record: Record) -> bytes | None:
 
 
 def origin(record: Record) -> RecordOrigin | None:
-    """Return where a copy was delivered first; None if its headers do not say it.
+    """Return the record of the first delivery; None if the headers do not contain it.
 
     Dead letters that brokers write for share groups (KIP-1191) have it, too.
     """
@@ -235,7 +235,7 @@ def origin(record: Record) -> RecordOrigin | None:
 
 def user_headers(record: Record) -> list[Header]:
     """Return the headers without those that work queues and brokers add to copies, as to send a dead letter back."""
-    return [header for header in record.headers if header[0] not in _OF_QUEUES]
+    return [header for header in record.headers if header[0] not in _ADDED]
 
 
 def _origin_of(headers: Sequence[Header]) -> RecordOrigin | None:

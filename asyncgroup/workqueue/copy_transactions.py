@@ -223,7 +223,7 @@ class CopyTransactions:
                 try:
                     await self._prepare(batch)
                 except BaseException:
-                    batch.end(is_committed=False)  # whatever becomes of the abort
+                    batch.end(is_committed=False)  # also if the abort fails
                     raise
                 batch.is_ending = True
         except Stopped:

@@ -1,4 +1,4 @@
-"""CopyWriter: how copies of records are written, by themselves (DirectCopies) or in transactions (`copy_transactions`)."""
+"""CopyWriter: writes copies of records, one by one (DirectCopies) or in transactions (`copy_transactions`)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CopyWriter(Protocol):
         ...
 
     def passes(self, error: Exception) -> bool:
-        """Whether the same copy may be written soon, after this error of `write`."""
+        """Whether to retry the copy soon after this error of `write`; otherwise after a long delay."""
         ...
 
 
@@ -106,7 +106,7 @@ class DirectCopies:
 def transactions_config(
     config: ProducerConfig, group: ConsumerConfig, group_id: str, rng: random.Random
 ) -> ProducerConfig:
-    """Return the configuration of the producer of CopyTransactions: with a transactional id, and with a close that ends within the group's.
+    """Return the configuration of the producer of CopyTransactions: with a transactional id, and a `close_timeout` within that of the group.
 
     The id is the user's, or the group's with the `group_instance_id` or else a random part, so that it differs between members.
     """

@@ -1,4 +1,4 @@
-"""DeadLetterBreaker: the share of dead letters among the records that ended lately. Pure state."""
+"""DeadLetterBreaker: measures the share of dead letters among the records that ended recently. Pure state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLOTS: Final = 64
 
 
 class DeadLetterBreaker:
-    """Counts the records that ended in the last `window` seconds, to 1/64 of it; once tripped it stays so."""
+    """Counts the records that ended in the last `window` seconds, with a resolution of 1/64 of it; stays tripped."""
 
     __slots__ = ("_clock", "_slot_length", "_slots", "dead", "ended", "is_tripped", "limits")
 

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record
 
-__all__ = ["AckOutcome", "Delivery", "DeliveryQueue", "DeliveryState", "Publisher"]
+__all__ = [
+    "FAILURES",
+    "AckOutcome",
+    "Delivery",
+    "DeliveryQueue",
+    "DeliveryState",
+    "Publisher",
+    "commit_partition",
+    "nack_with",
+    "release",
+]
+
+FAILURES: Final = (Exception, asyncio.CancelledError)
+"""Exceptions of a plain function of the user that fail a delivery: a CancelledError in it is not the cancellation of a task."""
 
 
 class AckOutcome(Enum):
-    """What became of an acknowledgement; true if it counts."""
+    """The result of an acknowledgement; true if the record is acknowledged."""
 
     ACKED = "acknowledged: the next grouped commit contains it"
     COMMITTED = "acknowledged and committed"
@@ -29,7 +43,7 @@ class AckOutcome(Enum):
 
 
 class DeliveryState(Enum):
-    """Where a delivery is."""
+    """The state of a delivery."""
 
     IN_HAND = "in hand"
     ACKED = "acknowledged"
@@ -61,28 +75,28 @@ class Publisher(Protocol):
 
 
 class DeliveryQueue(Protocol):
-    """What a delivery calls: the Dispatcher that handed it out."""
+    """The methods of the Dispatcher that a delivery calls."""
 
     publisher: Publisher
 
     def ack(self, delivery: Delivery) -> None:
-        """The record is done."""
+        """Acknowledge the record."""
         ...
 
     def ack_cumulative(self, delivery: Delivery) -> None:
-        """The record is done and all before it."""
+        """Acknowledge the record and all before it in its partition."""
         ...
 
     def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
-        """The delivery failed."""
+        """Deliver the record again after `delay` seconds; `error` is the reason of a dead letter."""
         ...
 
     def release(self, delivery: Delivery) -> None:
-        """The delivery was neither done nor failed."""
+        """Deliver the record again: the delivery was neither acknowledged nor failed."""
         ...
 
     def renew(self, delivery: Delivery) -> None:
-        """Begin the ack timeout again."""
+        """Restart the ack timeout."""
         ...
 
     def key_of(self, record: Record) -> bytes | None:
@@ -109,12 +123,12 @@ class Delivery:
 
     __slots__ = (
         "_dispatcher",
+        "_is_retry",
         "_reader",
         "_work",
         "attempt",
         "deadline",
         "decoded",
-        "is_retry",
         "record",
         "state",
     )
@@ -134,11 +148,10 @@ class Delivery:
         self.deadline = deadline
         """Loop time at which the ack timeout passes; None without one."""
         self.state = DeliveryState.IN_HAND
-        """Where the delivery is."""
+        """The state of the delivery."""
         self.decoded: Any = None
-        """What the queue's `decode` made of the record; None without it."""
-        self.is_retry = False
-        """Whether it was handed out in a turn of the records that were delivered before."""
+        """The result of the queue's `decode` for the record; None without it."""
+        self._is_retry = False  # handed out in a turn of the records that were delivered before
         self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work  # its PartitionWork, which imports this file
         self._dispatcher = dispatcher
@@ -200,7 +213,7 @@ class Delivery:
         return AckOutcome.ACKED
 
     async def nack(self, *, delay: float | None = None) -> bool:
-        """Have the record delivered again after `delay` seconds, by default that of `nack_backoff`.
+        """Deliver the record again after `delay` seconds, by default after the delay of `nack_backoff`.
 
         After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
         Exclusive and Failover all unacknowledged records of the partition that follow are delivered again as well, in
@@ -237,7 +250,7 @@ class Delivery:
         return await self._dispatcher.publisher.reconsume_later(self, delay, list(headers))
 
     async def renew(self) -> bool:
-        """Begin the ack timeout again; return False if it came too late. Raises UsageError if the delivery was ended."""
+        """Restart the ack timeout; return False if it has passed. Raises UsageError if the delivery was ended."""
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("renew")
             return False
@@ -268,3 +281,21 @@ class Delivery:
         if outcome is None:
             raise UsageError(f"{call}() of {self!r}: the delivery was ended before")
         return outcome
+
+
+# --- calls of other rooms; a user has `async with` and `ack(durable=True)` -----------------------------------------------
+
+
+def nack_with(delivery: Delivery, error: BaseException) -> None:
+    """Nack a delivery in hand as `async with` does after an exception, which is the reason of a dead letter."""
+    delivery._dispatcher.nack(delivery, None, error)
+
+
+def release(delivery: Delivery) -> None:
+    """Release a delivery in hand as a cancelled `async with` does: its record is delivered again with the same attempt number."""
+    delivery._dispatcher.release(delivery)
+
+
+async def commit_partition(delivery: Delivery) -> AckOutcome:
+    """Commit the acknowledgements of a delivery's partition now. Raises CommitFailedError."""
+    return await delivery._commit()

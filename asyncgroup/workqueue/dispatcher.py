@@ -1,19 +1,18 @@
-"""Dispatcher: which record is delivered next, and what follows when a delivery ends. Synchronous and pure.
+"""Dispatcher: selects the next record to deliver, and applies the outcome of each delivery. Synchronous and pure.
 
-It knows no broker and no task: partitions are given to it as `PartitionWork`, time by `clock`, and what it cannot do
-itself are callbacks. A record is ready, waits for an earlier one of its key or for its time, is in hand, or is done;
-`Turns` decides between the ready ones.
+It depends on no broker and no task: partitions are `PartitionWork` objects, time comes from `clock`, and everything else
+is a call of its Watcher or its Publisher. A record is ready, waits for an earlier one of its key or for its time, is in
+hand, or is done; `Turns` decides between the ready ones.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
-from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
+from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.due_times import NEVER, DueTimes
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD, PartitionWork
@@ -131,7 +130,6 @@ class Dispatcher:
         Offsets without a record in between count as done: they were compacted away, or are transaction markers.
         """
         window, expected, fresh, size = work.window, work.position, work.fresh, 0
-        has_times = self._due_delay is not None
         is_plain = not (self._has_lanes or work.is_retry_topic or window.attempts or window.end > expected)
         for record in records:
             offset = record.offset
@@ -141,7 +139,7 @@ class Dispatcher:
                 window.ack_range(expected, offset)
                 work.on_change()
             expected = offset + 1
-            if is_plain and not (has_times and record.headers):
+            if is_plain and not record.headers:
                 value, key = record.value, record.key
                 size += RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
                 fresh.append(record)
@@ -161,8 +159,8 @@ class Dispatcher:
 
     def _admit(self, work: PartitionWork, record: Record) -> None:
         """Make a record ready that no earlier one of its key precedes; a delayed one waits for its time first."""
-        if work.window.attempts and self.publisher.is_last(self._attempts(work, record)):
-            self._bury(work, record)
+        if record.offset in work.window.attempts and self.publisher.is_last(self._attempts(work, record)):
+            self._copy_exhausted(work, record)
         elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
             self._wait(work, record, self._clock() + delay, is_delayed=True)
         else:
@@ -173,8 +171,8 @@ class Dispatcher:
         attempts = work.window.attempts.get(record.offset, 0)
         return attempts + self._earlier_attempts(record) if work.is_retry_topic else attempts
 
-    def _bury(self, work: PartitionWork, record: Record) -> None:
-        """Copy a record to the dead letter topic that was delivered as often as allowed, by processes that have ended."""
+    def _copy_exhausted(self, work: PartitionWork, record: Record) -> None:
+        """Copy a record to the dead letter topic whose allowed deliveries were all made, by processes that have ended."""
         delivery = Delivery(record, self._attempts(work, record), None, work, self)
         self.begin_publishing(delivery)
         self.publisher.start_dead_letter(
@@ -213,7 +211,7 @@ class Dispatcher:
         record = work.retries.popleft()
         attempts = self._attempts(work, record)
         delivery = self._hand_out(work, record, attempts if record.offset in work.counted else attempts + 1)
-        delivery.is_retry = True
+        delivery._is_retry = True
         self.turns.retries_in_hand += 1
         return delivery
 
@@ -235,7 +233,7 @@ class Dispatcher:
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
-        if work.queued <= work.refill_at:
+        if work.unread <= work.refill_at:
             work.on_room()
         return delivery
 
@@ -251,7 +249,7 @@ class Dispatcher:
     # --- deliveries end ---------------------------------------------------------------------------------------------------
 
     def ack(self, delivery: Delivery) -> None:
-        """The record is done. Raises what an interceptor raises; the delivery has failed then."""
+        """Acknowledge the record. Raises what an interceptor raises, after a nack."""
         if self.watcher.checks_acks:
             self._check_ack(delivery)
         # inlined, as it runs for each record: `_end`
@@ -259,7 +257,7 @@ class Dispatcher:
         record = delivery.record
         delivery.state = DeliveryState.ACKED
         del work.in_hand[record.offset]
-        if delivery.is_retry:
+        if delivery._is_retry:
             self._end_retry()
         if not work.is_open:
             work.on_drain()
@@ -270,12 +268,15 @@ class Dispatcher:
     def _check_ack(self, delivery: Delivery) -> None:
         try:
             self.watcher.before_ack(delivery)
-        except Exception as error:
+        except FAILURES as error:
             self.nack(delivery, None, error)
+            raise
+        except BaseException:
+            self.release(delivery)  # neither done nor failed
             raise
 
     def ack_cumulative(self, delivery: Delivery) -> None:
-        """The record is done and all before it. Raises UsageError in modes without an order."""
+        """Acknowledge the record and all before it in its partition. Raises UsageError in modes without an order."""
         if not self._in_order:
             allowed = f"mode {self.mode.value} has no order: acknowledge each record by itself"
             raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")
@@ -296,7 +297,7 @@ class Dispatcher:
         self.watcher.on_nack(delivery, error)
 
     def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:
-        """No further delivery can succeed: copy the record to the dead letter topic now; without one, nack it."""
+        """Copy a record to the dead letter topic that no delivery can handle; without such a topic, nack it."""
         if self.publisher.is_last(_ANY_NUMBER):
             self.begin_publishing(delivery)
             self.publisher.start_dead_letter(delivery, reason)
@@ -304,7 +305,7 @@ class Dispatcher:
             self.nack(delivery, None, error)
 
     def fail(self, delivery: Delivery, delay: float | None, reason: str) -> None:
-        """After an unsuccessful end of a delivery: repeat it later, or copy the record to the dead letter topic."""
+        """Deliver the record of a failed delivery again later, or copy it to the dead letter topic."""
         work: PartitionWork = delivery._work
         record = delivery.record
         if self.works.get(work.tp) is not work:
@@ -324,23 +325,23 @@ class Dispatcher:
         self.relist(work)
 
     def release(self, delivery: Delivery) -> None:
-        """The delivery was neither done nor failed: deliver the record again, with the same number."""
+        """Deliver the record again with the same attempt number: the delivery was neither acknowledged nor failed."""
         self._end(delivery, DeliveryState.RELEASED)
         work: PartitionWork = delivery._work
         if work.is_open:
-            (work.retries if delivery.is_retry else work.fresh).appendleft(delivery.record)
+            (work.retries if delivery._is_retry else work.fresh).appendleft(delivery.record)
             self.relist(work)
 
     def renew(self, delivery: Delivery) -> None:
-        """Begin the ack timeout of a delivery again; its partition is not stuck."""
+        """Restart the ack timeout of a delivery; the renewal counts as progress of its partition."""
         delivery._work.renewals += 1
         if self.ack_timeout is not None:
             delivery.deadline = self._clock() + self.ack_timeout
-            in_hand = delivery._work.in_hand  # in the order of deadlines
+            in_hand = delivery._work.in_hand  # stays in the order of deadlines
             in_hand[delivery.record.offset] = in_hand.pop(delivery.record.offset)
 
     def start_timeout(self, delivery: Delivery) -> None:
-        """The delivery is handed out from an inbox: its ack timeout begins."""
+        """Start the ack timeout of a delivery that is handed out from an inbox."""
         if self.ack_timeout is not None:
             self.renew(delivery)
             self.watcher.on_due(delivery.deadline or 0.0)
@@ -351,7 +352,7 @@ class Dispatcher:
         work.in_hand.pop(delivery.record.offset, None)
         if not work.is_open:
             work.on_drain()
-        if delivery.is_retry:
+        if delivery._is_retry:
             self._end_retry()
 
     def _end_retry(self) -> None:
@@ -360,8 +361,11 @@ class Dispatcher:
             self.watcher.on_ready()
 
     def _done(self, work: PartitionWork, record: Record) -> None:
-        value, key = record.value, record.key
-        work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
+        if record.headers:
+            work.bytes -= work.size_of(record)
+        else:  # inlined, as it runs for each record
+            value, key = record.value, record.key
+            work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if work.bytes <= work.refill_bytes:
             work.on_room()
         if work.counted:
@@ -382,7 +386,7 @@ class Dispatcher:
     # --- copies to other topics --------------------------------------------------------------------------------------------
 
     def begin_publishing(self, delivery: Delivery) -> None:
-        """The record is being copied to another topic; records of its key wait."""
+        """Mark the record as being copied to another topic; later records of its key wait."""
         if delivery.state is DeliveryState.IN_HAND:
             self._end(delivery, DeliveryState.PUBLISHING)
         if delivery.state is not DeliveryState.EXPIRED:  # then calls that end it are too late
@@ -390,7 +394,7 @@ class Dispatcher:
         delivery._work.publishing += 1
 
     def finish(self, delivery: Delivery) -> AckOutcome:
-        """The copy was acknowledged by the broker: the record is done."""
+        """Acknowledge the record: the broker has acknowledged its copy."""
         work: PartitionWork = delivery._work
         self._end_publishing(work)
         if self.works.get(work.tp) is not work or delivery.record.offset in work.window:
@@ -403,7 +407,7 @@ class Dispatcher:
         return AckOutcome.ACKED
 
     def give_back(self, delivery: Delivery) -> None:
-        """The copy was given up: the record is delivered again later, or by the partition's next owner."""
+        """Deliver the record again later: its copy was given up. After a revocation the next owner does."""
         work: PartitionWork = delivery._work
         self._end_publishing(work)
         delivery.state = DeliveryState.LOST
@@ -426,7 +430,7 @@ class Dispatcher:
             self.watcher.on_due(due)
 
     def wake(self) -> float:
-        """Handle all that is due now; return the loop time at which the next thing is due, infinity if nothing is."""
+        """Handle the records and deadlines that are due; return the loop time of the next one, infinity without one."""
         now = self._clock()
         for work, record in self._due.pop_due(now):
             self._on_due(work, record)
@@ -448,30 +452,19 @@ class Dispatcher:
 
     def _rewind(self, work: PartitionWork, record: Record) -> None:
         """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
-        again = {record.offset: record}
-        again |= {at: failed for at, failed in work.waiting.items() if at not in work.delayed}
-        work.waiting = {at: work.waiting[at] for at in work.delayed}
-        for delivery in list(work.in_hand.values()):
+        in_hand = list(work.in_hand.values())
+        for delivery in in_hand:
             self._end(delivery, DeliveryState.EXPIRED)
-            again[delivery.record.offset] = delivery.record
-        again |= {kept.offset: kept for kept in (*work.retries, *work.fresh)}
-        work.fresh = deque()
-        # one queue, so that the order stays: `retries` holds all up to the last one that was delivered before
-        work.retries = deque(again[offset] for offset in sorted(again))
+        work.repeat_in_order((record, *(delivery.record for delivery in in_hand)))
         self.relist(work)
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return the next deadline."""
         following, expired = NEVER, list[Delivery]()
         for work in self.works.values():
-            for delivery in work.in_hand.values():  # in the order of deadlines, but for those without one
-                deadline = delivery.deadline
-                if deadline is None:
-                    continue
-                if deadline > now:
-                    following = min(following, deadline)
-                    break
-                expired.append(delivery)
+            overdue, deadline = work.overdue(now)
+            expired += overdue
+            following = min(following, deadline)
         for delivery in expired:
             self.counts.expired += 1
             delivery._work.expired[delivery.record.offset] = delivery

@@ -13,7 +13,7 @@ from asyncgroup.workqueue.partition_work import PartitionWork
 __all__ = ["NEVER", "DueTimes"]
 
 NEVER: Final = float("inf")
-"""The loop time of what is not due."""
+"""The due time if no record waits."""
 
 
 class DueTimes:
@@ -36,7 +36,7 @@ class DueTimes:
         return self._heap[0][0] if self._heap else NEVER
 
     def add(self, work: PartitionWork, record: Record, due: float) -> bool:
-        """Let a record wait until loop time `due`; return whether it is due before all others."""
+        """Add a record that is due at loop time `due`; return whether that is before all others."""
         work.waiting[record.offset] = record
         heapq.heappush(self._heap, (due, next(self._numbers), work, record))
         return self._heap[0][3] is record

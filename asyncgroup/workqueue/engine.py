@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -91,9 +92,9 @@ class QueueEngine(Watcher):
             max_redeliveries=None if policy is None else policy.max_redeliveries,
             breaker=None if policy is None else policy.breaker,
             now_ms=clock,
-            on_error=self._on_copy_failed,
+            on_error=self._report,
             on_dead_letter=self._on_dead_letter,
-            on_trip=self._fail,
+            on_trip=self._end,
         )
         loop = asyncio.get_running_loop()
         self.dispatcher = self._publisher.queue = Dispatcher(
@@ -221,10 +222,6 @@ class QueueEngine(Watcher):
         else:
             self._end(None)
 
-    def _fail(self, error: AsyncGroupError) -> None:
-        """Hand out no more deliveries, and raise the error to those that receive."""
-        self._end(error)
-
     def _end(self, failure: BaseException | None) -> None:
         self.dispatcher.is_open = False
         self.receiver.end(failure)
@@ -278,9 +275,6 @@ class QueueEngine(Watcher):
         _log.info("dead letter %s-%d@%d: %r, %s", *metadata[:3], delivery, reason)
         self._interceptors.on_dead_letter(delivery, reason)
 
-    def _on_copy_failed(self, error: AsyncGroupError) -> None:
-        self._report(error)
-
     # --- use ----------------------------------------------------------------------------------------------------------------
 
     async def run(self, handle: DeliveryHandler) -> None:
@@ -312,6 +306,7 @@ class QueueEngine(Watcher):
 
     def consumer(self, local: LocalConsumer, concurrency: int | None) -> QueueConsumer:
         """See `WorkQueue.consumer`."""
+        self.receiver.check_open()
         if self._runs or self.receiver.is_read or self.receiver.has_waiters:
             raise UsageError(
                 f"consumer() of work queue {self.group_id!r}: the queue itself is read already; read its consumers instead"
@@ -364,7 +359,7 @@ class QueueEngine(Watcher):
         """See `WorkQueue.statistics`."""
         feeds = {} if self._handler is None else self._handler.feeds
         return QueueStatistics(
-            counts=self.dispatcher.counts,
+            counts=replace(self.dispatcher.counts),
             partitions=tuple(feeds[tp].statistics() for tp in sorted(feeds)),
             handlers=self._pools.busy,
         )

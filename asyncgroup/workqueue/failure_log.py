@@ -1,4 +1,4 @@
-"""FailureLog: log what handlers raise, with tracebacks, but not so often that logging slows the queue down."""
+"""FailureLog: log exceptions of handlers with tracebacks, at a limited rate: a traceback is slower than a delivery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FailureLog"]
 _log = logging.getLogger("asyncgroup.workqueue")
 
 INTERVAL: Final = 1.0
-"""Seconds between two warnings at least: a traceback takes as long as dozens of deliveries."""
+"""Minimum seconds between two warnings: a traceback takes as long as dozens of deliveries."""
 
 
 class FailureLog:
@@ -29,7 +29,7 @@ class FailureLog:
         return f"<FailureLog: {self._omitted} not logged>"
 
     def failed(self, delivery: Delivery, error: BaseException) -> None:
-        """The handler of a delivery has raised."""
+        """Log that the handler of a delivery has raised `error`."""
         now = self._time()
         if now < self._next_at:
             self._omitted += 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
 
+from asyncgroup.checks import is_async
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.workqueue.delivery import Delivery
@@ -25,8 +25,7 @@ def in_thread(function: Callable[[Delivery], object]) -> DeliveryHandler:
     at the close the function is waited for. It may read the delivery; to call a method of it that waits, use
     `anyio.from_thread.run(delivery.reject, "reason")`. Raises ConfigError for an async function, which needs no thread.
     """
-    call = getattr(function, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
-    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if not callable(function) or is_async(function):
         raise ConfigError("in_thread", function, "a plain function (delivery)")
     limiter = anyio.CapacityLimiter(math.inf)  # `concurrency` limits them
 

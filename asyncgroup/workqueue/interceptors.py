@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.workqueue.delivery import FAILURES, DeliveryState
 
 if TYPE_CHECKING:
     from asyncgroup.workqueue.delivery import Delivery
@@ -74,21 +75,32 @@ class QueueInterceptors:
         return bool(self._all) or self._decode is not None
 
     def before_consume(self, delivery: Delivery) -> bool:
-        """Decode the record and ask the interceptors; return whether to hand out the delivery. If not, it has failed."""
+        """Decode the record and ask the interceptors; return whether to hand out the delivery. If not, it has failed.
+
+        After another BaseException, which is raised, the delivery is neither done nor failed.
+        """
         assert self.dispatcher is not None
+        try:
+            return self._is_accepted(self.dispatcher, delivery)
+        except BaseException:
+            if delivery.state is DeliveryState.IN_HAND:
+                self.dispatcher.release(delivery)
+            raise
+
+    def _is_accepted(self, dispatcher: Dispatcher, delivery: Delivery) -> bool:
         if self._decode is not None:
             try:
                 delivery.decoded = self._decode(delivery.record)
-            except Exception as error:  # noqa: BLE001  foreign code may raise anything
+            except FAILURES as error:
                 _log.warning("%r cannot be decoded: %s", delivery, describe_error(error))
-                self.dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
+                dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
                 return False
         try:
             for each in self._all:
                 each.before_consume(delivery)
-        except Exception as error:  # noqa: BLE001  foreign code may raise anything
+        except FAILURES as error:
             _log.exception("before_consume of %r raised: the record is delivered again", delivery)
-            self.dispatcher.nack(delivery, None, error)
+            dispatcher.nack(delivery, None, error)
             return False
         return True
 
@@ -122,5 +134,5 @@ class QueueInterceptors:
         for each in self._all:
             try:
                 getattr(each, method)(*values)
-            except Exception:  # noqa: BLE001  foreign code may raise anything
+            except FAILURES:
                 _log.exception("%s of %r raised", method, each)

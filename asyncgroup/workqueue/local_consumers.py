@@ -49,7 +49,7 @@ class LocalConsumer:
             raise ConfigError("name", name, "a string that is not empty")
         if not COUNT[0](priority):
             raise ConfigError("priority", priority, f"{COUNT[1]}; 0 is the highest priority")
-        check_count("permits", permits)
+        check_count("receiver_queue", permits)
         self.name = name
         self.priority = priority
         """The priority level: 0 is the highest, as Pulsar's `priorityLevel`."""

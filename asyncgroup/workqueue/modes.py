@@ -1,4 +1,4 @@
-"""Mode: how the records of a work queue are shared out among its consumers, as Pulsar's subscription types."""
+"""Mode: how the records of a work queue are distributed among its consumers, as Pulsar's subscription types."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Mode(Enum):
     FAILOVER = "failover"
     """One active consumer for each partition, in offset order; the others take over when it leaves."""
     SHARED = "shared"
-    """Records of a partition are handled at the same time, in no order."""
+    """Records of a partition are handled concurrently, in no order."""
     KEY_SHARED = "key_shared"
-    """Records of a partition are handled at the same time, those with the same ordering key one after another."""
+    """Records of a partition are handled concurrently, those with the same ordering key one after another."""
 
     @property
     def in_order(self) -> bool:

@@ -1,13 +1,14 @@
 """PartitionWork: the records of one partition between their arrival and their acknowledgement. Pure state.
 
-A record is in exactly one place: ready (`fresh` or `retries`), waiting behind another one of its key (`lanes`), in hand
+A record is in exactly one place: ready (`fresh` or `retries`), waiting for an earlier one of its key (`lanes`), in hand
 (`in_hand`), waiting for its time (`waiting`), or done (the window).
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from asyncgroup.model import Record, TopicPartition
@@ -17,10 +18,10 @@ from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 __all__ = ["PartitionWork"]
 
 _NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
-"""In `lanes`: a record of the key is ready, in hand or waiting for its time, and no other one follows."""
+"""In `lanes`: one record of the key is ready, in hand or waiting for its time, and there is no later one."""
 
 RECORD_OVERHEAD: Final = 200
-"""Bytes that a Record object takes besides key and value, about."""
+"""Approximate bytes of a Record object without key and value."""
 
 
 class PartitionWork:
@@ -47,13 +48,13 @@ class PartitionWork:
         self.fresh: deque[Record] = deque()
         """Ready records that were not delivered before, in offset order."""
         self.retries: deque[Record] = deque()
-        """Ready records that were."""
+        """Ready records that were delivered before."""
         self.lanes: dict[bytes, deque[Record]] = {}
         """In Mode.KEY_SHARED: the records that wait for an earlier one of their key, for each key that has one."""
         self.in_hand: dict[int, Delivery] = {}
-        """The deliveries that were handed out and not ended, by offset, the oldest first."""
+        """The deliveries that were handed out and not ended, by offset, in the order of their deadlines."""
         self.waiting: dict[int, Record] = {}
-        """The records that wait for their time, by offset."""
+        """The records that wait for a delay or a delivery time, by offset."""
         self.delayed: set[int] = set()
         """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
         self.expired: dict[int, Delivery] = {}
@@ -73,19 +74,19 @@ class PartitionWork:
         self.gate: Callable[[Record], bool] | None = None
         """Asked before a record is handed out, after an unclean end of the partition's last owner (`crash_counts`)."""
         self.counted: dict[int, int] = {}
-        """Records whose next delivery is counted in `window.attempts` already: offset and the number without it."""
+        """The records whose next delivery is included in `window.attempts` already: by offset, the number without it."""
         self.bytes = 0
-        """Bytes of keys and values of the records that have arrived and are not acknowledged."""
+        """Bytes of keys, values and headers of the records that have arrived and are not acknowledged."""
         self.refill_at = -1
-        """`on_room` is called when `queued` has fallen to this number."""
+        """`on_room` is called when `unread` has fallen to this number."""
         self.refill_bytes = -1
         """`on_room` is called when `bytes` has fallen to this number."""
         self.on_room: Callable[[], None] = lambda: None
         """Called when more records may be added."""
         self.on_drain: Callable[[], None] = lambda: None
         """Called when a delivery of a closed partition has ended."""
-        self.in_fresh_turn = False
-        self.in_retry_turn = False
+        self.in_fresh_turn = self.in_retry_turn = False
+        """Whether the partition is queued in `Turns`, for its fresh records and for its retries."""
         self._commit = commit
 
     def __repr__(self) -> str:
@@ -96,12 +97,20 @@ class PartitionWork:
 
     def size_of(self, record: Record) -> int:
         """Return the bytes that a record counts in `bytes`."""
-        return len(record.value or b"") + len(record.key or b"") + RECORD_OVERHEAD
+        size = len(record.value or b"") + len(record.key or b"") + RECORD_OVERHEAD
+        for name, value in record.headers:
+            size += len(name) + len(value or b"")
+        return size
 
     @property
     def queued(self) -> int:
         """The number of records that have arrived and were not handed out."""
         return len(self.fresh) + len(self.retries) + self.blocked + self.parked
+
+    @property
+    def unread(self) -> int:
+        """The number of those that were not handed out before, or wait for an earlier one of their key."""
+        return len(self.fresh) + self.blocked + self.parked
 
     @property
     def unacked(self) -> int:
@@ -134,10 +143,32 @@ class PartitionWork:
         )
         retries.insert(place, record)
 
+    def overdue(self, now: float) -> tuple[list[Delivery], float]:
+        """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""
+        found: list[Delivery] = []
+        for delivery in self.in_hand.values():
+            deadline = delivery.deadline
+            if deadline is None:  # in the inbox of a local consumer
+                continue
+            if deadline > now:
+                return found, deadline
+            found.append(delivery)
+        return found, math.inf
+
+    def repeat_in_order(self, records: Iterable[Record]) -> None:
+        """Make these records ready again with all others that are ready, or wait after a failed delivery, in offset order."""
+        again = {record.offset: record for record in records}
+        again |= {at: failed for at, failed in self.waiting.items() if at not in self.delayed}
+        again |= {kept.offset: kept for kept in (*self.retries, *self.fresh)}
+        self.waiting = {at: self.waiting[at] for at in self.delayed}
+        self.fresh = deque()
+        # one queue, so that the order stays: `retries` holds all up to the last one that was delivered before
+        self.retries = deque(again[offset] for offset in sorted(again))
+
     # --- lanes: at most one record of a key is ready, in hand or waiting for its time ------------------------------------
 
     def enter_lane(self, key: bytes, record: Record) -> bool:
-        """Return whether the record may be delivered; otherwise it waits for the one before it."""
+        """Return whether the record may be delivered; otherwise it waits for an earlier one of its key."""
         lane = self.lanes.get(key)
         if lane is None:
             self.lanes[key] = _NO_RECORDS
@@ -149,7 +180,7 @@ class PartitionWork:
         return False
 
     def leave_lane(self, key: bytes) -> Record | None:
-        """The record of this key is done; return the next one of the key."""
+        """Return the next record of a key whose last one is done; None if there is none."""
         lane = self.lanes.get(key)
         if not lane:
             self.lanes.pop(key, None)

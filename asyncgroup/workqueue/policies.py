@@ -25,7 +25,7 @@ _SECONDS: Final = f"a number of seconds from 0 to {MAX_SECONDS:g}"
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The delay before a record is delivered again: `initial` seconds after its first failed delivery, then `factor` times more.
+    """The delay before a record is delivered again: `initial` seconds after its first failed delivery, then each time `factor` times as long.
 
         Backoff(initial=1, factor=2, maximum=600)       # 1 s, 2 s, 4 s, …, 600 s
         Backoff.fixed(60)                               # 60 s after each failure
@@ -37,7 +37,7 @@ class Backoff:
     initial: float = 10.0
     """Seconds after the first failed delivery."""
     factor: float = 2.0
-    """By which each further delay is longer, 1 or more."""
+    """The factor between a delay and the next one, 1 or more."""
     maximum: float = 600.0
     """The longest delay in seconds."""
 
@@ -52,7 +52,7 @@ class Backoff:
 
     @classmethod
     def fixed(cls, seconds: float) -> Self:
-        """Return a backoff with the same delay after each failure. Raises ConfigError for a negative one."""
+        """Return a backoff with the same delay after each failure. Raises ConfigError for a negative delay."""
         _check_seconds("seconds", seconds)
         return cls(seconds, 1.0, seconds)
 
@@ -161,7 +161,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPolicy:
-    """What ends a batch of `batch_receive`: the first of its limits that is reached. Pulsar's BatchReceivePolicy.
+    """The limits of a batch of `batch_receive`, which ends at the first one that is reached. Pulsar's BatchReceivePolicy.
 
     The first record is taken in any case, even if it is larger than `max_bytes`. Raises ConfigError if all limits are None.
     """
@@ -184,20 +184,6 @@ class BatchPolicy:
             raise ConfigError("timeout", timeout, allowed)
         if self.max_records is None and self.max_bytes is None and timeout is None:
             raise ConfigError("max_records", None, "at least one of max_records, max_bytes and timeout")
-
-    def is_full(self, records: int, size: int) -> bool:
-        """Return whether a batch of this many records and bytes takes no other record."""
-        return (self.max_records is not None and records >= self.max_records) or (
-            self.max_bytes is not None and size >= self.max_bytes
-        )
-
-    def admits(self, records: int, size: int, next_size: int) -> bool:
-        """Return whether a record of `next_size` bytes joins a batch of `records` records with `size` bytes."""
-        if not records:
-            return True
-        if self.max_records is not None and records >= self.max_records:
-            return False
-        return self.max_bytes is None or size + next_size <= self.max_bytes
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------------

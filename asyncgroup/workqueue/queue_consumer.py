@@ -1,9 +1,10 @@
-"""QueueConsumer: one of several consumers of a work queue in one process; LocalDispatch shares the deliveries out."""
+"""QueueConsumer: one of several consumers of a work queue in one process; LocalDispatch distributes the deliveries."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Self
+from itertools import chain
+from typing import Final, Self
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.workqueue.batch_receive import DeliveryBatch, receive_batch
@@ -19,6 +20,8 @@ from asyncgroup.workqueue.worker_pools import WorkerPools
 from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 
 __all__ = ["LocalDispatch", "QueueConsumer"]
+
+_NONE: Final[deque[Delivery]] = deque(maxlen=0)
 
 
 class LocalDispatch:
@@ -37,10 +40,12 @@ class LocalDispatch:
         self.pools = pools
         self._selector = ConsumerSelector(dispatcher.mode)
         self._receivers: dict[str, Receiver] = {}
-        self._parked: deque[Delivery] = deque()
+        self._parked: dict[str, deque[Delivery]] = {}
+        """By the name of the consumer whose keys they have; those of a gap by the empty name."""
+        pools.on_serial = self.withdraw
 
     def __repr__(self) -> str:
-        return f"<LocalDispatch: {self._selector!r}, {len(self._parked)} parked>"
+        return f"<LocalDispatch: {self._selector!r}, {sum(map(len, self._parked.values()))} parked>"
 
     @property
     def is_used(self) -> bool:
@@ -52,62 +57,81 @@ class LocalDispatch:
         """The hash ranges without a consumer; none while the queue has no local consumers."""
         return self._selector.gaps if self.is_used else ()
 
+    def ranges_of(self, name: str) -> tuple[KeyRange, ...]:
+        """Return the hash ranges of a consumer; none unless the mode is Mode.KEY_SHARED."""
+        return self._selector.ranges.get(name, ())
+
     def add(self, local: LocalConsumer) -> Receiver:
         """Add a consumer; return its receiver. Raises as `ConsumerSelector.add`."""
 
         def take() -> Delivery | None:
-            delivery = local.take()
+            delivery = local.take() if self.dispatcher.is_open else None  # else the queue is paused
             if delivery is not None:
                 self.dispatcher.start_timeout(delivery)
             return delivery
 
         self._selector.add(local)
-        local.on_refill = self._unpark
+        local.on_refill = lambda: self._refill(local)
         receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
         self._receivers[local.name] = receiver
         self.dispatcher.is_prefetched = True
-        self._unpark()
+        self._share_out()
         return receiver
 
     def remove(self, local: LocalConsumer) -> None:
-        """Remove a consumer: what waits in its inbox goes to the others."""
+        """Remove a consumer: what waits in its inbox goes to the others, or after the last one to the queue itself."""
+        if local.closed:  # another one may have its name now
+            return
         receiver = self._receivers.pop(local.name, None)
         if receiver is not None:
             receiver.end(None)
         for delivery in reversed(self._selector.remove(local)):
             self.dispatcher.release(delivery)
-        self._unpark()
+        if self.is_used:
+            self._share_out()
+        else:
+            self.withdraw()
+            self.dispatcher.is_prefetched = False
 
     def dispatch(self) -> None:
-        """Dispatch what is ready to consumers with permits, and wake those that wait for a delivery."""
+        """Dispatch ready records to consumers with permits, and wake the tasks that wait for a delivery."""
         while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
-            if not self._put(delivery):
-                self._parked.append(delivery)
-                delivery._work.parked += 1
+            self._put(delivery)
         for receiver in self._receivers.values():
             receiver.on_ready()
 
-    def _put(self, delivery: Delivery) -> bool:
-        consumer = self._selector.select(delivery.ordering_key)
-        if consumer is None:
-            return False
-        consumer.put(delivery)
-        return True
+    def _put(self, delivery: Delivery) -> None:
+        key = delivery.ordering_key
+        if (consumer := self._selector.select(key)) is not None:
+            consumer.put(delivery)
+            return
+        owner = None if key is None else self._selector.owner(key)
+        self._parked.setdefault("" if owner is None else owner.name, deque()).append(delivery)
+        delivery._work.parked += 1
 
-    def _unpark(self) -> None:
-        """Dispatch parked deliveries to consumers that have permits now, then what is ready."""
-        parked, self._parked = self._parked, deque()
-        for delivery in parked:
-            if delivery.state is DeliveryState.IN_HAND and not self._put(delivery):
-                self._parked.append(delivery)
-            else:
-                delivery._work.parked -= 1
+    def _refill(self, local: LocalConsumer) -> None:
+        """A consumer has permits again: dispatch what is parked for it, then ready records."""
+        parked = self._parked.get(local.name, _NONE)
+        while parked and local.has_permits:
+            delivery = parked.popleft()
+            delivery._work.parked -= 1
+            if delivery.state is DeliveryState.IN_HAND:
+                local.put(delivery)
+        self.dispatch()
+
+    def _share_out(self) -> None:
+        """The consumers have changed: dispatch or park again what is parked, then dispatch ready records."""
+        parked, self._parked = self._parked, {}
+        for delivery in chain.from_iterable(parked.values()):
+            delivery._work.parked -= 1
+            if delivery.state is DeliveryState.IN_HAND:
+                self._put(delivery)
         self.dispatch()
 
     def withdraw(self, work: PartitionWork | None = None) -> None:
         """Give back the deliveries of a partition (None: of all) that are in no consumer's hands yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
-        for delivery in [each for inbox in (*inboxes, self._parked) for each in reversed(inbox)]:
+        for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
             if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
                 self.dispatcher.release(delivery)
         self.drop_ended()
@@ -116,10 +140,12 @@ class LocalDispatch:
         """Drop deliveries that have ended in an inbox: their partition was revoked, or its log has changed."""
         for consumer in self._selector.consumers:
             consumer.drop_ended()
-        for delivery in self._parked:
-            if delivery.state is not DeliveryState.IN_HAND:
-                delivery._work.parked -= 1
-        self._parked = deque(each for each in self._parked if each.state is DeliveryState.IN_HAND)
+        for name, parked in list(self._parked.items()):
+            kept = deque(each for each in parked if each.state is DeliveryState.IN_HAND)
+            for delivery in parked:
+                if delivery.state is not DeliveryState.IN_HAND:
+                    delivery._work.parked -= 1
+            self._parked[name] = kept
 
     def end(self, failure: BaseException | None) -> None:
         """Hand out no more deliveries."""
@@ -150,7 +176,7 @@ class QueueConsumer:
 
     @property
     def name(self) -> str:
-        """The consumer's name, which no other one of the queue has."""
+        """The consumer's name, unique in the queue."""
         return self._local.name
 
     @property
@@ -161,7 +187,7 @@ class QueueConsumer:
     @property
     def key_ranges(self) -> tuple[KeyRange, ...]:
         """The hash ranges of its keys with Mode.KEY_SHARED; otherwise empty."""
-        return self._dispatch._selector.ranges.get(self.name, ())
+        return self._dispatch.ranges_of(self.name)
 
     async def run(self, handle: DeliveryHandler) -> None:
         """Call `handle(delivery)` for each delivery of this consumer, until it or the queue closes; see `WorkQueue.run`."""

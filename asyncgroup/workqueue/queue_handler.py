@@ -40,11 +40,11 @@ FULL: Final = 0.75
 """Share of the metadata's limit from which on no record above the window is handed out, as in parallel-consumer."""
 
 CHECKS: Final = 4
-"""How often in `max_poll_interval` a feed without room looks whether deliveries have ended."""
+"""The number of checks in `max_poll_interval` whether deliveries of a partition at its limits have ended."""
 
 
 class QueueHandler(Handler):
-    """Connects the claims of a group with a dispatcher.
+    """Connects the claims of a group to a dispatcher.
 
     `check_session` is awaited in `setup`; `metadata_limit` are the bytes that the broker allows for the metadata of a commit;
     `pools` run the handlers.
@@ -86,7 +86,7 @@ class QueueHandler(Handler):
         return f"<QueueHandler: {len(self.feeds)} claims>"
 
     async def _open(self, session: Session, source: ClaimSource) -> None:  # noqa: ARG002
-        """No copy in the retry topic is skipped, also not one that was written before its first reader joined."""
+        """Read the retry topic from its start: no copy is skipped that was written before the first reader joined."""
         if self.retry_topic is not None:
             source.earliest_topics.add(self.retry_topic)
 
@@ -125,7 +125,7 @@ class QueueHandler(Handler):
         self.limits.partitions = len(self.feeds)
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002
-        """The session is over but for its last commit."""
+        """Forget the session: only its last commit follows."""
         self.session = None
 
     def window_of(self, tp: TopicPartition) -> ClaimWindow | None:
@@ -139,7 +139,7 @@ class QueueHandler(Handler):
         return self.local.is_used or self.receiver.has_waiters
 
     def note_commit(self) -> None:
-        """After a commit: see which windows are nearly too large for the next one."""
+        """Check after a commit which windows are nearly too large for the next one."""
         for feed in self.feeds.values():
             feed.check_size()
 
@@ -201,7 +201,7 @@ class ClaimFeed:
         if self.window.was_open:
             records = settings.ack_group_size + settings.concurrency
             self._crash_counts = CrashCounts(
-                self.work, self.window, self._dispatcher, records, self._free_handlers
+                self.work, self.window, self._dispatcher, records, lambda: self._handler.pools.free
             )
         self.window.open()
         opening = await run_until(self._claim.wait_ended(), self.window.commit(), f"{self._claim.tp}: open")
@@ -209,9 +209,6 @@ class ClaimFeed:
             if not isinstance(error, CommitFailedError | UsageError):
                 raise error
             _log.warning("%s: could not commit that the claim is open: %s", self._claim.tp, error)
-
-    def _free_handlers(self) -> int:
-        return self._handler.pools.free
 
     # --- records ----------------------------------------------------------------------------------------------------------
 
@@ -229,6 +226,7 @@ class ClaimFeed:
 
     def _offer(self, batch: Batch) -> None:
         records, epoch = list(batch), None
+        self.window.check_end(self.work.position)
         if batch.leader_epoch == records[0].leader_epoch:
             self.window.note_epoch(batch.first_offset, batch.leader_epoch)
         else:
@@ -243,11 +241,16 @@ class ClaimFeed:
         work, limits = self.work, self._handler.limits
         work.refill_at = limits.records - limits.batch_records
         work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
-        if work.queued > work.refill_at or work.bytes > limits.bytes:
+        if work.bytes > limits.bytes or self._is_held_up():
             return False
-        if len(work.waiting) >= self._handler.settings.max_held:
+        # records that fail at once each time must not keep those after them in the log
+        if (work.queued if self._handler.settings.mode.in_order else work.unread) > work.refill_at:
             return False
         return not limits.on_demand or (not work.queued and self._handler.has_demand)
+
+    def _is_held_up(self) -> bool:
+        """Whether as many records as allowed wait for their time, or for their turn after it."""
+        return len(self.work.waiting) + len(self.work.retries) >= self._handler.settings.max_waiting
 
     async def _wait_for_room(self) -> None:
         """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
@@ -276,14 +279,14 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        # first: what it gives back is lost, too
+        # before `lose`: the records that it gives back are lost, too
         self._handler.publisher.abandon(self._claim.tp, offset, is_over=False)
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
         self.work.counted = {at: count for at, count in self.work.counted.items() if at < offset}
         self._handler.local.drop_ended()
 
     def seek(self, offset: int) -> None:
-        """Read on at `offset`: deliveries in hand are lost, and what is before counts as done."""
+        """Continue at `offset`: deliveries in hand are lost, and earlier records count as acknowledged."""
         self._abandon_copies(is_over=False)
         self.window.seek(offset)
         self.work.position = offset
@@ -333,20 +336,19 @@ class ClaimFeed:
                 f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
                 f"no record above them is delivered; the record at offset {self.window.window.base} holds up the commit"
             )
-        if len(work.waiting) >= self._handler.settings.max_held:
-            found.append(f"{work.tp}: max_held={self._handler.settings.max_held} records wait for their time")
+        if self._is_held_up():
+            found.append(
+                f"{work.tp}: max_waiting={self._handler.settings.max_waiting} records wait for their time"
+            )
         if self._is_behind_log_start():
             found.append(
-                f"{work.tp}: offset {self.window.window.base} is not acknowledged, but the log begins at {self._log_start}"
+                f"{work.tp}: offset {self.window.window.base} is not acknowledged, but the log start offset is "
+                f"{self.window.log_start_offset}"
             )
         return found
 
-    @property
-    def _log_start(self) -> int:
-        return self._claim._state.consumer.log_start_offset
-
     def _is_behind_log_start(self) -> bool:
-        return self.window.window.base < self._log_start
+        return self.window.window.base < self.window.log_start_offset
 
     # --- end ---------------------------------------------------------------------------------------------------------------
 
@@ -379,7 +381,7 @@ class ClaimFeed:
         self._handler.local.drop_ended()
 
     async def _close(self) -> None:
-        """The claim ends in order, unless the membership is lost: the last commit follows."""
+        """Remove the partition; unless the membership is lost, the last commit contains that the claim has ended in order."""
         if self._crash_counts is not None:
             await self._crash_counts.aclose()
         self.forget()

@@ -1,4 +1,4 @@
-"""What is wrong with a work queue, in words, beside what its group member reports."""
+"""Health of a work queue: the problems of its group member, and those of its own parts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TURN: Final = 0.01
 class Receiver:
     """Hands out deliveries to tasks that wait for them, in the order in which they began to wait.
 
-    `source()` returns the next delivery or None, and `ready()` about how many there are. A delivery is taken only after all
+    `source()` returns the next delivery or None, `ready()` their approximate number. A delivery is taken only after all
     waiting is done, so a cancelled wait loses none.
     """
 
@@ -47,7 +47,7 @@ class Receiver:
         self.on_demand = asyncio.Event()
         """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
         self.is_read = False
-        """Whether a task has received a delivery by itself, not for a handler."""
+        """Whether deliveries were received by `receive`, a loop or a batch, and not only by handlers."""
 
     def __repr__(self) -> str:
         return f"<Receiver of {self._group_id!r}: {len(self._waiters)} tasks wait>"

@@ -1,4 +1,4 @@
-"""Where `WorkQueue.seek` begins again: offsets of partitions, or one place for all of them."""
+"""The target of `WorkQueue.seek`: offsets by partition, or one position for all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asyncgroup.model import TopicPartition, wall_clock
 __all__ = ["SeekTarget", "find_offsets"]
 
 SeekTarget: TypeAlias = StartOffset | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
-"""A place for all partitions (`earliest`, `latest`, an aware datetime, or a timedelta before now), or offsets by partition."""
+"""A position for all partitions (`earliest`, `latest`, an aware datetime, or a timedelta before now), or offsets by partition."""
 
 
 async def find_offsets(
@@ -25,7 +25,7 @@ async def find_offsets(
     *,
     inclusive: bool,
 ) -> dict[TopicPartition, int]:
-    """Return the offsets to read on at, of the owned partitions that the target names.
+    """Return the new fetch positions of those owned partitions that the target names.
 
     Raises ConfigError for another target and for a partition that is not owned, OffsetLookupError, TransportError.
     """

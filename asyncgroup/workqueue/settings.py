@@ -17,8 +17,6 @@ from asyncgroup.workqueue.policies import Backoff, DeadLetter, RetryTopic
 
 __all__ = ["MIN_ACK_TIMEOUT", "OnAckTimeout", "QueueSettings", "consumer_config"]
 
-MIB: Final = 1024 * 1024
-
 MIN_ACK_TIMEOUT: Final = 1.0
 """The shortest ack timeout in seconds, as in Pulsar's Java client."""
 
@@ -68,7 +66,7 @@ class QueueSettings:
     receiver_queue: int
     receiver_queue_total: int
     receive_buffer_bytes: int
-    max_held: int
+    max_waiting: int
     retry_share: float
     allow_out_of_order: bool
     ordering_key: Callable[[Record], bytes | None] | None
@@ -119,7 +117,7 @@ _CHECKS: Final[Mapping[str, Rule]] = {
     "receiver_queue": _COUNT_OR_ZERO,
     "receiver_queue_total": _COUNT,
     "receive_buffer_bytes": _COUNT,
-    "max_held": _COUNT,
+    "max_waiting": _COUNT,
     "retry_share": (
         (lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1),
         "a number above 0, at most 1",

@@ -1,4 +1,4 @@
-"""Counts of a work queue since it was opened, and how many records are where."""
+"""Counts of a work queue since it was opened, and the number of its records in each state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PartitionStatistics", "QueueCounts", "QueueStatistics"]
 
 @dataclass(slots=True)
 class QueueCounts:
-    """What has happened since the queue was opened."""
+    """Counts of deliveries and records since the queue was opened."""
 
     delivered: int = 0
     """Deliveries that were handed out, repeated ones included."""
@@ -43,7 +43,7 @@ class PartitionStatistics:
     in_hand: int
     """Deliveries that are not ended."""
     waiting: int
-    """Records that wait for their time: nacked, or delayed by their producer."""
+    """Records that wait for the end of a delay: nacked, or delayed by their producer."""
     publishing: int
     """Records that are being copied to a retry or dead letter topic."""
     window: int
@@ -56,10 +56,10 @@ class PartitionStatistics:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """Counts of a work queue, and where its records are."""
+    """Counts of a work queue, and its records by state and partition."""
 
     counts: QueueCounts
-    """What has happened since the queue was opened."""
+    """Deliveries and records since the queue was opened."""
     partitions: tuple[PartitionStatistics, ...]
     """The partitions that are assigned, sorted."""
     handlers: int
@@ -77,7 +77,7 @@ class QueueStatistics:
 
     @property
     def waiting(self) -> int:
-        """Records that wait for their time."""
+        """Records that wait for the end of a delay."""
         return sum(partition.waiting for partition in self.partitions)
 
     @property

@@ -19,7 +19,7 @@ __all__ = ["NewTopic", "create_copy_topics", "create_topics"]
 _log = logging.getLogger("asyncgroup.workqueue")
 
 TIMEOUT_MS: Final = 30_000
-"""How long the controller may take until the topics exist on all brokers."""
+"""Milliseconds that the controller may wait until the topics exist on all brokers."""
 
 LIMIT: Final = 60.0
 """Seconds after which retriable errors are no longer retried."""
@@ -97,7 +97,7 @@ async def _create_once(cluster: ClusterClient, wanted: Mapping[str, NewTopic]) -
                 controller, m.CreateTopicsRequest, build, timeout=timeout
             )
         except AsyncGroupError:
-            await _look_for_controller(cluster)
+            await cluster.refresh()  # another broker may be the controller now
             raise
     else:
         response = await cluster.network.request_any(m.CreateTopicsRequest, build)
@@ -111,12 +111,8 @@ async def _create_once(cluster: ClusterClient, wanted: Mapping[str, NewTopic]) -
     if any(
         isinstance(error, BrokerError) and error.code == ErrorCode.NOT_CONTROLLER for error in errors.values()
     ):
-        await _look_for_controller(cluster)
+        await cluster.refresh()
     return errors
-
-
-async def _look_for_controller(cluster: ClusterClient) -> None:
-    await cluster.refresh()
 
 
 def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsRequest.CreatableTopic:

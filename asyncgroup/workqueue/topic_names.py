@@ -1,7 +1,7 @@
 """Names of retry and dead letter topics: by a preset, or by a function of topic and group.
 
 Kafka allows 249 of the characters a-z A-Z 0-9 . _ - in a topic's name, and any text in a group id: a name that is no legal
-topic is refused when the queue is made, not when the first record fails.
+topic raises ConfigError when the queue is created, not when the first record fails.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _DEAD_LETTER: Final[Mapping[str, NameFunction]] = MappingProxyType(
     }
 )
 
-_RETRY_WAY_OUT: Final = "RetryTopic(topic=…)"
-_DEAD_LETTER_WAY_OUT: Final = "DeadLetter(topic=…)"
+_RETRY_ARGUMENT: Final = "RetryTopic(topic=…)"
+_DEAD_LETTER_ARGUMENT: Final = "DeadLetter(topic=…)"
 
 
 class CopyTopics(NamedTuple):
@@ -82,12 +82,12 @@ def retry_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_i
 
     Raises ConfigError for a pattern, and if the name is no legal topic.
     """
-    return _name(_RETRY, names, topics, group_id, _RETRY_WAY_OUT)
+    return _name(_RETRY, names, topics, group_id, _RETRY_ARGUMENT)
 
 
 def dead_letter_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
     """Return the name of the dead letter topic of a queue, as `retry_topic_name` does."""
-    return _name(_DEAD_LETTER, names, topics, group_id, _DEAD_LETTER_WAY_OUT)
+    return _name(_DEAD_LETTER, names, topics, group_id, _DEAD_LETTER_ARGUMENT)
 
 
 def _name(
@@ -95,13 +95,11 @@ def _name(
     names: TopicNames,
     topics: Sequence[str] | Pattern,
     group_id: str,
-    way_out: str,
+    argument: str,
 ) -> str:
     check_topic_names(names)
     if isinstance(topics, (re.Pattern, SubscriptionPattern)):
-        allowed = (
-            f"a topic or several topics: a pattern has no name to make another one of; give it as {way_out}"
-        )
+        allowed = f"a topic or several topics: a pattern does not give the name of another topic; set it by {argument}"
         raise ConfigError("topics", topics, allowed)
     sources = [topics] if isinstance(topics, str) else sorted(topics)
     if not sources:
@@ -111,36 +109,36 @@ def _name(
         shown = f"{name[:249]}…" if isinstance(name, str) and len(name) > 249 else name
         length = f" (it has {len(name)})" if isinstance(name, str) else ""
         allowed = (
-            f"a legal topic: 1 to 249{length} of the characters a-z A-Z 0-9 . _ -. The name was made of topic "
-            f"{sources[0]!r} and group {group_id[:249]!r}; choose another one by {way_out}"
+            f"a legal topic: 1 to 249{length} of the characters a-z A-Z 0-9 . _ -. The name was derived from topic "
+            f"{sources[0]!r} and group {group_id[:249]!r}; choose another one by {argument}"
         )
         raise ConfigError("topic", shown, allowed)
     return name
 
 
 def copy_topics(topics: Sequence[str] | Pattern, retry: str | None, dead_letter: str | None) -> CopyTopics:
-    """Return the names of a queue's retry and dead letter topic. Raises ConfigError if records would go round in circles.
+    """Return the names of a queue's retry and dead letter topic. Raises ConfigError for a cycle of records.
 
     That is: if one of them is a source topic, if both are the same, or if the queue's pattern matches the dead letter topic.
     A pattern may match the retry topic, which the queue reads in any case.
     """
-    _check_not_source(topics, retry, _RETRY_WAY_OUT)
-    _check_not_source(topics, dead_letter, _DEAD_LETTER_WAY_OUT)
+    _check_not_source(topics, retry, _RETRY_ARGUMENT)
+    _check_not_source(topics, dead_letter, _DEAD_LETTER_ARGUMENT)
     if retry is not None and retry == dead_letter:
-        allowed = f"another topic than the retry topic; choose one by {_DEAD_LETTER_WAY_OUT}"
+        allowed = f"another topic than the retry topic; choose one by {_DEAD_LETTER_ARGUMENT}"
         raise ConfigError("topic", dead_letter, allowed)
     if dead_letter is not None and _matches(topics, dead_letter):
-        allowed = f"a dead letter topic that {topics!r} does not match; choose one by {_DEAD_LETTER_WAY_OUT}"
+        allowed = f"a dead letter topic that {topics!r} does not match; choose one by {_DEAD_LETTER_ARGUMENT}"
         raise ConfigError("topic", dead_letter, allowed)
     return CopyTopics(retry, dead_letter)
 
 
-def _check_not_source(topics: Sequence[str] | Pattern, name: str | None, way_out: str) -> None:
+def _check_not_source(topics: Sequence[str] | Pattern, name: str | None, argument: str) -> None:
     if name is None or isinstance(topics, (re.Pattern, SubscriptionPattern)):
         return
     if name in ([topics] if isinstance(topics, str) else topics):
         raise ConfigError(
-            "topic", name, f"another topic than those that the queue reads; choose one by {way_out}"
+            "topic", name, f"another topic than those that the queue reads; choose one by {argument}"
         )
 
 

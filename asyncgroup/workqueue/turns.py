@@ -1,17 +1,15 @@
-"""Turns: which partition hands out its next record, and when a record that was delivered before may be next. Pure state."""
+"""Turns: selects the partition whose record is delivered next, and limits the share of redeliveries. Pure state."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from asyncgroup.model import Record
 from asyncgroup.workqueue.partition_work import PartitionWork
 
 __all__ = ["Turns"]
-
-_NEVER: Final = float("inf")
 
 
 class Turns:
@@ -27,7 +25,7 @@ class Turns:
     def __init__(self, may_take: Callable[[PartitionWork, Record], bool], retry_share: float) -> None:
         self._may_take = may_take
         self._retry_share = retry_share
-        self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else _NEVER
+        self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else math.inf
         self._retry_slots: int | None = None
         # of turns: a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
         self._retry_credit = 0.0

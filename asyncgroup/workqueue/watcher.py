@@ -1,4 +1,4 @@
-"""Watcher: what a Dispatcher calls when something happens."""
+"""Watcher: the callbacks of a Dispatcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Watcher"]
 
 
 class Watcher:
-    """What a Dispatcher calls; the methods here do nothing."""
+    """The callbacks of a Dispatcher; the methods here do nothing."""
 
     checks_acks = False
     """Whether `before_ack` is called."""
@@ -17,7 +17,7 @@ class Watcher:
         """A record has become ready."""
 
     def on_due(self, time: float) -> None:
-        """A record waits until `time`, or a deadline passes then: earlier than all others."""
+        """A record is due at loop time `time`, or an ack timeout passes then, before all others."""
 
     def on_done(self) -> None:
         """A record was acknowledged."""

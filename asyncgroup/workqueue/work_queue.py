@@ -43,8 +43,8 @@ __all__ = ["WorkQueue"]
 MIB = 1024 * 1024
 
 TRANSACTION_TIMEOUT = 10.0
-"""Seconds of the transaction timeout without a `producer_config`, as with ConsumeTransformProduce: after a crash, the next owners
-of the partitions wait so long for the offsets of an open transaction."""
+"""The transaction timeout in seconds without a `producer_config`, as with ConsumeTransformProduce: after a crash, the next owners
+of the partitions wait at most this long for the offsets of an open transaction."""
 
 
 class WorkQueue:
@@ -55,13 +55,13 @@ class WorkQueue:
             await queue.run(handle)             # `async def handle(delivery)`: returns = ack, raises = nack
 
     Acknowledgements survive restarts and rebalances: each commit has the acknowledged offsets above the committed one in its
-    metadata. After a crash at most the records are delivered again that were not acknowledged, or were acknowledged after the
+    metadata. After a crash, only records are delivered again that were not acknowledged, or that were acknowledged after the
     last commit (`ack_group_time`, `ack_group_size`).
 
     Delivery:
 
-    - `mode`: how records are shared out among the consumers of the group, see Mode.
-    - `concurrency`: handlers that `run` runs at a time.
+    - `mode`: how records are distributed among the consumers of the group, see Mode.
+    - `concurrency`: the maximum number of handlers that `run` runs concurrently.
     - `allow_out_of_order`: with Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits
       after a nack. `ordering_key`: a function (record) -> bytes or None, in place of the header `ag-ordering-key` or the
       record's key; records without a key have no order.
@@ -71,41 +71,43 @@ class WorkQueue:
 
     Failed deliveries:
 
-    - `nack_backoff`: seconds, or a Backoff, before a nacked record is delivered again. `retry_share`: the share of the turns and
-      handlers that such records may have while there are others.
-    - `ack_timeout`: seconds from the hand-out after which a delivery that has not ended has failed; None means that it
-      never does. `on_ack_timeout`: whether `run` cancels its handler first (`cancel`), or leaves it alone, as Pulsar does.
-    - `retry`: the topic of `Delivery.reconsume_later`, which the queue reads, too. `dead_letter`: how often a record is
-      delivered, and where it is copied then. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
+    - `nack_backoff`: seconds, or a Backoff, before a nacked record is delivered again. `retry_share`: the largest share of
+      deliveries and handlers for such records while there are others.
+    - `ack_timeout`: seconds after which a delivery that was not ended has failed, from when the handler or the task gets it;
+      None for no timeout. `on_ack_timeout`: whether `run` cancels the handler first (`cancel`), or lets it go on
+      (`redeliver`), as Pulsar does.
+    - `retry`: the topic of `Delivery.reconsume_later`, which the queue reads, too. `dead_letter`: the maximum of
+      redeliveries, and the topic that a record is copied to after them. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
       is delivered until it is acknowledged. A copy that cannot be written is tried again; the record is acknowledged when the
       broker has acknowledged the copy.
     - `transactional_copies`: whether a copy and the acknowledgement of its original are committed in one transaction
       (KIP-98, KIP-447), so that readers with `read_committed` see each copy exactly once, also after crashes. Otherwise a copy
       may be written twice after a crash, a timeout or a rebalance. Acknowledgements of the partitions in a transaction are
-      committed when it has ended. The queue has a producer with a transactional id of its own, `<group>-<group_instance_id>` or a
-      random one, or that of `producer_config`, which then has to differ between the members: after ProducerFencedError the
-      queue ends. The transaction timeout is 10 s without a `producer_config`. The group reads `read_committed`: with a retry
-      topic a `config` has to say so.
+      committed when it has ended. The transactional id is that of `producer_config`, which must differ between the members (after
+      ProducerFencedError the queue ends), or else `<group>-<group_instance_id>`, or `<group>-` and a random number. The
+      transaction timeout is 10 s without a `producer_config`. The default isolation level of the group is `read_committed`;
+      with a retry topic, a `config` must have it.
 
     Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
     time of 0 each is committed at once.
 
     Limits:
 
-    - `receiver_queue`, `receiver_queue_total`: records of a partition that are held ready: the first, or the second divided by
-      the number of partitions. They are refilled when half are handed out. 0 holds none: a record is requested when a
-      task waits for one.
+    - `receiver_queue`, `receiver_queue_total`: records of a partition that are prefetched: the smaller one of the first, and the
+      second divided by the number of partitions. More are fetched when half of them are handed out. 0 prefetches none: a
+      record is fetched when a task waits for one.
     - `receive_buffer_bytes`: bytes of all records that were received and are not acknowledged; each partition has its part, and
-      gets at least one batch. `max_held`: records of a partition that wait for their time. A partition at one of
+      gets at least one batch. `max_waiting`: records of a partition that wait for the end of a delay. A partition at one of
       these limits gets no more records until some are acknowledged; the others go on.
 
     Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
-    cooperative, values in chunks are put together, and large copies are written in chunks. `interceptors`: QueueInterceptor objects. `migrate_from`: with
-    `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer committed are not delivered again.
-    `clock` returns the time of day in ms, by which delivery times count. `engine`: `group`, the only one.
+    cooperative, values in chunks are assembled, and large copies are written in chunks. `hooks`, `interceptors`: see Hook and
+    QueueInterceptor. `migrate_from`: with `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer
+    committed are not delivered again. `clock` returns the time of day in ms, which delivery times are compared with.
+    `engine`: `group` (a consumer group) is the only one.
 
-    `decode`: a function (record) -> object that makes `Delivery.decoded`, before the hand-out. A record for which it raises is
-    copied to the dead letter topic at once, with its bytes as they are; without one it is nacked.
+    `decode`: a function (record) -> object whose result is `Delivery.decoded`. A record for which it raises is copied to the
+    dead letter topic at once, with its bytes as they are; without such a topic it is nacked.
 
     Entering raises ConsumerBusy if another consumer holds a queue with Mode.EXCLUSIVE, NoBrokersError if no bootstrap server
     responds. Raises ConfigError for invalid arguments and for combinations that are impossible.
@@ -130,7 +132,7 @@ class WorkQueue:
         receiver_queue: int = 1000,
         receiver_queue_total: int = 50_000,
         receive_buffer_bytes: int = 64 * MIB,
-        max_held: int = 10_000,
+        max_waiting: int = 10_000,
         retry_share: float = 0.3,
         allow_out_of_order: bool = False,
         ordering_key: Callable[[Record], bytes | None] | None = None,
@@ -168,7 +170,7 @@ class WorkQueue:
             receiver_queue=receiver_queue,
             receiver_queue_total=receiver_queue_total,
             receive_buffer_bytes=receive_buffer_bytes,
-            max_held=max_held,
+            max_waiting=max_waiting,
             retry_share=retry_share,
             allow_out_of_order=allow_out_of_order,
             ordering_key=ordering_key,
@@ -202,7 +204,7 @@ class WorkQueue:
 
     @property
     def mode(self) -> Mode:
-        """How records are shared out among the consumers of the group."""
+        """How records are distributed among the consumers of the group."""
         return self._settings.mode
 
     @property
@@ -302,15 +304,15 @@ class WorkQueue:
         name: str,
         *,
         priority: int = 0,
-        permits: int = 1000,
+        receiver_queue: int = 1000,
         key_ranges: Iterable[KeyRange | tuple[int, int]] | None = None,
         concurrency: int | None = None,
     ) -> QueueConsumer:
         """Return a further consumer of the queue in this process; from then on the queue is read by its consumers only.
 
         - `priority`: with Mode.SHARED, a consumer gets deliveries only while none with a higher priority (a smaller number)
-          has permits; those of the same priority take turns. (Between processes only Mode.FAILOVER has priorities.)
-        - `permits`: deliveries that wait in its inbox, Pulsar's `receiverQueueSize`.
+          has room; those of the same priority take turns. (Between processes only Mode.FAILOVER has priorities.)
+        - `receiver_queue`: deliveries that wait in its inbox, at least 1.
         - `key_ranges`: with Mode.KEY_SHARED, the hashes (0 to 65535, both ends included) of its keys; None divides the
           hashes among the consumers, each of which keeps its keys while others come and go, but for those that it gives up.
         - `concurrency`: handlers of its `run`; None means the queue's.
@@ -323,7 +325,7 @@ class WorkQueue:
         engine = self._engine
         if concurrency is not None:
             check_count("concurrency", concurrency)
-        local = LocalConsumer(name, priority=priority, permits=permits, key_ranges=key_ranges)
+        local = LocalConsumer(name, priority=priority, permits=receiver_queue, key_ranges=key_ranges)
         return engine.consumer(local, concurrency)
 
     @property
@@ -340,7 +342,7 @@ class WorkQueue:
         self._engine.pause(paused=False)
 
     async def seek(self, position: SeekTarget, *, inclusive: bool = True) -> None:
-        """Read on at another position, in the partitions that this consumer has now: earlier records count as acknowledged.
+        """Continue at another position, in the partitions that this consumer has now: earlier records count as acknowledged.
 
         `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
         first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
@@ -351,10 +353,10 @@ class WorkQueue:
         """
         await self._engine.seek(position, inclusive=inclusive)
 
-    # --- what happens -------------------------------------------------------------------------------------------------------
+    # --- observability -----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> QueueStatistics:
-        """Return counts since the queue was opened, and where the records of each partition are."""
+        """Return counts since the queue was opened, and the records of each partition by state."""
         return self._engine.statistics()
 
     def health(self) -> Health:
@@ -375,7 +377,7 @@ def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cl
 
 
 def _check_producer(config: ProducerConfig, *, is_transactional: bool) -> None:
-    """Raise ConfigError unless the producer of copies writes each of them once, in transactions only if that was asked for."""
+    """Raise ConfigError unless the producer of copies is idempotent, and transactional only with `transactional_copies`."""
     if config.transactional_id is not None and not is_transactional:
         allowed = "None for the copies of a work queue without transactional_copies"
         raise ConfigError("transactional_id", config.transactional_id, allowed)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
 
+from asyncgroup.checks import is_async
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import wait_shielded
-from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.failure_log import FailureLog
 from asyncgroup.workqueue.partition_work import PartitionWork
-from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.receiver import TURN, Receiver
 
-__all__ = ["DeliveryHandler", "Workers", "check_handler"]
+__all__ = ["DeliveryHandler", "Workers"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -32,12 +32,11 @@ DeliveryHandler: TypeAlias = Callable[[Delivery], Awaitable[object]]
 """An async function that handles a delivery: acknowledged when it returns, nacked when it raises."""
 
 
-def check_handler(handle: object) -> None:
+def _check_handler(handle: object) -> None:
     """Raise ConfigError unless it is an async function, or an object with an async `__call__`."""
-    call = getattr(handle, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
     if isinstance(handle, type) or not callable(handle):
         raise ConfigError("handle", handle, "an async function (delivery)")
-    if not (inspect.iscoroutinefunction(handle) or inspect.iscoroutinefunction(call)):
+    if not is_async(handle):
         allowed = "an async function (delivery); for one that blocks, in_thread(function)"
         raise ConfigError("handle", handle, allowed)
 
@@ -66,7 +65,7 @@ class Workers:
         *,
         cancels_expired: bool,
     ) -> None:
-        check_handler(handle)
+        _check_handler(handle)
         self._dispatcher = dispatcher
         self._receiver = receiver
         self._handle = handle
@@ -80,6 +79,9 @@ class Workers:
         self._failure: BaseException | None = None
         self._ended = asyncio.Event()
         self._is_stopping = False
+        self._loop = asyncio.get_running_loop()
+        self._turn_end = 0.0  # loop time at which the workers give the event loop a turn
+        self._is_turn_over = False  # and `_begin_turn` is scheduled
 
     def __repr__(self) -> str:
         return f"<Workers: {len(self._busy)} busy, {self.concurrency} at most>"
@@ -149,6 +151,8 @@ class Workers:
         receiver = self._receiver
         try:
             while not self._is_stopping:
+                if self._loop.time() >= self._turn_end:
+                    await self._next_turn()
                 delivery = await receiver.receive()
                 self._idle -= 1
                 if not self._idle and len(self._workers) < self.concurrency:
@@ -158,6 +162,17 @@ class Workers:
         except ClosedError:
             if not receiver.is_ended:
                 raise
+
+    async def _next_turn(self) -> None:
+        """Give the event loop a turn: handlers that never wait leave it none, as long as there are records."""
+        while self._loop.time() >= self._turn_end and not self._is_stopping:
+            if not self._is_turn_over:
+                self._is_turn_over = True
+                self._loop.call_soon(self._begin_turn)
+            await asyncio.sleep(0)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_over, self._turn_end = False, self._loop.time() + TURN
 
     # --- one delivery ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +205,7 @@ class Workers:
         if delivery.state is DeliveryState.IN_HAND:
             try:
                 self._dispatcher.ack(delivery)
-            except Exception:  # noqa: BLE001  of an interceptor
+            except FAILURES:  # of an interceptor
                 _log.exception(
                     "the acknowledgement of %r was refused: the record is delivered again", delivery
                 )

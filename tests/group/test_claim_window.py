@@ -74,7 +74,7 @@ async def test_a_window_is_restored_with_attempts_text_and_flag(caplog: pytest.L
     window, claim = restored(raw)
     assert (window.window.base, window.window.runs) == (100, [(102, 109)])
     assert window.window.attempts == {100: 3, 110: 1}
-    assert (window.was_open, window.has_commit, window.tp) == (True, True, TP)
+    assert (window.was_open, window.tp) == (True, TP)
     assert (claim.initial_offset, claim.initial_metadata, claim.next_mark) == (100, "mine", 100)
     assert window.is_committed
     value = claim._state.offsets.value
@@ -94,7 +94,7 @@ async def test_a_claim_without_a_window_commits_as_ever() -> None:
 async def test_a_partition_without_a_commit() -> None:
     session, _ = make_session()
     window = ClaimWindow(session, session.claims[0])
-    assert (window.window.base, window.has_commit, window.was_open) == (0, False, False)
+    assert (window.window.base, window.was_open) == (0, False)
 
 
 async def test_the_flag_is_set_until_the_claim_ends_in_order() -> None:
@@ -127,7 +127,7 @@ async def test_foreign_metadata_loses_no_record(raw: str, caplog: pytest.LogCapt
     assert claim.initial_offset == 100
     (warning,) = warnings(caplog)
     assert warning.startswith(
-        "group g, orders-0: the metadata of the committed offset 100 is left out, and all records from there on are "
+        "group g, orders-0: the metadata of the committed offset 100 is ignored, and all records from there on are "
         "delivered: it was not written by a work queue for this offset: "
     )
     window.window.ack(100)
@@ -300,17 +300,15 @@ async def test_a_commit_that_the_end_of_the_session_interrupts_has_failed() -> N
     assert caught.value.errors.keys() == {TP}
 
 
-async def test_the_size_is_measured_without_a_commit() -> None:
-    (window, _), session, sent = await two_windows()
-    assert window.measure() == window.size == 0
+async def test_the_size_is_that_of_the_last_commit() -> None:
+    (window, _), _, _ = await two_windows()
+    assert window.size == 0
     for offset in range(1, 4_000, 2):
         window.window.ack(offset)
     assert window.size == 0
-    assert 100 < window.measure() == window.size <= window.limit == 4_096
-    assert sent == []
-    limited = ClaimWindow(session, session.claims[1], limit=300)
-    limited.window.ack_range(5, 9)
-    assert 0 < limited.measure() <= 300
+    window.touch()
+    await window.commit()
+    assert 100 < window.size <= window.limit == 4_096
 
 
 async def test_a_change_of_the_log_is_passed_on() -> None:

@@ -41,9 +41,9 @@ async def test_a_lower_priority_gets_what_the_higher_ones_have_no_permits_for(
 ) -> None:
     await fill(env, 10)
     async with queue_of(env) as queue:
-        first = queue.consumer("first", permits=2)
-        second = queue.consumer("second", permits=2)
-        lower = queue.consumer("lower", priority=1, permits=3)
+        first = queue.consumer("first", receiver_queue=2)
+        second = queue.consumer("second", receiver_queue=2)
+        lower = queue.consumer("lower", priority=1, receiver_queue=3)
         got = {each.name: await take(each, each._local.permits) for each in (lower, first, second)}
         offsets = {name: [delivery.record.offset for delivery in taken] for name, taken in got.items()}
         assert offsets == {"first": [0, 2], "second": [1, 3], "lower": [4, 5, 6]}
@@ -63,7 +63,10 @@ async def test_each_record_is_handled_once_and_slow_consumers_do_not_hold_up_oth
         return handle
 
     async with queue_of(env) as queue:
-        fast, slow = queue.consumer("fast", permits=5), queue.consumer("slow", permits=5, concurrency=1)
+        fast, slow = (
+            queue.consumer("fast", receiver_queue=5),
+            queue.consumer("slow", receiver_queue=5, concurrency=1),
+        )
         runs = [
             asyncio.create_task(fast.run(handler("fast", 0.1))),
             asyncio.create_task(slow.run(handler("slow", 20.0))),
@@ -109,7 +112,7 @@ async def test_hash_ranges_share_out_the_keys_and_a_slow_one_parks_only_its_own(
 async def test_the_ack_timeout_counts_from_the_hand_out_of_the_consumer(env: VirtualEnvironment) -> None:
     await fill(env, 3)
     async with queue_of(env, ack_timeout=10.0) as queue:
-        consumer = queue.consumer("one", permits=10)
+        consumer = queue.consumer("one", receiver_queue=10)
         first = await consumer.receive()
         await asyncio.sleep(8.0)
         second = await consumer.receive()
@@ -148,7 +151,7 @@ async def test_a_closed_queue_ends_its_consumers_and_loses_nothing_of_their_inbo
 ) -> None:
     await fill(env, 20)
     async with queue_of(env) as queue:
-        consumer = queue.consumer("one", permits=10)
+        consumer = queue.consumer("one", receiver_queue=10)
         for _ in range(5):
             await (await consumer.receive()).ack()
     assert [delivery async for delivery in consumer] == []
@@ -160,7 +163,7 @@ async def test_a_closed_queue_ends_its_consumers_and_loses_nothing_of_their_inbo
 async def test_a_close_by_another_task_waits_for_what_a_consumer_has_in_hand(env: VirtualEnvironment) -> None:
     await fill(env, 2)
     async with queue_of(env) as queue:
-        consumer = queue.consumer("one", permits=1)
+        consumer = queue.consumer("one", receiver_queue=1)
         took = asyncio.Event()
 
         async def work() -> bool:

@@ -126,14 +126,14 @@ async def test_a_record_larger_than_the_budget(env: VirtualEnvironment):
 
 
 async def test_waiting_records_are_limited(env: VirtualEnvironment):
-    """At `max_held` records that wait after a nack, the partition gets no more; other partitions do."""
+    """At `max_waiting` records that wait after a nack, the partition gets no more; other partitions do."""
 
     async def work(delivery: Delivery) -> None:
         if delivery.record.partition == 0 and delivery.attempt == 1:
             await delivery.nack(delay=300.0)
 
     await send(env, *[b"v"] * 500)
-    options: dict[str, Any] = {"max_held": 20, "receiver_queue": 10, "config": {"max_poll_interval": 30.0}}
+    options: dict[str, Any] = {"max_waiting": 20, "receiver_queue": 10, "config": {"max_poll_interval": 30.0}}
     async with working(env, "ann", work, **options) as ann:
         await asyncio.sleep(60.0)
         waiting = len(ann.of("end"))
@@ -240,3 +240,12 @@ async def test_a_batch_is_limited_by_count_bytes_and_time(env: VirtualEnvironmen
         assert repr(again) == "<DeliveryBatch: 1 deliveries, 0 in hand>"
     window = await window_of(env)
     assert (window.base, window.runs, window.attempts) == (0, [(5, 6), (7, 10)], {6: 2})
+
+
+async def test_statistics_are_a_snapshot(env: VirtualEnvironment):
+    await send(env, b"0", b"1")
+    async with opened(env, "ann") as queue:
+        await (await queue.receive()).ack()
+        first = queue.statistics()
+        await (await queue.receive()).ack()
+        assert (first.counts.acked, queue.statistics().counts.acked) == (1, 2)

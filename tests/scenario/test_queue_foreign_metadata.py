@@ -1,4 +1,4 @@
-"""Groups whose last commits were made by other programs: their metadata is left out, and no record is lost."""
+"""Groups whose last commits were made by other programs: their metadata is ignored, and no record is lost."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class SimQueue:
             ack_group_time=spec.ack_group_time,
             ack_group_size=spec.ack_group_size,
             receiver_queue=spec.receiver_queue,
-            max_held=spec.max_held,
+            max_waiting=spec.max_waiting,
             allow_out_of_order=setting.out_of_order,
             initial_position="earliest",
             priority=spec.priority,

@@ -94,6 +94,6 @@ def _spec(rng: random.Random, mode: Mode) -> QueueSpec:
         ack_group_time=rng.choice([0.0, 0.1, 0.1, 0.5]),
         ack_group_size=rng.choice([3, 1000]),
         receiver_queue=rng.choice([0, 1, 20, 1000]),
-        max_held=rng.choice([2, 10_000]),
+        max_waiting=rng.choice([2, 10_000]),
         priority=rng.choice([0, 0, 1]) if mode is Mode.FAILOVER else 0,
     )

@@ -26,7 +26,7 @@ class QueueSpec:
     ack_group_time: float
     ack_group_size: int
     receiver_queue: int
-    max_held: int
+    max_waiting: int
     priority: int
 
 

@@ -1,4 +1,4 @@
-"""`FailedRows`: the rows of a queue's batch that the function names as failed, and what becomes of their records."""
+"""`FailedRows`: the rows of a queue's batch that the function returns as failed, and the outcome of their records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN: Final = 5
 
 
 class Outcome(NamedTuple):
-    """What becomes of the records of failed rows; one field or none is set. Without the rows, which may hold a DataFrame."""
+    """The outcome of the records of failed rows; at most one field is set. Without the rows, which may hold a DataFrame."""
 
     delay: float | None
     reconsume_later: float | None

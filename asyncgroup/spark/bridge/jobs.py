@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import itertools
 import logging
 import os
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from asyncgroup.checks import is_async
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.spark.bridge.frames import create_frame
@@ -52,8 +52,7 @@ class CallResult(NamedTuple):
 
 def check_function(key: str, function: object, allowed: str) -> None:
     """Raise ConfigError unless `function` can be called in a thread: `allowed` describes it."""
-    call = getattr(function, "__call__", None)  # noqa: B004  an object's __call__ may be a coroutine function
-    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+    if not callable(function) or is_async(function):
         raise ConfigError(key, function, allowed)
 
 

@@ -14,7 +14,7 @@ from asyncgroup.model import TopicPartition, add_records
 from asyncgroup.spark.bridge.batches import RetryState
 from asyncgroup.spark.bridge.failed_rows import Outcome, RowKey
 from asyncgroup.spark.ranges import BatchId, OffsetRange
-from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState, commit_partition, nack_with, release
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,10 +24,10 @@ __all__ = ["QueueBatch"]
 _log = logging.getLogger("asyncgroup.spark")
 
 CHECK_INTERVAL: Final = 0.5
-"""Seconds between two looks whether the deliveries are lost, while the function runs."""
+"""Seconds between two checks whether the deliveries are lost, while the function runs."""
 
 RENEWALS: Final = 3
-"""How often deliveries are renewed in an ack timeout."""
+"""The number of renewals of a delivery in an ack timeout."""
 
 MAX_CHUNK_ROWS: Final = 16_000
 MAX_CHUNK_BYTES: Final = 1024 * 1024
@@ -53,7 +53,7 @@ class QueueBatch:
         self.retries = retries
         self.started_at = now
         self.failed: Mapping[Delivery, Outcome] = {}
-        """What the function has named as failed, after it has ended without another exception."""
+        """The failed deliveries by the result of the function, after it has ended without another exception."""
         self.no_retry = asyncio.Event()
         """Set when the batch is interrupted: ends a pause before a retry."""
         self.interrupted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,7 +108,7 @@ class QueueBatch:
                     bad = self.by_key.pop((error.topic, error.partition, error.offset))
                     chunk.remove(bad)
                     if _in_hand(bad):
-                        _nack(bad, error)
+                        nack_with(bad, error)
                     _log.warning("%r cannot be a row and was nacked: %s", bad, error)
             await asyncio.sleep(0)
         self.bytes = sum(each.nbytes for each in found)
@@ -148,7 +148,7 @@ class QueueBatch:
             for each in self.deliveries
             if each.state is DeliveryState.ACKED
         }
-        commits = await asyncio.gather(*(each._commit() for each in acked.values()), return_exceptions=True)
+        commits = await asyncio.gather(*map(commit_partition, acked.values()), return_exceptions=True)
         for error in {describe_error(each) for each in commits if isinstance(each, BaseException)}:
             _log.warning("%r: not committed yet: %s", self.batch_id, error)
 
@@ -156,14 +156,14 @@ class QueueBatch:
         """The function has failed: nack all deliveries that are left; the last ones go to the dead letter topic with the error."""
         for number, delivery in enumerate(self.deliveries, 1):
             if _in_hand(delivery):
-                _nack(delivery, error)
+                nack_with(delivery, error)
             await _pause_after(number)
 
     def release(self) -> int:
-        """Give back the deliveries that are left, neither done nor failed; return their number."""
+        """Release the deliveries that are left, so that their records are delivered again; return their number."""
         left = [delivery for delivery in self.deliveries if _in_hand(delivery)]
         for delivery in reversed(left):
-            delivery._dispatcher.release(delivery)
+            release(delivery)
         return len(left)
 
     @property
@@ -182,11 +182,6 @@ def _key(delivery: Delivery) -> RowKey:
 
 def _in_hand(delivery: Delivery) -> bool:
     return delivery.state is DeliveryState.IN_HAND
-
-
-def _nack(delivery: Delivery, error: BaseException) -> None:
-    """Nack with the error as the reason of a dead letter, as `async with delivery` does."""
-    delivery._dispatcher.nack(delivery, None, error)
 
 
 async def _renew(delivery: Delivery) -> float | None:
@@ -208,7 +203,7 @@ async def _copy(delivery: Delivery, how: Outcome) -> None:
     except Exception as error:  # noqa: BLE001  the record must be delivered again after any error
         _log.exception("%r could not be copied, it was nacked", delivery)
         if _in_hand(delivery):
-            _nack(delivery, error)
+            nack_with(delivery, error)
 
 
 async def _pause_after(number: int) -> None:

@@ -32,10 +32,10 @@ _log = logging.getLogger("asyncgroup.spark")
 QueueBatchFunction: TypeAlias = "Callable[[DataFrame, int], FailedRows | list[FailedRows] | None]"
 
 OnQueueError: TypeAlias = Literal["nack"] | Retry
-"""What a QueueForeachBatch does if the function raises something else than FailedRows."""
+"""The action of a QueueForeachBatch after an exception of the function other than FailedRows."""
 
 RENEWALS_IN_POLL_INTERVAL: Final = 10
-"""How often deliveries are renewed in `max_poll_interval`: the claims of a long batch are not stuck."""
+"""The number of renewals in `max_poll_interval`, so that the claims of a long batch do not count as stuck."""
 
 
 class QueueForeachBatch:
@@ -108,7 +108,7 @@ class QueueForeachBatch:
         self._random = random.Random()
         """The source of jitter for pauses between retries; seed it for reproducible pauses."""
         self._queue: WorkQueue | None = None
-        """The queue of the `run` that goes on."""
+        """The queue of the running call of `run`, or None."""
         self._running: QueueBatch | None = None
 
     def __repr__(self) -> str:
