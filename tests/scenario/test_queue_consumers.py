@@ -87,7 +87,7 @@ async def test_hash_ranges_share_out_the_keys_and_a_slow_one_parks_only_its_own(
 ) -> None:
     await fill(env, 40)
     async with queue_of(env, Mode.KEY_SHARED) as queue:
-        low = queue.consumer("low", key_ranges=[(0, 32767)], permits=1)
+        low = queue.consumer("low", key_ranges=[(0, 32767)], receiver_queue=1)
         high = queue.consumer("high", key_ranges=[(32768, 65535)])
         expected = [n for n in range(40) if key_hash(b"k%d" % (n % 10)) > 32767]
         seen: list[int] = []
