@@ -18,7 +18,7 @@ from asyncgroup.cli.connection_options import add_connection_options, connection
 from asyncgroup.cli.handler_loading import handler_name, load_handler
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.lifecycle import cancel_and_wait, run_until
+from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded
 from asyncgroup.workqueue.modes import Mode
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _DESCRIPTION: Final = (
     "status line every 10 seconds. Ctrl-C and SIGTERM give the handlers that run their time to end, commit, and leave the "
     "group."
 )
+
+CLOSING: Final = "closing: handlers that run have close_timeout (30 s) to end; Ctrl-C again cancels them"
+"""Printed when handlers run at the first signal."""
 
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
@@ -207,7 +210,10 @@ async def serve(
         first: list[asyncio.Future[Any]] = [running, showing, stopped]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         view.is_closing = not running.done()
-        await queue.aclose()
+        if view.is_closing and queue.statistics().handlers:
+            with suppress(OSError):
+                print(CLOSING, file=sys.stderr, flush=True)
+        await _close(queue, running)
         await running
     finally:
         ended.set()
@@ -216,6 +222,18 @@ async def serve(
         with suppress(OSError):
             print(view.summary(), file=sys.stderr, flush=True)
     showing.result()  # raises BrokenPipeError if the reader of standard output has closed the pipe
+
+
+async def _close(queue: RunningQueue, running: asyncio.Task[None]) -> None:
+    """Close the queue; if the caller is cancelled, as by a second Ctrl-C, its handlers are cancelled, too."""
+    closing = asyncio.create_task(queue.aclose(), name="close")
+    try:
+        await asyncio.wait([closing])
+    except asyncio.CancelledError:
+        running.cancel()
+        await wait_shielded(closing)
+        raise
+    closing.result()
 
 
 async def _show(view: QueueView, ended: asyncio.Event, title: str, *, as_json: bool) -> None:

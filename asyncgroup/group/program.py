@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import UsageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.handler import HandlerLike
     from asyncgroup.group.topics import Topics
 
-__all__ = ["run"]
+__all__ = ["Program", "ProgramConsumer", "check_no_loop", "run"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -44,16 +45,17 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
     handler)` there. In a thread other than the main one, signals are not handled.
     """
     _check_group(group)
+    check_no_loop("run", "`async with group` and `await group.run(topics, handler)`")
+    return asyncio.run(Program(group, lambda: group.run(topics, handler)).run())
+
+
+def check_no_loop(call: str, instead: str) -> None:
+    """Raise UsageError if an event loop is running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        pass
-    else:
-        raise UsageError(
-            "run() starts an event loop, but one is already running: use `async with group` and "
-            "`await group.run(topics, handler)`"
-        )
-    return asyncio.run(_Program(group, topics, handler).run())
+        return
+    raise UsageError(f"{call}() starts an event loop, but one is already running: use {instead}")
 
 
 def _check_group(group: object) -> None:
@@ -65,26 +67,40 @@ def _check_group(group: object) -> None:
         raise wrong_type("group", group, allowed)
 
 
-class _Program:
-    """One call of `run`."""
+class ProgramConsumer(Protocol):
+    """What a program runs: a group or a work queue."""
 
-    def __init__(self, group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> None:
-        self._group = group
-        self._topics = topics
-        self._handler = handler
+    group_id: str
+
+    async def __aenter__(self) -> Any:
+        """Open it."""
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+
+    async def aclose(self) -> None:
+        """Close it in order: handlers have their time."""
+
+
+class Program:
+    """Runs a group or a work queue as a program: `work()` ends when it is closed."""
+
+    def __init__(self, consumer: ProgramConsumer, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._consumer = consumer
+        self._run_consumer = work
         self._signals: list[signal.Signals] = []
-        self._is_open = False  # whether the group was entered
+        self._is_open = False  # whether the consumer was entered
         self._closing: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
         """Run the program and return its exit code."""
-        work = asyncio.create_task(self._work(), name=f"{self._group.group_id}: run")
+        work = asyncio.create_task(self._work(), name=f"{self._consumer.group_id}: run")
 
         def on_signal(number: signal.Signals) -> None:
             self._signals.append(number)
             if len(self._signals) == 1 and self._is_open:
-                self._closing = asyncio.create_task(self._group.aclose(), name="close")
-                _log.info("group %s: %s, closing", self._group.group_id, number.name)
+                self._closing = asyncio.create_task(self._consumer.aclose(), name="close")
+                _log.info("group %s: %s, closing", self._consumer.group_id, number.name)
                 return
             # the second signal, or the first one before the group is open
             give_back()
@@ -101,6 +117,6 @@ class _Program:
         return 128 + self._signals[0] if self._signals else 0
 
     async def _work(self) -> None:
-        async with self._group as group:
+        async with self._consumer:
             self._is_open = True
-            await group.run(self._topics, self._handler)
+            await self._run_consumer()

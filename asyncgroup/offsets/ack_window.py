@@ -53,6 +53,11 @@ class AckWindow:
         """The offset after the last acknowledged one."""
         return self._ends[-1] if self._ends else self.base
 
+    @property
+    def acked_above(self) -> int:
+        """The number of acknowledged offsets above `base`."""
+        return sum(self._ends) - sum(self._starts)
+
     def __contains__(self, offset: int) -> bool:
         """Whether the offset is acknowledged."""
         if offset < self.base:
@@ -91,8 +96,13 @@ class AckWindow:
                 return
             self._add_run(start, end)
         self.version += 1
-        for offset in [offset for offset in self.attempts if start <= offset < end]:
-            del self.attempts[offset]
+        attempts = self.attempts
+        if end - start < len(attempts):  # a gap of one offset is frequent: a transaction marker
+            for offset in range(start, end):
+                attempts.pop(offset, None)
+        else:
+            for offset in [offset for offset in attempts if start <= offset < end]:
+                del attempts[offset]
 
     def with_acks(self, offsets: Iterable[int]) -> AckWindow:
         """Return a copy in which these offsets are acknowledged, too."""

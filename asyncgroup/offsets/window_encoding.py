@@ -24,6 +24,8 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 _NOTHING, _BITSET, _LENGTHS, _RICE_OF_HOLES, _RICE_OF_ACKED = range(5)
 _MAX_SHIFT: Final = 31
+_FIRST_TRY: Final = 1024
+"""Runs whose forms are computed first, of a window that may have many more than fit."""
 _MAX_SPAN: Final = 1 << 31
 """Offsets that a decoded window may span."""
 
@@ -86,10 +88,14 @@ def decode_window(text: str, base: int) -> AckWindow:
 
 def _fit(runs: Runs, room: int) -> tuple[_Form, Runs]:
     """Return as many of the first runs as fit into `room` bytes, and their smallest form."""
-    form = _smallest(runs)
-    if form.size <= room:
-        return form, runs
-    fits, too_many = 0, len(runs)
+    fits, too_many = 0, _FIRST_TRY
+    while too_many < len(runs) and _smallest(runs[:too_many]).size <= room:
+        fits, too_many = too_many, 2 * too_many
+    if too_many >= len(runs):
+        form = _smallest(runs)
+        if form.size <= room:
+            return form, runs
+        too_many = len(runs)
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
         if _smallest(runs[:middle]).size <= room:

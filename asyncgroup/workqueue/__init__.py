@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
+    from asyncgroup.workqueue.program import run_queue
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
@@ -57,6 +58,7 @@ __all__ = [
     "RetryTopic",
     "WorkQueue",
     "in_thread",
+    "run_queue",
 ]
 
 _NAMES = {
@@ -67,6 +69,7 @@ _NAMES = {
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
+    "program": ["run_queue"],
     "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],

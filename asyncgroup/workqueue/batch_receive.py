@@ -83,6 +83,7 @@ async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: Batc
     `Receiver.receive`.
     """
     receiver.is_read = True
+    await receiver.give_turn()
     gathered: list[Delivery] = []
     try:
         async with asyncio.timeout(policy.timeout):

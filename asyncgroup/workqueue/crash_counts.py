@@ -4,8 +4,9 @@ A record that kills its process is never nacked. So that it reaches the dead let
 queue says that its claim is open, and the last commit of a claim that ends in order that it is closed. An owner that finds
 an open claim counts the next deliveries in advance: the commit with the count comes before the hand-out.
 
-Records that were in hand beside the one that killed the process are counted, too. From then on a record with a count is
-handed out while no other one of its partition is in hand, so that the next crash counts only the one that caused it.
+Records that were in hand beside the one that killed the process are counted, too. A record with half of the deliveries that
+are allowed is a suspect: it is handed out alone, while no other counted record of any partition of the member is in hand, so
+that a further crash counts only the one that caused it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
@@ -51,7 +52,6 @@ class CrashCounts:
         self._left = records
         self._free = free
         self._task: asyncio.Task[None] | None = None
-        self._counting: dict[int, int] = {}  # as `work.counted`, while the commit is under way
         work.gate = self.gate
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class CrashCounts:
             return True
         if chosen := self._choose():
             for offset in chosen:
-                before = self._counting[offset] = work.window.attempts.get(offset, 0)
+                before = self._work.counting[offset] = work.window.attempts.get(offset, 0)
                 work.window.set_attempts(offset, before + 1)
             self._left -= len(chosen)
             work.on_change()
@@ -77,24 +77,26 @@ class CrashCounts:
         return False
 
     def _choose(self) -> list[int]:
-        """Return the offsets to count next: a record with a count alone, else as many fresh ones as handlers are idle."""
-        work = self._work
-        in_hand = work.in_hand
-        suspect = next((each.offset for each in work.retries), None)
-        if suspect is None and work.fresh and self._counts_one_by_one:
-            suspect = work.fresh[0].offset
+        """Return the offsets to count next: a suspect alone, else as many others as handlers are idle."""
+        work, attempts = self._work, self._work.window.attempts
+        works = self._dispatcher.works.values()
+        counted = [before for each in works for before in (*each.counted.values(), *each.counting.values())]
+        if any(map(self._is_suspect, counted)):
+            return []  # until it has ended: a crash is its own
+        ready = [
+            each.offset
+            for each in chain(work.retries, islice(work.fresh, GROUP))
+            if each.offset not in work.counted
+        ]
+        suspect = next((offset for offset in ready if self._is_suspect(attempts.get(offset, 0))), None)
         if suspect is not None:
-            # those that are counted are handed out first; others ask for a hand-out in the meantime
-            return [] if in_hand or work.counted else [suspect]
-        if any(offset in work.counted and work.counted[offset] for offset in in_hand):
-            return []  # a record with a count is in hand
-        number = max(1, min(GROUP, self._free(), self._left))
-        return [each.offset for each in islice(work.fresh, number)]
+            return [] if work.in_hand or counted else [suspect]
+        return ready[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
 
-    @property
-    def _counts_one_by_one(self) -> bool:
-        """Whether at most one record may have a count: handlers run one by one, or a count of 1 makes a dead letter."""
-        return self._dispatcher.serial or self._dispatcher.publisher.is_last(1)
+    def _is_suspect(self, attempts: int) -> bool:
+        """Whether a record with so many failed deliveries is handed out alone: half of those allowed, or all but one."""
+        is_last = self._dispatcher.publisher.is_last
+        return is_last(2 * attempts) or is_last(attempts + 1)
 
     async def _commit(self) -> None:
         try:
@@ -105,8 +107,8 @@ class CrashCounts:
             )
         finally:
             self._task = None
-        self._work.counted |= self._counting
-        self._counting = {}
+        self._work.counted |= self._work.counting
+        self._work.counting = {}
         self._dispatcher.relist(self._work)
 
     async def aclose(self) -> None:
@@ -115,7 +117,7 @@ class CrashCounts:
             await cancel_and_wait(self._task)
         work = self._work
         work.gate = None
-        for offset, before in (work.counted | self._counting).items():
+        for offset, before in (work.counted | self._work.counting).items():
             work.window.set_attempts(offset, before)
         work.counted.clear()
         work.on_change()

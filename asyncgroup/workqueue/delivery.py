@@ -123,7 +123,9 @@ class Delivery:
 
     __slots__ = (
         "_dispatcher",
+        "_has_handler",
         "_is_retry",
+        "_keeps_lane",
         "_reader",
         "_work",
         "attempt",
@@ -151,6 +153,8 @@ class Delivery:
         """The state of the delivery."""
         self.decoded: Any = None
         """The result of the queue's `decode` for the record; None without it."""
+        self._has_handler = False  # of `run`, which has not returned yet
+        self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
         self._is_retry = False  # handed out in a turn of the records that were delivered before
         self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work  # its PartitionWork, which imports this file

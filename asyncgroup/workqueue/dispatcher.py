@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.errors import UsageError
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.due_times import NEVER, DueTimes
@@ -75,17 +76,8 @@ class Dispatcher:
         self._due = DueTimes()
 
     def __repr__(self) -> str:
-        return f"<Dispatcher {self.mode.value}: {len(self.works)} partitions, {self.waiting} waiting>"
-
-    @property
-    def in_hand(self) -> int:
-        """The number of deliveries that are not ended."""
-        return sum(len(work.in_hand) for work in self.works.values())
-
-    @property
-    def waiting(self) -> int:
-        """The number of records that wait for their time."""
-        return sum(len(work.waiting) for work in self.works.values())
+        waiting = sum(len(work.waiting) for work in self.works.values())
+        return f"<Dispatcher {self.mode.value}: {len(self.works)} partitions, {waiting} waiting>"
 
     def key_of(self, record: Record) -> bytes | None:
         """Return the record's ordering key."""
@@ -216,7 +208,7 @@ class Dispatcher:
         return delivery
 
     def _may_take(self, work: PartitionWork, record: Record) -> bool:
-        if not work.is_open or (self.serial and not work.is_next_in_order):
+        if not work.is_open or (self.serial and (work.handlers or not work.is_next_in_order)):
             return False
         if work.retries and self._in_order and record is not work.retries[0]:
             return False
@@ -263,7 +255,7 @@ class Dispatcher:
             work.on_drain()
         work.window.ack(record.offset)
         self.counts.acked += 1
-        self._done(work, record)
+        self._done(work, record, delivery)
 
     def _check_ack(self, delivery: Delivery) -> None:
         try:
@@ -293,7 +285,7 @@ class Dispatcher:
         """The delivery failed: deliver the record again after `delay` seconds, or copy it to the dead letter topic."""
         self.counts.nacked += 1
         self._end(delivery, DeliveryState.NACKED)
-        self.fail(delivery, delay, "nacked" if error is None else f"{type(error).__name__}: {error}")
+        self.fail(delivery, delay, "nacked" if error is None else describe_error(error))
         self.watcher.on_nack(delivery, error)
 
     def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:
@@ -312,7 +304,7 @@ class Dispatcher:
             return
         earlier = self._earlier_attempts(record) if work.is_retry_topic else 0
         work.window.set_attempts(record.offset, delivery.attempt - earlier)
-        work.counted.pop(record.offset, None)
+        self._end_count(work, record)
         work.on_change()
         if self.publisher.is_last(delivery.attempt):
             self.begin_publishing(delivery)
@@ -360,7 +352,7 @@ class Dispatcher:
         if self.turns.has_retries:
             self.watcher.on_ready()
 
-    def _done(self, work: PartitionWork, record: Record) -> None:
+    def _done(self, work: PartitionWork, record: Record, delivery: Delivery | None = None) -> None:
         if record.headers:
             work.bytes -= work.size_of(record)
         else:  # inlined, as it runs for each record
@@ -369,13 +361,38 @@ class Dispatcher:
         if work.bytes <= work.refill_bytes:
             work.on_room()
         if work.counted:
-            work.counted.pop(record.offset, None)
+            self._end_count(work, record)
         work.on_change()
         self.watcher.on_done()
         if self._has_lanes:
-            self._free_lane(work, record)
+            if delivery is not None and delivery._has_handler:
+                delivery._keeps_lane = True
+            else:
+                self._free_lane(work, record)
         if self.serial or work.is_full or work.gate is not None:
             self.relist(work)
+
+    def begin_handler(self, delivery: Delivery) -> None:
+        """A handler of `run` begins: until it has returned, the next record of its key, or in order, is not handed out."""
+        delivery._has_handler = True
+        delivery._work.handlers += 1
+
+    def end_handler(self, delivery: Delivery) -> None:
+        """The handler has returned."""
+        work: PartitionWork = delivery._work
+        delivery._has_handler = False
+        work.handlers -= 1
+        if delivery._keeps_lane:
+            self._free_lane(work, delivery.record)
+        if self.serial:
+            self.relist(work)
+
+    def _end_count(self, work: PartitionWork, record: Record) -> None:
+        """A delivery that was counted in advance has ended: others may be counted now, also those of other partitions."""
+        if work.counted.pop(record.offset, None) is not None:
+            for each in self.works.values():
+                if each.gate is not None:
+                    self.relist(each)
 
     def _free_lane(self, work: PartitionWork, record: Record) -> None:
         key = self._ordering_key(record) if self._has_lanes else None
@@ -403,7 +420,7 @@ class Dispatcher:
         if delivery.state is not DeliveryState.EXPIRED:
             delivery.state = DeliveryState.ACKED
         work.window.ack(delivery.record.offset)
-        self._done(work, delivery.record)
+        self._done(work, delivery.record, delivery)
         return AckOutcome.ACKED
 
     def give_back(self, delivery: Delivery) -> None:

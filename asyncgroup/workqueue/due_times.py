@@ -15,17 +15,24 @@ __all__ = ["NEVER", "DueTimes"]
 NEVER: Final = float("inf")
 """The due time if no record waits."""
 
+_FEW: Final = 1000
+"""Entries that are never looked through."""
+
+_Entry = tuple[float, int, PartitionWork, Record]
+"""Due time, a number that orders equal times, and whose record it is."""
+
 
 class DueTimes:
     """A heap by time, so that a short delay does not wait for a longer one (as it does in a queue for each delay).
 
-    A record that is forgotten elsewhere (revoked, truncated, delivered again in order) stays in the heap until its time; it
-    counts only while `PartitionWork.waiting` holds the same record.
+    A record that is forgotten elsewhere (revoked, truncated, delivered again in order) stays in the heap until its time, or until
+    such entries are the majority. An entry counts only while `PartitionWork.waiting` holds the record and it is its last one.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, PartitionWork, Record]] = []
+        self._heap: list[_Entry] = []
         self._numbers = count()
+        self._prune_at = _FEW
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -37,15 +44,31 @@ class DueTimes:
 
     def add(self, work: PartitionWork, record: Record, due: float) -> bool:
         """Add a record that is due at loop time `due`; return whether that is before all others."""
+        if len(self._heap) >= self._prune_at:
+            self._prune()
+        number = next(self._numbers)
         work.waiting[record.offset] = record
-        heapq.heappush(self._heap, (due, next(self._numbers), work, record))
+        work.wait_numbers[record.offset] = number
+        heapq.heappush(self._heap, (due, number, work, record))
         return self._heap[0][3] is record
 
     def pop_due(self, now: float) -> Iterator[tuple[PartitionWork, Record]]:
         """Remove and return the records that are due, the earliest first."""
         heap = self._heap
         while heap and heap[0][0] <= now:
-            _, _, work, record = heapq.heappop(heap)
-            if work.waiting.get(record.offset) is record:
-                del work.waiting[record.offset]
+            entry = heapq.heappop(heap)
+            if _counts(entry):
+                _, _, work, record = entry
+                del work.waiting[record.offset], work.wait_numbers[record.offset]
                 yield work, record
+
+    def _prune(self) -> None:
+        """Drop the entries that do not count; the next time when as many have been added as are left."""
+        self._heap[:] = filter(_counts, self._heap)
+        heapq.heapify(self._heap)
+        self._prune_at = max(_FEW, 2 * len(self._heap))
+
+
+def _counts(entry: _Entry) -> bool:
+    _, number, work, record = entry
+    return work.waiting.get(record.offset) is record and work.wait_numbers.get(record.offset) == number

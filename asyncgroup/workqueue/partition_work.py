@@ -27,8 +27,18 @@ RECORD_OVERHEAD: Final = 200
 class PartitionWork:
     """The records of one partition, from one assignment to its revocation."""
 
+    counted: dict[int, int]
+    """The records whose next delivery is included in `window.attempts` already: by offset, the number without it."""
+    counting: dict[int, int]
+    """As `counted`, while the commit with the counts is under way."""
+    handlers: int = 0
+    """Number of handlers of `run` that have not returned."""
     renewals: int = 0
     """Number of calls of `Delivery.renew`: while it grows, the deliveries in hand are being worked on."""
+    in_fresh_turn: bool = False
+    """Whether the partition is queued in `Turns` for its fresh records."""
+    in_retry_turn: bool = False
+    """Whether it is for its retries."""
 
     def __init__(
         self,
@@ -55,6 +65,8 @@ class PartitionWork:
         """The deliveries that were handed out and not ended, by offset, in the order of their deadlines."""
         self.waiting: dict[int, Record] = {}
         """The records that wait for a delay or a delivery time, by offset."""
+        self.wait_numbers: dict[int, int] = {}
+        """The entry of each of them in DueTimes, and of some that were forgotten."""
         self.delayed: set[int] = set()
         """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
         self.expired: dict[int, Delivery] = {}
@@ -73,8 +85,7 @@ class PartitionWork:
         """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
         self.gate: Callable[[Record], bool] | None = None
         """Asked before a record is handed out, after an unclean end of the partition's last owner (`crash_counts`)."""
-        self.counted: dict[int, int] = {}
-        """The records whose next delivery is included in `window.attempts` already: by offset, the number without it."""
+        self.counted, self.counting = {}, {}
         self.bytes = 0
         """Bytes of keys, values and headers of the records that have arrived and are not acknowledged."""
         self.refill_at = -1
@@ -85,8 +96,6 @@ class PartitionWork:
         """Called when more records may be added."""
         self.on_drain: Callable[[], None] = lambda: None
         """Called when a delivery of a closed partition has ended."""
-        self.in_fresh_turn = self.in_retry_turn = False
-        """Whether the partition is queued in `Turns`, for its fresh records and for its retries."""
         self._commit = commit
 
     def __repr__(self) -> str:
@@ -209,6 +218,7 @@ class PartitionWork:
         self.fresh.clear()
         self.retries.clear()
         self.waiting.clear()
+        self.wait_numbers.clear()
         self.delayed.clear()
         self.lanes.clear()
         self.blocked = 0

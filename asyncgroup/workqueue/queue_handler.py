@@ -257,8 +257,7 @@ class ClaimFeed:
         if self._handler.limits.on_demand and not self.work.queued and not self._handler.has_demand:
             await self._wait_for_demand()
             return
-        interval = self._handler.max_poll_interval
-        before = self._progress()
+        interval, before = self._handler.max_poll_interval, self._progress()
         self._changed.clear()
         await wait_within(self._changed, interval / CHECKS if interval else None)
         work, is_paused = self.work, not self._dispatcher.is_open
@@ -318,7 +317,7 @@ class ClaimFeed:
         return PartitionStatistics(
             tp=work.tp,
             base=window.base,
-            lag=self._claim.lag,
+            lag=max(0, self._claim.lag + work.position - window.base - window.acked_above),
             queued=work.queued,
             in_hand=len(work.in_hand),
             waiting=len(work.waiting),

@@ -37,7 +37,7 @@ class PartitionStatistics:
     base: int
     """The first offset that is not acknowledged: the offset of the next commit."""
     lag: int
-    """Offsets from the last record that has arrived to the high watermark."""
+    """Offsets up to the high watermark that are not acknowledged; of read_committed queues, up to the last stable offset."""
     queued: int
     """Records that have arrived and were not handed out."""
     in_hand: int

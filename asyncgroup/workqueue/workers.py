@@ -179,6 +179,7 @@ class Workers:
     async def _run_handler(self, worker: _Worker, delivery: Delivery) -> None:
         worker.delivery, worker.interrupted = delivery, False
         self._busy[id(delivery)] = worker
+        self._dispatcher.begin_handler(delivery)
         try:
             await self._handle(delivery)
         except asyncio.CancelledError as error:
@@ -193,6 +194,7 @@ class Workers:
             self._on_return(delivery)
         finally:
             del self._busy[id(delivery)]
+            self._dispatcher.end_handler(delivery)
             worker.delivery = None
             if worker.interrupted and delivery.state is DeliveryState.EXPIRED:
                 self._dispatcher.repeat_expired(delivery)

@@ -119,6 +119,17 @@ class StartedCommand:
         out, err = self._process.communicate(timeout=LIMIT)
         return self._process.returncode, out, err
 
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def wait_for_error(self, begin: str) -> None:
+        """Wait for a line on standard error that begins with this text."""
+        assert self._process.stderr is not None
+        while line := self._process.stderr.readline():
+            if line.startswith(begin):
+                return
+        raise AssertionError(f"no line begins with {begin!r}")
+
     def close(self) -> None:
         if self._process.poll() is None:
             self._process.kill()

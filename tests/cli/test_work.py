@@ -58,6 +58,13 @@ HANDLERS = """
         await asyncio.sleep(0.5)
         print("done", delivery.value.decode(), flush=True)
 
+    async def endless(delivery):
+        print("begun", delivery.value.decode(), flush=True)
+        try:
+            await asyncio.sleep(1e6)
+        finally:
+            print("cancelled", flush=True)
+
     def plain(delivery):
         print(threading.current_thread() is threading.main_thread(), delivery.value.decode(), flush=True)
 
@@ -141,7 +148,9 @@ def test_sigterm_lets_handlers_end_and_commits(handlers: Path) -> None:
             assert program.line() == "begun a\n"
             code, out, err = program.end(signal.SIGTERM)
         assert (code, out) == (143, "done a\n")
-        assert err.startswith("1 record acked in ")
+        closing, summary = err.splitlines()
+        assert closing.startswith("closing: handlers that run have close_timeout (30 s) to end")
+        assert summary.startswith("1 record acked in ")
         assert asyncio.run(committed(servers, "g", "orders")) == 1
 
 
@@ -159,7 +168,19 @@ def test_a_plain_function_runs_in_threads(handlers: Path) -> None:
             assert program.line() == "False a\n"
             code, out, err = program.end()
     assert (code, out) == (130, "")
-    assert err.startswith("1 record acked in ")
+    assert err.splitlines()[-1].startswith("1 record acked in ")
+
+
+def test_a_second_signal_cancels_handlers(handlers: Path) -> None:
+    with topic_with("a\n") as servers:
+        with started(*work(servers, "queue_handlers:endless"), path=[handlers]) as program:
+            assert program.line() == "begun a\n"
+            program.signal(signal.SIGINT)
+            program.wait_for_error("closing: handlers that run")
+            code, out, err = program.end()
+        assert (code, out) == (130, "cancelled\n")
+        assert "Traceback" not in err
+        assert asyncio.run(committed(servers, "g", "orders")) in (None, 0, -1)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pseudo terminals")

@@ -91,7 +91,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("rebalances", 'remote_assignor="uniform"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("rebalances", 'group_protocol="auto"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("work-queues", "concurrency=200"): f"{QUEUES}::test_the_first_program",
-    ("work-queues", "add_signal_handler"): f"{QUEUES}::test_a_program_that_is_ended_by_a_signal",
+    ("work-queues", "run_queue(WorkQueue"): f"{QUEUES}::test_a_program",
     ("work-queues", "delivery.ack(durable=True)"): f"{QUEUES}::test_the_ends_of_a_delivery",
     ("work-queues", "async with delivery:"): f"{QUEUES}::test_a_loop_over_deliveries",
     ("work-queues", "decode=parse"): f"{QUEUES}::test_records_that_are_decoded",

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import inspect
 import re
-import signal
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, Final
@@ -116,28 +115,18 @@ async def test_the_first_program() -> None:
     assert dead.value == b"bad"
 
 
-@virtual_test
-async def test_a_program_that_is_ended_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    callbacks: dict[int, Any] = {}
-    loop = asyncio.get_running_loop()
-    monkeypatch.setattr(
-        loop, "add_signal_handler", lambda number, call: callbacks.update({number: call}), raising=False
-    )
-    async with broker_with(b"a") as broker:
-        begun = asyncio.Event()
+def test_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`workqueue/test_program.py` tests its signals."""
+    started: list[tuple[str, Any]] = []
 
-        async def handle(_: Delivery) -> None:
-            begun.set()
-            await asyncio.sleep(3.0)
+    def run_queue(queue: WorkQueue, handle: Any) -> int:
+        started.append((queue.group_id, handle))
+        return 130
 
-        names = defined(
-            "work-queues", "add_signal_handler", asyncio=asyncio, WorkQueue=WorkQueue, handle=handle
-        )
-        serving = asyncio.create_task(names["serve"](queue_of(broker)))
-        await begun.wait()
-        callbacks[signal.SIGTERM]()
-        await serving
-        assert committed(broker, "billing") == 1
+    monkeypatch.setattr("asyncgroup.workqueue.run_queue", run_queue)
+    with pytest.raises(SystemExit, match="130"):
+        defined("work-queues", "run_queue(WorkQueue", __name__="__main__", handle=print)
+    assert started == [("billing", print)]
 
 
 @virtual_test
@@ -278,7 +267,7 @@ async def test_an_interceptor_and_figures() -> None:
         async with names["measured"](broker.bootstrap_servers, meter) as queue, running(queue.run(handle)):
             async with running(names["watch"](queue)):
                 await until(lambda: committed(broker, "billing") == 2)
-            assert names["report"](queue) == "2 acked, 0 in hand, 0 waiting, lag 0, ()"
+            assert names["report"](queue) == "2 acked, 0 in hand, lag 0, ()"
     assert meter.failed == ["0: ValueError('once')"]
 
 

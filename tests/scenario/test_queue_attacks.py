@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,13 @@ from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.offsets.window_encoding import encode_window
 from asyncgroup.workqueue import (
     BatchPolicy,
+    DeadLetter,
     Delivery,
     DeliveryState,
     Mode,
     QueueInterceptor,
+    RetryTopic,
+    WorkQueue,
     local_consumers,
 )
 from asyncgroup.workqueue.hash_ranges import key_hash
@@ -189,8 +194,8 @@ async def test_records_parked_for_a_slow_consumer_cost_others_nothing(
     await send(env, *[(key, b"v") for key in keys])
     fast_keys = sum(key_hash(key) > 32767 for key in keys)
     async with opened(env, mode=Mode.KEY_SHARED) as queue:
-        slow = queue.consumer("slow", permits=1, key_ranges=[(0, 32767)])
-        fast = queue.consumer("fast", permits=1, key_ranges=[(32768, 65535)])
+        slow = queue.consumer("slow", receiver_queue=1, key_ranges=[(0, 32767)])
+        fast = queue.consumer("fast", receiver_queue=1, key_ranges=[(32768, 65535)])
         for _ in range(fast_keys):
             await (await fast.receive()).ack()
         assert queue.statistics().queued > 400
@@ -236,6 +241,48 @@ async def test_headers_count_as_bytes_of_a_record(env: VirtualEnvironment):
         assert [work.bytes for work in works] == [0] * 4
 
 
+HOSTILE: dict[bytes | None, int] = {
+    None: 1,
+    b"": 1,
+    b"-1": 1,
+    b"+3": 1,
+    b" 3": 1,
+    b"1e3": 1,
+    b"\xb2": 1,
+    b"9" * 5000: 1,
+    b"9223372036854775807": 1,
+    b"2147483647": 2147483648,
+    b"3": 4,
+}
+"""Values of RECONSUMETIMES, and the number of the delivery that follows."""
+
+
+async def test_hostile_headers_in_the_retry_topic(env: VirtualEnvironment):
+    """Each copy is handed out at least once, whatever its headers are, and whatever has failed beside it."""
+
+    async def work(delivery: Delivery) -> None:
+        if delivery.attempt <= 2:
+            raise ValueError("fails")
+
+    options = {"retry": RetryTopic(), "dead_letter": DeadLetter(2), "nack_backoff": 1.0}
+    env.cluster.create_topic("orders-g-RETRY", 1)
+    async with working(env, "ann", work, **options) as ann:
+        for value in HOSTILE:
+            headers = [("RECONSUMETIMES", b"1"), ("RECONSUMETIMES", value), ("ag-deliver-at", value)]
+            if value is None or len(value) != 19:  # else it is due in 292 million years
+                await send(env, b"v", topic="orders-g-RETRY", headers=headers)
+            await asyncio.sleep(0.5)  # some have failed before others arrive
+        sent = [attempt for value, attempt in HOSTILE.items() if value is None or len(value) != 19]
+        await ann.until_count("begin", sum(3 if attempt == 1 else 1 for attempt in sent))
+        await asyncio.sleep(20.0)
+    first: dict[int, int] = {}
+    for text in ann.of("begin"):
+        offset, attempt = text.removeprefix("0@").split("#")
+        first.setdefault(int(offset), int(attempt))
+    assert [first[offset] for offset in range(len(sent))] == sent
+    assert await acked(env, topic="orders-g-RETRY") == list(range(len(sent)))
+
+
 # --- storms ---------------------------------------------------------------------------------------------------------------
 
 
@@ -256,11 +303,42 @@ async def test_a_storm_of_failures_does_not_hold_healthy_records(env: VirtualEnv
         assert len(ann.of("end")) == 100
 
 
+async def run(queue: WorkQueue) -> None:
+    """Handle all with handlers that never wait."""
+
+    async def work(_delivery: Delivery) -> None:
+        block(0.005)
+
+    await queue.run(work)
+
+
+async def receive(queue: WorkQueue) -> None:
+    """Receive one delivery after the other."""
+    while True:
+        async with await queue.receive():
+            block(0.005)
+
+
+async def batches(queue: WorkQueue) -> None:
+    """Receive small batches."""
+    while True:
+        async with await queue.batch_receive(BatchPolicy(max_records=2)) as batch:
+            block(0.005 * len(batch))
+
+
+async def iterate(queue: WorkQueue) -> None:
+    """Iterate over the deliveries."""
+    async for delivery in queue:
+        async with delivery:
+            block(0.005)
+
+
+@pytest.mark.parametrize("read", [run, receive, batches, iterate])
 @pytest.mark.parametrize("concurrency", [1, 100])
-async def test_handlers_that_never_wait_leave_turns_to_the_event_loop(
-    env: VirtualEnvironment, concurrency: int
+async def test_work_that_never_waits_leaves_turns_to_the_event_loop(
+    env: VirtualEnvironment, concurrency: int, read: Callable[[WorkQueue], Coroutine[Any, Any, None]]
 ):
-    """Each blocks for 5 ms; with 10 s of records at hand, heartbeats and commits go on."""
+    """Each record blocks for 5 ms; with 10 s of records at hand, heartbeats and commits go on."""
     longest = 0.0
 
     async def watch() -> None:
@@ -268,16 +346,17 @@ async def test_handlers_that_never_wait_leave_turns_to_the_event_loop(
         while True:
             before = now()
             await asyncio.sleep(0)
-            longest = max(longest, now() - before if now() - before < 10.0 else 0.0)
-            await asyncio.sleep(0.01)
-
-    async def work(_delivery: Delivery) -> None:
-        block(0.005)
+            longest = max(longest, now() - before)
 
     for partition in range(4):
         await send(env, *[b"v"] * 500, partition=partition)
-    watching = asyncio.create_task(watch())
-    async with working(env, "ann", work, concurrency=concurrency) as ann:
-        await ann.until_count("end", 2000)
-    watching.cancel()
+    async with opened(env, concurrency=concurrency) as queue:
+        await asyncio.sleep(5.0)
+        watching = asyncio.create_task(watch())
+        reading = asyncio.create_task(read(queue))
+        while queue.statistics().counts.acked < 2000:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+        reading.cancel()
+        await asyncio.wait([watching, reading])
     assert 0.005 <= longest < 0.1

@@ -35,7 +35,7 @@ class Processes:
         dead = asyncio.Event()
 
         async def work(delivery: Delivery) -> None:
-            offset = delivery.record.offset
+            offset = delivery.record.offset + 100 * delivery.record.partition
             if dead.is_set():
                 await asyncio.sleep(1e6)
             self.handled[offset] += 1
@@ -99,6 +99,18 @@ async def test_two_records_that_kill_their_processes(env: VirtualEnvironment):
     assert max(processes.handled[offset] for offset in processes.poison) <= 3 + 2
     assert processes.done == set(range(30)) - {3, 17}
     assert sorted(record.value or b"" for record in env.cluster.records("orders-g-DLQ")) == [b"17", b"3"]
+
+
+@pytest.mark.parametrize("redeliveries", [1, 5])
+async def test_records_of_other_partitions_are_no_dead_letters(env: VirtualEnvironment, redeliveries: int):
+    """Those in hand beside the one that kills are counted as well, but later each suspect of the member is alone."""
+    for partition in range(4):
+        await send(env, *[b"%d" % (number + 100 * partition) for number in range(6)], partition=partition)
+    processes = Processes(env, {3}, concurrency=40, dead_letter=DeadLetter(redeliveries))
+    while await processes.one(until=23):
+        assert processes.deaths <= redeliveries + 2
+    assert len(processes.done) == 23
+    assert [record.value for record in env.cluster.records("orders-g-DLQ")] == [b"3"]
 
 
 async def test_a_clean_close_leaves_no_count(env: VirtualEnvironment):

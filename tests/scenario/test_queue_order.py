@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.errors import UsageError
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, WorkQueue
 from tests.scenario.support import now
-from tests.stories.queue_members import acked, label, opened, send, window_of
+from tests.stories.queue_members import acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -162,3 +162,25 @@ async def test_other_partitions_are_not_repeated(env: VirtualEnvironment, mode: 
         assert states == dict.fromkeys(("1@0#1", "1@1#1"), DeliveryState.IN_HAND)
         for delivery in again:
             await delivery.ack()
+
+
+@pytest.mark.parametrize("mode", [Mode.KEY_SHARED, Mode.FAILOVER])
+async def test_a_handler_that_goes_on_after_its_ack_holds_the_next_record(env: VirtualEnvironment, mode: Mode):
+    """Also after `reject`, which acknowledges the record when its copy is written."""
+    running: set[bytes | None] = set()
+
+    async def work(delivery: Delivery) -> None:
+        assert delivery.key not in running
+        running.add(delivery.key)
+        if delivery.record.offset % 2:
+            await delivery.reject("odd")
+        else:
+            await delivery.ack(durable=True)
+        await asyncio.sleep(1.0)
+        running.discard(delivery.key)
+
+    await send(env, *[(b"k", b"%d" % number) for number in range(6)])
+    async with working(env, "ann", work, mode=mode, dead_letter=DeadLetter(3)) as ann:
+        await ann.until_count("end", 6)
+        assert ann.of("error") == []
+        assert [text.split("#")[0] for text in ann.of("end")] == [f"0@{number}" for number in range(6)]

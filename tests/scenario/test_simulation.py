@@ -284,6 +284,27 @@ def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
 
 
 OF_QUEUES = {
+    "a window commits one record more": 0,
+    "attempts are not committed": 1,
+    "claims are never closed": 2,
+    "a window is not restored": 1,
+    "attempts are not restored": 1,
+    "released deliveries are acknowledged": 23,
+    "a nack frees the key": 16,
+    "keys are ignored": 5,
+    "deliveries after a revocation": 5,
+    "the window is ignored": 2,
+    "late results count": 65,
+    "retries lose their place": 0,
+    "cancelled workers go on": 3,
+    "late acks raise": 115,
+    "ack timeouts are not counted": 7,
+    "timers are late": 0,
+    "retries are early": 0,
+    "copies are due at once": 2,
+    "acknowledged before the copy": 2,
+    "a dead letter is early": 0,
+    "a copy that was given up counts": 73,
 }
 """Mutations of work queues, each with a seed that detects it."""
 

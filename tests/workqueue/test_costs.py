@@ -1,0 +1,98 @@
+"""Time and memory stay in proportion: windows with many runs or attempts, records that wait for a long time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.offsets import window_encoding
+from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.offsets.window_encoding import decode_window, encode_window
+from asyncgroup.workqueue.due_times import DueTimes
+from asyncgroup.workqueue.partition_work import PartitionWork
+
+
+def scattered(count: int) -> AckWindow:
+    """Return a window in which every second of `count` offsets, at random, is acknowledged."""
+    window, offsets = AckWindow(0), list(range(1, count))
+    random.Random(1).shuffle(offsets)
+    for offset in offsets[: count // 2]:
+        window.ack(offset)
+    return window
+
+
+def test_a_window_of_many_runs_is_encoded_in_the_time_of_those_that_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured, smallest = 0, window_encoding._smallest
+
+    def counted(runs: window_encoding.Runs) -> object:
+        nonlocal measured
+        measured += len(runs)
+        return smallest(runs)
+
+    monkeypatch.setattr(window_encoding, "_smallest", counted)
+    costs = {}
+    for count in (100_000, 400_000):
+        window, measured = scattered(count), 0
+        decoded = decode_window(encode_window(window, 0, 4000), 0)
+        assert decoded.runs == window.runs[: len(decoded.runs)]
+        costs[count] = measured
+        assert len(decoded.runs) > 5000
+    assert costs[400_000] <= 1.1 * costs[100_000]
+
+
+class Attempts(dict[int, int]):
+    """Counts how many entries are looked at."""
+
+    looks = 0
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        for key in super().__iter__():
+            self.looks += 1
+            yield key
+
+    def pop(self, *args):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().pop(*args)
+
+
+def test_a_gap_does_not_look_at_all_attempts() -> None:
+    """A transaction marker after each record, and thousands of records that have failed."""
+    window = AckWindow(0)
+    window.attempts = attempts = Attempts(dict.fromkeys(range(0, 20000, 2), 1))
+    for offset in range(1, 20_000, 2):
+        window.ack_range(offset, offset + 1)
+    assert attempts.looks <= 20_000
+    window.ack_range(0, 10_000)
+    assert sorted(attempts) == list(range(10_000, 20_000, 2))
+
+
+# --- records that wait for their time -----------------------------------------------------------------------------------
+
+
+def test_forgotten_records_do_not_pile_up() -> None:
+    """A partition with records that are due in a year comes and goes a hundred times."""
+    due_times = DueTimes()
+    for _ in range(100):
+        work = PartitionWork(TopicPartition("orders", 0), AckWindow(0))
+        for offset in range(1000):
+            due_times.add(work, Record("orders", 0, offset), 3e7 + offset)
+        work.drop_ready()
+    for offset in range(1000):
+        due_times.add(work, Record("orders", 0, offset), 3e7 + offset)
+    assert len(due_times) < 5000
+    assert [record.offset for _, record in due_times.pop_due(4e7)] == list(range(1000))
+
+
+def test_an_earlier_wait_does_not_shorten_a_later_one_of_the_same_record() -> None:
+    due_times, work = DueTimes(), PartitionWork(TopicPartition("orders", 0), AckWindow(0))
+    record = Record("orders", 0, 5)
+    due_times.add(work, record, 10.0)
+    work.waiting.clear()  # repeated in order after the failure of an earlier one
+    due_times.add(work, record, 30.0)
+    assert list(due_times.pop_due(10.0)) == []
+    assert list(due_times.pop_due(30.0)) == [(work, record)]
+    assert not work.waiting
