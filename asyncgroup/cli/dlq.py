@@ -67,10 +67,10 @@ def _add_show(actions: Commands, common: argparse.ArgumentParser) -> None:
     _add_topic(parser)
     parser.add_argument(
         "place",
-        nargs="+",
         metavar="PARTITION@OFFSET",
         help="the record, as `list` prints it; also as two arguments, PARTITION OFFSET",
     )
+    parser.add_argument("offset", nargs="?", metavar="OFFSET", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print the record as a JSON object")
     parser.set_defaults(run=run_show)
 
@@ -181,13 +181,12 @@ async def run_show(options: argparse.Namespace) -> int:
 def _place(options: argparse.Namespace) -> OffsetSpan:
     """Return the record that `show` was given; exit with a usage error if it is not one."""
     try:
-        if len(options.place) > 2:
-            raise ValueError("PARTITION@OFFSET or PARTITION OFFSET expected")
-        spans = parse_spans("@".join(options.place))
+        spans = parse_spans(options.place if options.offset is None else f"{options.place}@{options.offset}")
         if len(spans) != 1 or spans[0].end != spans[0].start + 1:
-            raise ValueError("one record expected: PARTITION@OFFSET")
-    except ValueError as error:
-        options.usage.error(str(error))
+            raise ValueError("more than one record")
+    except ValueError:
+        given = options.place if options.offset is None else f"{options.place} {options.offset}"
+        options.usage.error(f"{given!r} is not a record: PARTITION@OFFSET, or PARTITION OFFSET")
     return spans[0]
 
 
