@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
@@ -77,21 +77,27 @@ class CrashCounts:
         return False
 
     def _choose(self) -> list[int]:
-        """Return the offsets to count next: a suspect alone, else as many others as handlers are idle."""
-        work, attempts = self._work, self._work.window.attempts
+        """Return the offsets to count next: a suspect alone, else as many others as handlers are idle.
+
+        They are the next ones of their queue, as others would have to wait for those before them.
+        """
+        work = self._work
         works = self._dispatcher.works.values()
         counted = [before for each in works for before in (*each.counted.values(), *each.counting.values())]
         if any(map(self._is_suspect, counted)):
             return []  # until it has ended: a crash is its own
-        ready = [
-            each.offset
-            for each in chain(work.retries, islice(work.fresh, GROUP))
-            if each.offset not in work.counted
-        ]
-        suspect = next((offset for offset in ready if self._is_suspect(attempts.get(offset, 0))), None)
-        if suspect is not None:
-            return [] if work.in_hand or counted else [suspect]
-        return ready[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
+        chosen: list[int] = []
+        for queue in (work.retries, work.fresh):
+            for record in islice(queue, GROUP):
+                offset = record.offset
+                if offset in work.counted:
+                    continue
+                if self._is_suspect(work.window.attempts.get(offset, 0)):
+                    if not chosen:
+                        return [] if work.in_hand or counted else [offset]
+                    break
+                chosen.append(offset)
+        return chosen[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
 
     def _is_suspect(self, attempts: int) -> bool:
         """Whether a record with so many failed deliveries is handed out alone: half of those allowed, or all but one."""
