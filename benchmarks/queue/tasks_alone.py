@@ -1,4 +1,4 @@
-"""Tasks that only sleep, without Kafka: how much of the bound an event loop can reach. Its timers have whole milliseconds."""
+"""Tasks that only sleep, without Kafka: how much of the bound an event loop can reach."""
 
 from __future__ import annotations
 
