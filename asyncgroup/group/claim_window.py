@@ -131,6 +131,11 @@ class ClaimWindow:
             self._window_marks.restart(end, is_recreated=False)
             self.touch()
 
+    @property
+    def on_change(self) -> Callable[[], None]:
+        """`touch`, without a call in between: work queues call it for each record."""
+        return self._marks.touch
+
     def touch(self) -> None:
         """The window has changed and has to be committed."""
         self._marks.touch()

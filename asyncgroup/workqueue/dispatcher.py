@@ -225,7 +225,8 @@ class Dispatcher:
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
-        if work.unread <= work.refill_at:
+        if work.refill_at >= 0 and work.unread <= work.refill_at:
+            work.refill_at = -1  # until it is filled
             work.on_room()
         return delivery
 

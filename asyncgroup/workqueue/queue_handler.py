@@ -163,7 +163,7 @@ class ClaimFeed:
             claim.tp,
             self.window.window,
             position=claim.position,
-            on_change=self.window.touch,
+            on_change=self.window.on_change,
             commit=self._commit_durably,
         )
         self.work.is_retry_topic = claim.topic == handler.retry_topic

@@ -165,7 +165,9 @@ class Deliveries:
             self._reader = asyncio.current_task()
             await asyncio.sleep(0)
             self._turn_at = self._time() + TURN
-        if (delivery := receiver.take()) is None:
+        # `take`, without a call for each record where nothing is asked
+        is_plain = not receiver._intercepts and not receiver.is_ended
+        if (delivery := receiver._source() if is_plain else receiver.take()) is None:
             try:
                 delivery = await receiver.receive()
             except ClosedError:
