@@ -71,7 +71,14 @@ def command_of(client: Client, program: Sequence[str], settings: Settings) -> li
     if not client.function:
         return [*program, *(f"{name}={value}" for name, value in asdict(settings).items())]
     python = list(program) or [sys.executable]
-    return [*python, "-m", "benchmarks.worker", client.function, json.dumps(asdict(settings)), "precise-timers"]
+    return [
+        *python,
+        "-m",
+        "benchmarks.worker",
+        client.function,
+        json.dumps(asdict(settings)),
+        "precise-timers",
+    ]
 
 
 async def measure(

@@ -165,7 +165,9 @@ async def test_other_partitions_are_not_repeated(env: VirtualEnvironment, mode: 
 
 
 @pytest.mark.parametrize("mode", [Mode.KEY_SHARED, Mode.FAILOVER])
-async def test_a_handler_that_goes_on_after_its_ack_holds_the_next_record(env: VirtualEnvironment, mode: Mode):
+async def test_a_handler_that_goes_on_after_its_ack_holds_the_next_record(
+    env: VirtualEnvironment, mode: Mode
+):
     """Also after `reject`, which acknowledges the record when its copy is written."""
     running: set[bytes | None] = set()
 
