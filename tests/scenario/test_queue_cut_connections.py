@@ -11,7 +11,6 @@ from asyncgroup.errors import NoBrokersError
 from asyncgroup.testing.virtual.connection import Signal
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
 from tests.asyncio_errors import no_asyncio_errors
-from tests.profiles import thinned
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.byte_cuts import ByteCuts, Direction, End
 from tests.stories.queue_members import acked, opened, read_topic, send
@@ -25,7 +24,8 @@ pytestmark = [
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
 
-STEP = 17
+SOME = 680
+"""Bytes between two cuts; with --soak it is 17."""
 HOST = "10.1.0.1"
 """From which the first member of an environment connects."""
 MOST_CUTS = 4
@@ -86,14 +86,15 @@ async def story(protocol: str, cuts: ByteCuts, direction: Direction, places: lis
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("step", [SOME, pytest.param(17, marks=pytest.mark.soak)])
 async def test_cut_after_each_byte(
-    monkeypatch: pytest.MonkeyPatch, protocol: str, direction: Direction, end: End
+    monkeypatch: pytest.MonkeyPatch, step: int, protocol: str, direction: Direction, end: End
 ) -> None:
     """No record is lost, and each cut repeats at most what was in hand, whatever connections end after which byte."""
     rng, cuts = random.Random(1), ByteCuts(monkeypatch, HOST)
     whole = await story(protocol, cuts, direction, [], end)
     assert whole > 1000
-    for count, after in enumerate(thinned(range(0, whole + 1, STEP), every=40)):
+    for count, after in enumerate(range(0, whole + 1, step)):
         places = [after, *(rng.randint(1, 1000) for _ in range(count % 2 * (MOST_CUTS - 1)))]
         try:
             await story(protocol, cuts, direction, places, end)
