@@ -38,10 +38,16 @@ async def handle(delivery: Delivery) -> None:
         await delivery.reconsume_later(0.2)
 
 
+async def _handle_and_say_so(delivery: Delivery) -> None:
+    sys.stdout.write(".")
+    sys.stdout.flush()
+    await handle(delivery)
+
+
 async def _main(servers: str, group_id: str, topic: str) -> None:
     async with queue(servers, group_id, topic) as made:
         print("open", flush=True)
-        await made.run(handle)
+        await made.run(_handle_and_say_so)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,12 @@ pytestmark = pytest.mark.asyncio
 
 RECORDS = 4000
 KILLS = 6
+MOST_DELIVERIES = RECORDS // KILLS // 2
+"""Of a process, at most, so that records are left after all kills."""
 
 
-async def process_for(env: QueueEnvironment, seconds: float) -> None:
-    """Run the queue in a process of its own, and kill that after some time of work."""
+async def process_for(env: QueueEnvironment, deliveries: int) -> None:
+    """Run the queue in a process of its own, and kill that when it has begun so many deliveries."""
     command = [sys.executable, "-m", "tests.real.queue_transactions_driver"]
     process = await asyncio.create_subprocess_exec(
         *command, env.bootstrap_servers, env.group_id, env.topic, stdout=asyncio.subprocess.PIPE
@@ -30,7 +32,7 @@ async def process_for(env: QueueEnvironment, seconds: float) -> None:
     try:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"open\n"
-        await asyncio.sleep(seconds)
+        await process.stdout.readexactly(deliveries)
         assert process.returncode is None
     finally:
         process.kill()
@@ -76,7 +78,7 @@ async def test_each_copy_is_there_once_after_kills(apache_kafka: RunningKafka, t
             for number in range(RECORDS):
                 await producer.enqueue(env.topic, b"%d" % number, partition=number % 4)
         for _ in range(KILLS):
-            await process_for(env, rng.uniform(0.2, 1.2))
+            await process_for(env, rng.randint(50, MOST_DELIVERIES))
         before = [len(await acked(env, number)) for number in range(4)]
         made = queue(env.bootstrap_servers, env.group_id, env.topic)
         async with made:
