@@ -85,7 +85,9 @@ async def story(protocol: str, cuts: ByteCuts, direction: Direction, places: lis
 
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(name, marks=[] if name == "eager" else pytest.mark.full) for name in PROTOCOLS]
+)
 @pytest.mark.parametrize("step", [SOME, pytest.param(17, marks=pytest.mark.soak)])
 async def test_cut_after_each_byte(
     monkeypatch: pytest.MonkeyPatch, step: int, protocol: str, direction: Direction, end: End

@@ -106,7 +106,9 @@ async def crash_at_each_request(crash: Crash, protocol: str) -> None:
     assert number > 10
 
 
-@pytest.mark.parametrize("crash", ["lost", "handled", "late"])
+@pytest.mark.parametrize(
+    "crash", ["handled", *(pytest.param(each, marks=pytest.mark.full) for each in ("lost", "late"))]
+)
 @pytest.mark.parametrize(
     "protocol", [pytest.param(name, marks=[] if name == "eager" else pytest.mark.full) for name in PROTOCOLS]
 )
