@@ -69,7 +69,7 @@ class CrashCounts:
             return True
         if chosen := self._choose():
             for offset in chosen:
-                before = self._work.counting[offset] = work.window.attempts.get(offset, 0)
+                before = work.counting[offset] = work.window.attempts.get(offset, 0)
                 work.window.set_attempts(offset, before + 1)
             self._left -= len(chosen)
             work.on_change()
@@ -100,7 +100,7 @@ class CrashCounts:
         return chosen[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
 
     def _is_suspect(self, attempts: int) -> bool:
-        """Whether a record with so many failed deliveries is handed out alone: half of those allowed, or all but one."""
+        """Whether a record with `attempts` failed deliveries is handed out alone: half of those allowed, or all but one."""
         is_last = self._dispatcher.publisher.is_last
         return is_last(2 * attempts) or is_last(attempts + 1)
 
@@ -117,13 +117,20 @@ class CrashCounts:
         self._work.counting = {}
         self._dispatcher.relist(self._work)
 
+    def restart(self, offset: int) -> None:
+        """Forget the counts from `offset` on: the log has other records there. Call it before they are lost."""
+        for counts in (self._work.counted, self._work.counting):
+            for at in [at for at in counts if at >= offset]:
+                del counts[at]
+
     async def aclose(self) -> None:
         """Take back the counts of records that were not delivered, or whose delivery was neither done nor failed."""
         if self._task is not None:
             await cancel_and_wait(self._task)
         work = self._work
         work.gate = None
-        for offset, before in (work.counted | self._work.counting).items():
+        for offset, before in (work.counted | work.counting).items():
             work.window.set_attempts(offset, before)
         work.counted.clear()
+        work.counting.clear()
         work.on_change()

@@ -112,6 +112,7 @@ class Dispatcher:
         for record in (*dropped, *(delivery.record for delivery in lost)):
             self._free_lane(work, record)
         work.on_room()
+        self._relist_gated()
         return lost
 
     # --- records arrive -------------------------------------------------------------------------------------------------
@@ -389,11 +390,15 @@ class Dispatcher:
             self.relist(work)
 
     def _end_count(self, work: PartitionWork, record: Record) -> None:
-        """A delivery that was counted in advance has ended: others may be counted now, also those of other partitions."""
+        """Forget that a delivery was counted in advance: it has ended."""
         if work.counted.pop(record.offset, None) is not None:
-            for each in self.works.values():
-                if each.gate is not None:
-                    self.relist(each)
+            self._relist_gated()
+
+    def _relist_gated(self) -> None:
+        """Records that were counted in advance have ended: others may be counted now, also those of other partitions."""
+        for work in list(self.works.values()):  # a watcher may remove one
+            if work.gate is not None:
+                self.relist(work)
 
     def _free_lane(self, work: PartitionWork, record: Record) -> None:
         key = self._ordering_key(record) if self._has_lanes else None

@@ -280,8 +280,9 @@ class ClaimFeed:
         """The log has other records from `offset` on."""
         # before `lose`: the records that it gives back are lost, too
         self._handler.publisher.abandon(self._claim.tp, offset, is_over=False)
+        if self._crash_counts is not None:
+            self._crash_counts.restart(offset)
         self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
-        self.work.counted = {at: count for at, count in self.work.counted.items() if at < offset}
         self._handler.local.drop_ended()
 
     def seek(self, offset: int) -> None:

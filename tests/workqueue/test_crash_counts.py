@@ -18,14 +18,19 @@ from asyncgroup.workqueue.partition_work import PartitionWork
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
-TP = TopicPartition("orders", 0)
-
 
 class Unlimited:
     """A publisher that is never asked for a copy."""
 
     def is_last(self, _attempt: int) -> bool:
         return False
+
+
+class Limited:
+    """A publisher of dead letters after six deliveries, so that a record with three failed ones is a suspect."""
+
+    def is_last(self, attempt: int) -> bool:
+        return attempt > 5
 
 
 class Window:
@@ -40,20 +45,31 @@ class Window:
         self.commits.append(dict(self.window.attempts))
 
 
+def dispatcher_with(publisher: object) -> Dispatcher:
+    """Return a dispatcher whose nacked records are delivered again at once."""
+    return Dispatcher(Mode.SHARED, asyncio.get_running_loop().time, cast(Publisher, publisher), lambda _: 0.0)
+
+
 class Partition:
     """A dispatcher with one partition of `count` records, whose last owner has crashed."""
 
-    def __init__(self, count: int, attempts: dict[int, int] | None = None, *, records: int = 1000) -> None:
-        self.dispatcher = Dispatcher(
-            Mode.SHARED, asyncio.get_running_loop().time, cast(Publisher, Unlimited()), lambda _: 0.0
-        )
-        self.work = PartitionWork(TP, AckWindow(0, attempts=attempts))
+    def __init__(
+        self,
+        count: int,
+        attempts: dict[int, int] | None = None,
+        *,
+        records: int = 1000,
+        number: int = 0,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
+        self.dispatcher = dispatcher or dispatcher_with(Unlimited())
+        self.work = PartitionWork(TopicPartition("orders", number), AckWindow(0, attempts=attempts))
         self.window = Window(self.work.window)
         self.dispatcher.add_partition(self.work)
         self.counts = CrashCounts(
             self.work, cast(ClaimWindow, self.window), self.dispatcher, records, lambda: 10
         )
-        self.dispatcher.offer(self.work, [Record("orders", 0, at, value=b"") for at in range(count)])
+        self.dispatcher.offer(self.work, [Record("orders", number, at, value=b"") for at in range(count)])
 
     async def take(self) -> Delivery:
         """Return the next delivery; the count that it needs is committed first."""
@@ -95,3 +111,47 @@ async def test_the_last_record_to_count_waits_for_the_commit_with_its_count() ->
     assert sorted((each.record.offset, each.attempt) for each in taken) == [(0, 4), (1, 1)]
     assert partition.window.commits == [{0: 4}]
     assert partition.work.gate is None
+
+
+async def suspect_and_other() -> tuple[Partition, Partition]:
+    """Return two partitions of one dispatcher: a suspect of the first is in hand, and the second waits for its end."""
+    dispatcher = dispatcher_with(Limited())
+    suspect = Partition(2, {0: 3}, number=0, dispatcher=dispatcher)
+    assert (await suspect.take()).record.offset == 0
+    other = Partition(1, number=1, dispatcher=dispatcher)
+    for _ in range(5):
+        assert dispatcher.take() is None
+        await asyncio.sleep(0)
+    return suspect, other
+
+
+async def test_a_lost_partition_with_a_suspect_holds_up_no_other() -> None:
+    suspect, other = await suspect_and_other()
+    suspect.dispatcher.remove_partition(suspect.work)
+    assert (await other.take()).record.partition == 1
+
+
+async def test_a_log_that_lost_the_suspect_holds_up_no_other() -> None:
+    suspect, other = await suspect_and_other()
+    suspect.counts.restart(0)
+    suspect.dispatcher.lose(suspect.work, 0)
+    assert suspect.work.counted == {}
+    assert (await other.take()).record.partition == 1
+
+
+async def test_offsets_of_another_log_are_not_counted_by_a_commit_under_way() -> None:
+    partition = Partition(3)
+    assert partition.dispatcher.take() is None  # the commit has begun
+    partition.counts.restart(1)
+    partition.dispatcher.lose(partition.work, 1)
+    assert (await partition.take()).record.offset == 0
+    assert partition.work.counted.keys() == {0}
+
+
+async def test_counts_are_taken_back_once() -> None:
+    """Also those of a commit under way when the claim ends."""
+    partition = Partition(3, {1: 2})
+    assert partition.dispatcher.take() is None
+    await partition.counts.aclose()
+    assert partition.work.window.attempts == {1: 2}
+    assert (partition.work.counted, partition.work.counting) == ({}, {})
