@@ -4,8 +4,8 @@
 
 `1` is the version of the format, `crc` a CRC-32 in 8 hexadecimal digits over topic, partition, committed offset and the
 body that follows; so a user's text, or an envelope copied to another offset, is not mistaken for one. Fields end with a
-semicolon and unknown ones are skipped; the text is last and not escaped. See CommitMetadata for
-the fields. Other strings, such as the bridge's `foreachBatch/1:…`, are text without an envelope.
+semicolon and unknown ones are skipped; the text is last and not escaped. CommitMetadata describes the fields. Other
+strings, such as the bridge's `foreachBatch/1:…`, are text without an envelope.
 """
 
 from __future__ import annotations

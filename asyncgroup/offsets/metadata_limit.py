@@ -10,6 +10,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.offsets.commit_metadata import MAX_METADATA
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.compiling import MAX_STRING
 
 __all__ = ["CONFIG_KEY", "LARGEST", "SMALLEST", "TIMEOUT", "fetch_metadata_limit"]
 
@@ -27,16 +28,16 @@ TIMEOUT: Final = 5.0
 SMALLEST: Final = 64
 """The smallest limit in bytes: less has no room for an envelope."""
 
-LARGEST: Final = 1 << 15
-"""The largest limit in bytes: a longer string cannot be sent to old brokers, whose lengths are of 16 bits."""
+LARGEST: Final = MAX_STRING
+"""The largest limit in bytes: the longest string of Kafka's protocol."""
 
 
 async def fetch_metadata_limit(cluster: ClusterClient) -> int:
     """Return `offset.metadata.max.bytes` of a broker, with one DescribeConfigs request.
 
-    `MAX_METADATA`, Kafka's default, if the broker does not tell: it has no such version, refuses the request for lack of
-    authorization, or does not answer within `TIMEOUT` seconds. It is the same for all brokers of a cluster, or should be; a
-    commit that another one refuses as too large is made smaller (`WindowMarks.shrink`). Raises nothing.
+    `MAX_METADATA`, Kafka's default, if the value is unknown: the broker does not support the request, refuses it for lack of
+    authorization, or does not answer within `TIMEOUT` seconds. All brokers of a cluster should have the same value; a commit
+    that another one refuses as too large is made smaller (`WindowMarks.shrink`). Raises nothing.
     """
     try:
         async with asyncio.timeout(TIMEOUT):

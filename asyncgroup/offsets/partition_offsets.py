@@ -105,12 +105,13 @@ class PartitionMarks:
     def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
         """Return what a mark at `offset` would commit.
 
-        A range without records that begins there is skipped; a value in chunks may hold it back.
+        A range without records that begins there is skipped; a value in chunks may hold it back. Changes nothing: the
+        transaction that commits it may be aborted.
         """
         start, end, epoch = self._skipped
         if start <= offset < end:
             offset, leader_epoch = end, epoch
-        offset, leader_epoch = self._hold.limit(offset) or (offset, leader_epoch)
+        offset, leader_epoch = self._hold.limit_if(offset) or (offset, leader_epoch)
         return CommittedOffset(offset, "", leader_epoch)
 
     def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:

@@ -133,3 +133,14 @@ def test_a_hold_is_looked_up_without_a_change(steps: list[tuple[str, int, int]],
     found = hold.limit_if(offset)
     assert vars(hold) == vars(before)
     assert found == hold.limit(offset)
+
+
+@given(st.integers(0, 40))
+def test_the_value_after_a_mark_is_looked_up_without_a_change(offset: int) -> None:
+    """A mark inside a value in chunks is held back after the abort of a transaction that would have completed the value."""
+    marks = PartitionMarks(0)
+    marks.hold_value(5, 0)
+    marks.complete_value(5, 20)
+    marks.value_after(offset, 0)
+    marks.mark(10)
+    assert marks.value.offset == 5
