@@ -26,6 +26,7 @@ __all__ = [
     "port",
     "positive",
     "rate",
+    "record_count",
     "seconds",
     "size",
     "stop_signals",
@@ -151,6 +152,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+def record_count(count: int) -> str:
+    """Format a number of records: `1 record`, `1,200 records`."""
+    return f"{count:,} {'record' if count == 1 else 'records'}"
 
 
 def rate(count: int, duration: float) -> str:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from asyncgroup.cli.common import record_count
 from asyncgroup.cli.printing import as_json, is_terminal, json_text
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
@@ -163,7 +164,7 @@ def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
     """Print the number of records by reason, the most frequent one first."""
     console = _console()
     total = sum(reasons.values())
-    console.print(f"{topic}: {total:,} {'record' if total == 1 else 'records'}", markup=False)
+    console.print(f"{topic}: {record_count(total)}", markup=False)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0] or ""))
     for reason, count in ordered[:MAX_REASONS]:
         shown = UNKNOWN if reason is None else printable(reason, MAX_REASON)

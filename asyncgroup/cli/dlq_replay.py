@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.cli.client_configs import client_config
-from asyncgroup.cli.common import stop_signals
+from asyncgroup.cli.common import record_count, stop_signals
 from asyncgroup.cli.connection_options import connection_options
 from asyncgroup.cli.dead_letter_rows import DeadLetterRow
 from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, place, read_topic, spans_within
@@ -178,11 +178,7 @@ async def _with_existing_partitions(
 def _by_topic(plan: Sequence[PlannedRecord]) -> str:
     topics = Counter(planned.topic for planned in plan)
     each = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(topics.items()))
-    return f"{_records(len(plan))}: {each}"
-
-
-def _records(count: int) -> str:
-    return f"{count:,} {'record' if count == 1 else 'records'}"
+    return f"{record_count(len(plan))}: {each}"
 
 
 # --- the position of --group ------------------------------------------------------------------------------------------
@@ -274,7 +270,7 @@ class Replayer:
     def report(self) -> None:
         """Print how many records were written, and the last one; ignore a closed standard error."""
         total = len(self._planned)
-        count = _records(total) if self.written == total else f"{self.written:,} of {_records(total)}"
+        count = record_count(total) if self.written == total else f"{self.written:,} of {record_count(total)}"
         last = "" if self._last is None else f", the last one {place(self._last)}"
         with contextlib.suppress(OSError):
             print(f"{count} replayed{last}", file=sys.stderr, flush=True)
@@ -309,6 +305,6 @@ async def _write(
                 replayer.report()
     if replayer.written < len(plan):  # the log was cut between the two passes
         raise ReplayStopped(
-            f"{options.topic}: {_records(len(plan) - replayer.written)} are no longer in the log"
+            f"{options.topic}: {record_count(len(plan) - replayer.written)} are no longer in the log"
         )
     return 0

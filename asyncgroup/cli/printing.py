@@ -44,7 +44,7 @@ def as_json(record: Record) -> bytes:
 
 
 def json_text(data: bytes | None) -> Any:
-    """Return bytes as text, or in a form of JSON that is not text if they are not UTF-8."""
+    """Return bytes as a string for JSON, or {"base64": …} if they are not UTF-8; None stays None."""
     if data is None:
         return None
     try:

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.common import rate
+from asyncgroup.cli.common import rate, record_count
 from asyncgroup.escaping import printable
 from asyncgroup.lifecycle import wait_within
 
@@ -153,11 +153,9 @@ class QueueView:
         rest = ", ".join(
             f"{getattr(counts, name):,} {shown}" for name, shown in COUNTS.items() if name != "acked"
         )
-        return f"{_records(counts.acked)} acked in {duration:.1f} s: {rate(counts.acked, duration)}; {rest}"
-
-
-def _records(count: int) -> str:
-    return f"{count:,} {'record' if count == 1 else 'records'}"
+        return (
+            f"{record_count(counts.acked)} acked in {duration:.1f} s: {rate(counts.acked, duration)}; {rest}"
+        )
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

@@ -168,8 +168,7 @@ class ClaimWindow:
             failed = await _commit(self._session, retry_rejected=self._marks.rejected)
         if failed is not None and self.tp in failed.errors:
             raise CommitFailedError(failed.group_id, {self.tp: failed.errors[self.tp]}) from failed
-        is_managed = self.tp in self._offsets and self._offsets.of(*self.tp) is self._marks
-        if not is_managed and not self.is_committed:
+        if not self.transaction.is_live and not self.is_committed:
             error = UsageError(f"the claim of {self.tp} has ended: its offsets can no longer be committed")
             raise CommitFailedError(self._session.group_id, {self.tp: error})
 

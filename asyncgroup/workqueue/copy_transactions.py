@@ -346,7 +346,7 @@ class CopyTransactions:
     async def _is_stored(self, batch: CopyBatch) -> bool:
         """Whether the group has the offsets of the transaction.
 
-        No one else has committed the partitions that this member still has, and no commit without the originals is equal.
+        No other member has committed the partitions that this member still has, and no commit without the originals is equal.
         """
         tries = 0
         while live := [tp for tp, window in batch.windows.items() if window.transaction.is_live]:

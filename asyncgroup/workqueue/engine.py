@@ -268,7 +268,7 @@ class QueueEngine(Watcher):
         self._publisher.note_ack()
 
     def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
-        """Tell the interceptors."""
+        """Call the interceptors."""
         self._interceptors.on_nack(delivery, error)
 
     def _on_dead_letter(self, delivery: Delivery, metadata: RecordMetadata, reason: str) -> None:

@@ -60,11 +60,6 @@ class Measurement:
         """Microseconds of CPU time per record."""
         return self.cpu_seconds / self.counted * 1e6 if self.counted and self.cpu_seconds else None
 
-    @property
-    def has_finished(self) -> bool:
-        """Whether all healthy records were handled."""
-        return self.handled >= self.records
-
 
 def command_of(client: Client, program: Sequence[str], settings: Settings) -> list[str]:
     """Return the command of a client; `program` is its Python, or the complete command of the program in Java."""

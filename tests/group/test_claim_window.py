@@ -1,4 +1,4 @@
-"""ClaimWindow: restored from the group's last commit, whatever wrote it; committed with the other windows of the session."""
+"""ClaimWindow: restored from the group's last commit, by any client; committed with the other windows of the session."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ MOST_DELIVERIES = RECORDS // KILLS // 2
 
 
 async def process_for(env: QueueEnvironment, deliveries: int) -> None:
-    """Run the queue in a process of its own, and kill that when it has begun so many deliveries."""
+    """Run the queue in a process of its own, and kill it when it has begun this number of deliveries."""
     command = [sys.executable, "-m", "tests.real.queue_transactions_driver"]
     process = await asyncio.create_subprocess_exec(
         *command, env.bootstrap_servers, env.group_id, env.topic, stdout=asyncio.subprocess.PIPE

@@ -65,7 +65,7 @@ class Refuses(QueueInterceptor):
 
 
 async def test_a_refused_acknowledgement_of_a_batch_leaves_the_others(env: VirtualEnvironment):
-    """The block of a batch ends each delivery, whatever became of the others."""
+    """The block of a batch ends each delivery, independently of the others."""
     await send(env, *[b"v"] * 5)
     refuses = Refuses("on_acknowledge", ValueError, 1, 3)
     async with opened(env, interceptors=[refuses], nack_backoff=1.0) as queue:
@@ -216,7 +216,7 @@ async def test_a_closed_queue_has_no_new_consumers(env: VirtualEnvironment):
 
 
 async def test_a_window_beyond_the_end_of_the_log_swallows_no_later_record(env: VirtualEnvironment):
-    """Without an epoch and a topic id it cannot be told that the log was created again since."""
+    """Without an epoch and a topic id, only the end of the log shows that it was created again."""
     await send(env, *[b"v"] * 5)
     window = encode_window(AckWindow(1, [(2, 3), (10, 1000)]), 1, 1000)
     await commit(env, encode_metadata(TP, 1, CommitMetadata(window=window)), 1)
@@ -258,7 +258,7 @@ HOSTILE: dict[bytes | None, int] = {
 
 
 async def test_hostile_headers_in_the_retry_topic(env: VirtualEnvironment):
-    """Each copy is handed out at least once, whatever its headers are, and whatever has failed beside it."""
+    """Each copy is handed out at least once, with any headers, and after any failure of another record."""
 
     async def work(delivery: Delivery) -> None:
         if delivery.attempt <= 2:

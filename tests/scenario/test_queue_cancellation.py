@@ -106,6 +106,8 @@ async def test_a_receiver_cancelled_when_its_record_arrives(env: VirtualEnvironm
             while not (done := [each for each in receiving if each.done() and not each.cancelled()]):
                 await asyncio.sleep(0.1)
         (first,) = done
+        assert receiving[0].cancelled()
+        assert first.result().record.value == b"v"
         await first.result().ack()
         for task in receiving:
             task.cancel()

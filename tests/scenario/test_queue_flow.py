@@ -123,6 +123,8 @@ async def test_a_record_larger_than_the_budget(env: VirtualEnvironment):
     await send(env, *[b"v" * 200_000] * 3)
     async with working(env, "ann", receive_buffer_bytes=1000) as ann:
         await ann.until_count("end", 3)
+        assert ann.of("end") == ["0@0#1", "0@1#1", "0@2#1"]
+    assert await acked(env) == [0, 1, 2]
 
 
 async def test_waiting_records_are_limited(env: VirtualEnvironment):

@@ -54,7 +54,7 @@ class QueueClaim:
     is_dead: bool = False
     """Whether its process has crashed."""
     is_given_up: bool = False
-    """Whether its member has left a handler behind that ignores its cancellation."""
+    """Whether a handler of its member ignores its cancellation and still runs."""
     has_failed_commit: bool = False
     is_settled: bool = False
     """Whether its last commit is done: it was revoked in order, or its session has ended so."""

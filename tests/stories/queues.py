@@ -76,7 +76,7 @@ async def all_owned(env: Environment, name: str) -> None:
 
 
 async def shares(env: Environment, expected: dict[str, int]) -> bool:
-    """Whether the members with these client ids have so many partitions, and the others none."""
+    """Whether each of these client ids has its given number of partitions, and the others none."""
     found = await (env.admin.describe if env.has_leader else env.admin.describe_consumers)(env.group_id)
     if found is None or found.state != "Stable":
         return False

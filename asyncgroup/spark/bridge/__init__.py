@@ -1,2 +1,1 @@
-"""The bridge to Spark: records go to a function as DataFrames, of a consumer group by `ForeachBatch`, of a work queue by
-`QueueForeachBatch`."""
+"""The bridge to Spark: `ForeachBatch` for consumer groups, `QueueForeachBatch` for work queues."""
