@@ -12,7 +12,7 @@ from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.policies import BatchPolicy
 from asyncgroup.workqueue.receiver import Receiver
 
-__all__ = ["DeliveryBatch", "admits", "is_full", "receive_batch"]
+__all__ = ["DeliveryBatch", "has_room", "is_full", "receive_batch"]
 
 
 class DeliveryBatch(Sequence[Delivery]):
@@ -110,7 +110,7 @@ def _fill(gathered: list[Delivery], receiver: Receiver, dispatcher: Dispatcher, 
         delivery = receiver.take()
         if delivery is None:
             return False
-        if not admits(policy, len(gathered), size, _size(delivery)):
+        if gathered and not has_room(policy, size + _size(delivery)):
             dispatcher.release(delivery)
             return True
         gathered.append(delivery)
@@ -125,13 +125,9 @@ def is_full(policy: BatchPolicy, records: int, size: int) -> bool:
     )
 
 
-def admits(policy: BatchPolicy, records: int, size: int, next_size: int) -> bool:
-    """Return whether a record of `next_size` bytes joins a batch of `records` records with `size` bytes."""
-    if not records:
-        return True
-    if policy.max_records is not None and records >= policy.max_records:
-        return False
-    return policy.max_bytes is None or size + next_size <= policy.max_bytes
+def has_room(policy: BatchPolicy, size: int) -> bool:
+    """Return whether a batch may have `size` bytes; its first record may be larger."""
+    return policy.max_bytes is None or size <= policy.max_bytes
 
 
 def _size(delivery: Delivery) -> int:

@@ -169,7 +169,7 @@ def _merge(headers: Sequence[Header], added: list[Header]) -> list[Header]:
 def _add_origin(headers: list[Header], record: Record, group_id: str) -> None:
     """Add the four origin headers that are missing; those that exist are of the first delivery."""
     present = {name for name, _ in headers}
-    where = _text(f"{record.topic}-{record.partition}@{record.offset}")
+    where = _text(str(RecordOrigin(record.topic, record.partition, record.offset)))
     values = (record.topic.encode(), where, where, _text(group_id))
     headers += [(name, value) for name, value in zip(_ORIGIN, values, strict=True) if name not in present]
 

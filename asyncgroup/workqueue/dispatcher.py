@@ -412,7 +412,9 @@ class Dispatcher:
         """Mark the record as being copied to another topic; later records of its key wait."""
         if delivery.state is DeliveryState.IN_HAND:
             self._end(delivery, DeliveryState.PUBLISHING)
-        if delivery.state is not DeliveryState.EXPIRED:  # then calls that end it are too late
+        elif (
+            delivery.state is not DeliveryState.EXPIRED
+        ):  # an expired one stays so: calls that end it are too late
             delivery.state = DeliveryState.PUBLISHING
         delivery._work.publishing += 1
 

@@ -26,7 +26,7 @@ class DueTimes:
     """A heap by time, so that a short delay does not wait for a longer one (as it does in a queue for each delay).
 
     A record that is forgotten elsewhere (revoked, truncated, delivered again in order) stays in the heap until its time, or until
-    such entries are the majority. An entry counts only while `PartitionWork.waiting` holds the record and it is its last one.
+    such entries are the majority. An entry counts only while `PartitionWork.wait_numbers` has its number.
     """
 
     def __init__(self) -> None:
@@ -71,4 +71,4 @@ class DueTimes:
 
 def _counts(entry: _Entry) -> bool:
     _, number, work, record = entry
-    return work.waiting.get(record.offset) is record and work.wait_numbers.get(record.offset) == number
+    return work.wait_numbers.get(record.offset) == number

@@ -66,7 +66,7 @@ class PartitionWork:
         self.waiting: dict[int, Record] = {}
         """The records that wait for a delay or a delivery time, by offset."""
         self.wait_numbers: dict[int, int] = {}
-        """The entry of each of them in DueTimes, and of some that were forgotten."""
+        """The number of the entry of each of them in DueTimes."""
         self.delayed: set[int] = set()
         """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
         self.expired: dict[int, Delivery] = {}
@@ -122,11 +122,6 @@ class PartitionWork:
         return len(self.fresh) + self.blocked + self.parked
 
     @property
-    def unacked(self) -> int:
-        """The number of records that have arrived and are not acknowledged."""
-        return self.queued + len(self.in_hand) + len(self.expired) + len(self.waiting) + self.publishing
-
-    @property
     def is_idle(self) -> bool:
         """Whether no delivery of it is in hand or being copied, and none has a handler that is being cancelled."""
         return not self.in_hand and not self.expired and not self.publishing
@@ -169,10 +164,14 @@ class PartitionWork:
         again = {record.offset: record for record in records}
         again |= {at: failed for at, failed in self.waiting.items() if at not in self.delayed}
         again |= {kept.offset: kept for kept in (*self.retries, *self.fresh)}
-        self.waiting = {at: self.waiting[at] for at in self.delayed}
+        self._keep_waiting(self.delayed)
         self.fresh = deque()
         # one queue, so that the order stays: `retries` holds all up to the last one that was delivered before
         self.retries = deque(again[offset] for offset in sorted(again))
+
+    def _keep_waiting(self, offsets: set[int]) -> None:
+        self.waiting = {at: self.waiting[at] for at in offsets}
+        self.wait_numbers = {at: self.wait_numbers[at] for at in offsets}
 
     # --- lanes: at most one record of a key is ready, in hand or waiting for its time ------------------------------------
 
@@ -204,7 +203,7 @@ class PartitionWork:
         """Remove and return the records below `offset` that were delivered and are to be delivered again."""
         failed = {at: record for at, record in self.waiting.items() if at < offset and at not in self.delayed}
         for at in failed:
-            del self.waiting[at]
+            del self.waiting[at], self.wait_numbers[at]
         for queue in (self.retries, self.fresh):
             while queue and queue[0].offset < offset:
                 record = queue.popleft()
@@ -237,7 +236,7 @@ class PartitionWork:
         self.expired = {at: delivery for at, delivery in self.expired.items() if at < offset}
         self.fresh = deque(record for record in self.fresh if record.offset < offset)
         self.retries = deque(record for record in self.retries if record.offset < offset)
-        self.waiting = {at: record for at, record in self.waiting.items() if at < offset}
+        self._keep_waiting({at for at in self.waiting if at < offset})
         self.delayed = {at for at in self.delayed if at < offset}
         for key, lane in list(self.lanes.items()):
             kept = deque(record for record in lane if record.offset < offset)

@@ -42,7 +42,7 @@ _END: Final[Columns] = {
 _COLUMNS: Final[Mapping[str, Columns]] = {
     "keys": {**_SPEED, **_SHARES, **_END},
     "many-keys": {**_SPEED, **_SHARES, **_END},
-    "idle": {**_SPEED, "of the claim": lambda each: _number(each.ratio, ".2f"), **_END},
+    "idle": {**_SPEED, "of the claim": lambda each: _number(each.ratio, ".3f"), **_END},
     "poison": {
         **_SPEED,
         "cost": lambda each: _number(each.cost, ".1%"),
