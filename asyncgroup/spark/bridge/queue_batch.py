@@ -13,6 +13,7 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import TopicPartition, add_records
 from asyncgroup.spark.bridge.batches import RetryState
 from asyncgroup.spark.bridge.failed_rows import Outcome, RowKey
+from asyncgroup.spark.bridge.record_queue import MAX_CHUNK_BYTES, MAX_CHUNK_ROWS
 from asyncgroup.spark.ranges import BatchId, OffsetRange
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState, commit_partition, nack_with, release
 
@@ -28,10 +29,6 @@ CHECK_INTERVAL: Final = 0.5
 
 RENEWALS: Final = 3
 """The number of renewals of a delivery in an ack timeout."""
-
-MAX_CHUNK_ROWS: Final = 16_000
-MAX_CHUNK_BYTES: Final = 1024 * 1024
-"""The most records and bytes that are converted to Arrow in one step on the event loop, as for `ForeachBatch`."""
 
 OUTCOMES_IN_A_STEP: Final = 1_000
 """Deliveries that are renewed or ended in one step on the event loop: a few milliseconds."""

@@ -14,7 +14,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import add_note, cancel_and_wait, wait_shielded, wait_within
@@ -22,22 +22,13 @@ from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batches import BatchInterrupted, BridgedClaim, OnError, RetryState, RunningBatch
 from asyncgroup.spark.bridge.commits import BatchNumbers, first_range_start, mark_and_commit
 from asyncgroup.spark.bridge.jobs import SparkJobs
-from asyncgroup.spark.bridge.record_queue import Chunk, RecordQueue
+from asyncgroup.spark.bridge.record_queue import MAX_CHUNK_BYTES, MAX_CHUNK_ROWS, Chunk, RecordQueue
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
 from asyncgroup.spark.ranges import BatchId
 
 __all__ = ["BatchOptions", "Bridge"]
 
 _log = logging.getLogger("asyncgroup.spark")
-
-MAX_CHUNK_ROWS: Final = 16_000
-MAX_CHUNK_BYTES: Final = 1024 * 1024
-"""The most records and wire bytes that are converted to Arrow in one step on the event loop: a few milliseconds.
-
-A thread for the conversion took a sixth more CPU time, since it competes with the loop for the interpreter; smaller chunks
-took more, too. The cost: with records of 200 bytes at full speed the event loop is blocked for 20 to 30 ms at a time
-instead of 5, which is short enough for heartbeats.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
