@@ -306,7 +306,8 @@ class Dispatcher:
             return
         earlier = self._earlier_attempts(record) if work.is_retry_topic else 0
         work.window.set_attempts(record.offset, delivery.attempt - earlier)
-        self._end_count(work, record)
+        if work.counted.pop(record.offset, None) is not None:
+            self._relist_gated()
         work.on_change()
         if self.publisher.is_last(delivery.attempt):
             self.begin_publishing(delivery)
@@ -362,8 +363,8 @@ class Dispatcher:
             work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if work.bytes <= work.refill_bytes:
             work.on_room()
-        if work.counted:
-            self._end_count(work, record)
+        if work.counted and work.counted.pop(record.offset, None) is not None:
+            self._relist_gated()
         work.on_change()
         self.watcher.on_done()
         if self._has_lanes:
@@ -389,11 +390,6 @@ class Dispatcher:
         if self.serial:
             self.relist(work)
 
-    def _end_count(self, work: PartitionWork, record: Record) -> None:
-        """Forget that a delivery was counted in advance: it has ended."""
-        if work.counted.pop(record.offset, None) is not None:
-            self._relist_gated()
-
     def _relist_gated(self) -> None:
         """Records that were counted in advance have ended: others may be counted now, also those of other partitions."""
         for work in list(self.works.values()):  # a watcher may remove one
@@ -412,9 +408,7 @@ class Dispatcher:
         """Mark the record as being copied to another topic; later records of its key wait."""
         if delivery.state is DeliveryState.IN_HAND:
             self._end(delivery, DeliveryState.PUBLISHING)
-        elif (
-            delivery.state is not DeliveryState.EXPIRED
-        ):  # an expired one stays so: calls that end it are too late
+        elif delivery.state is not DeliveryState.EXPIRED:  # calls that end an expired one are too late
             delivery.state = DeliveryState.PUBLISHING
         delivery._work.publishing += 1
 
@@ -464,12 +458,11 @@ class Dispatcher:
 
     def _on_due(self, work: PartitionWork, record: Record) -> None:
         work.on_room()
-        if record.offset in work.delayed:
-            work.delayed.discard(record.offset)
-            self._make_ready(work, record)
-        elif self._in_order and not self.serial and record.offset in work.window.attempts:
+        has_failed = record.offset not in work.delayed and record.offset in work.window.attempts
+        work.delayed.discard(record.offset)
+        if has_failed and self._in_order and not self.serial:
             self._rewind(work, record)
-        elif self._has_lanes and not self._holds_lanes and record.offset in work.window.attempts:
+        elif has_failed and self._has_lanes and not self._holds_lanes:
             self._arrive(work, record)
         else:
             self._make_ready(work, record)
