@@ -5,8 +5,10 @@
 
 Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
 every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
-and clients with which the benchmarks are tried. Written stories and tables of cases always run, but for a few with the
-marker `full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
+and clients with which the benchmarks are tried. Of a parametrized test the first and the last
+case run, unless its file or the test is named on the command line; all cases run of the tests of the repository itself
+(directly in `tests/`) and of the guide. Each written story runs in one case at least, but for a few with the marker
+`full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
 a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, a rolling downgrade, a cooperative member
 on a blocked loop, the rates of the brokers' benchmark, the types of messages in user code, the guide's test with Spark, the
 second signal where both end a program in the same way, and what conftest.py does for this suite.
@@ -15,7 +17,7 @@ second signal where both end a program in the same way, and what conftest.py doe
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import pytest
@@ -24,7 +26,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
-__all__ = ["Profile", "choose_profile", "current_profile", "examples", "soak", "thinned"]
+__all__ = ["Profile", "choose_profile", "current_profile", "examples", "omitted_cases", "soak", "thinned"]
 
 Profile: TypeAlias = Literal["quick", "full"]
 
@@ -34,6 +36,9 @@ VARIABLE: Final = "ASYNCGROUP_TESTS"
 
 QUICK_SHARE: Final = 16
 """The quick profile draws one of this many examples."""
+
+WHOLE: Final = ("tests/guide/",)
+"""Directories whose tests run with all their cases, beside the files directly in `tests/`."""
 
 T = TypeVar("T")
 
@@ -64,6 +69,15 @@ def examples(full: int) -> int:
 def thinned(cases: Iterable[T], every: int = 12) -> list[T]:
     """Return the cases of a random family or a sweep: all in the full profile, in the quick one each `every`-th."""
     return list(cases)[:: 1 if current_profile() == "full" else every]
+
+
+def omitted_cases(names: Sequence[str]) -> set[str]:
+    """Return which of these tests, by node id, the quick profile leaves out because other cases of them run."""
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        if name.count("/") > 1 and not name.startswith(WHOLE):
+            cases.setdefault(name.partition("[")[0], []).append(name)
+    return {name for each in cases.values() for name in each[1:-1]}
 
 
 def soak(cases: Iterable[object]) -> list[ParameterSet]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WORKERS",
+    "are_files_named",
     "mark_java",
     "pytest_configure_node",
     "pytest_xdist_auto_num_workers",
@@ -105,20 +106,24 @@ def _directory_of(item: pytest.Item) -> str:
     return item.nodeid.partition("/")[2].partition("/")[0]
 
 
+def are_files_named(config: pytest.Config) -> bool:
+    """Return whether the command line names files or tests, and no directory."""
+    chosen: list[str] = config.getoption("file_or_dir")
+    return bool(chosen) and all("::" in each or each.endswith(".py") for each in chosen)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return the number of workers for `-n auto`, which is the default: 0 runs the tests in this process."""
-    chosen: list[str] = config.getoption("file_or_dir")
-    only_files = bool(chosen) and all("::" in each or each.endswith(".py") for each in chosen)
     is_watched = config.getoption("capture") == "no" or config.getoption("trace")
     # soak tests start processes of their own, and some measure times
-    if only_files or is_watched or config.getoption("soak"):
+    if are_files_named(config) or is_watched or config.getoption("soak"):
         return 0
     cpus = os.cpu_count() or 1
     if cpus == 1:
         return 0
-    # workers that wait for a process leave their processors to the others
-    return min(cpus + 2, WORKERS)
+    # workers that wait for a process leave their processors to the others: without Java there are fewer
+    return min(cpus + (1 if "not java" in config.getoption("markexpr") else 2), WORKERS)
 
 
 # The nodes of a run agree on the groups by a file: xdist itself would append them to the names of tests, which pytest 9.2

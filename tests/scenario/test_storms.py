@@ -44,6 +44,7 @@ def check(outcome: Outcome) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.full
 @pytest.mark.parametrize(
     "protocol", [pytest.param(name, marks=pytest.mark.xdist_group(f"storm {name}")) for name in PROTOCOLS]
 )

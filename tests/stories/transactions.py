@@ -31,6 +31,15 @@ RETRIED_ERRORS = (
 )
 
 
+UNKNOWN = (
+    E.UNKNOWN_TOPIC_OR_PARTITION,
+    E.UNKNOWN_TOPIC_ID,
+    E.NOT_LEADER_OR_FOLLOWER,
+    E.LEADER_NOT_AVAILABLE,
+)
+"""The errors of a broker that does not know yet that it leads a new partition."""
+
+
 class TransactionRequests:
     """Transaction requests on one connection, for one transactional id and a topic of two partitions; records results."""
 
@@ -47,7 +56,7 @@ class TransactionRequests:
         self.results.append(f"{what}: {' '.join(map(error_name, codes))}")
 
     async def prepare(self) -> None:
-        """Create the topic, and wait for the coordinators."""
+        """Create the topic, and wait for the coordinators and for the broker, which may learn of the topic a little later."""
         topic = m.CreateTopicsRequest.CreatableTopic(self.topic, 2, 1)
         created = await self._client.ask(m.CreateTopicsRequest([topic], 20_000))
         assert created.topics[0].error_code == 0
@@ -56,6 +65,10 @@ class TransactionRequests:
             request = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             await self._with_retries(
                 lambda request=request: self._client.ask(request), lambda a: a.coordinators[0].error_code
+            )
+        for partition in (0, 1):
+            await self._with_retries(
+                lambda partition=partition: self._read(0, 0, partition), lambda a: a.error_code, UNKNOWN
             )
 
     async def _with_retries(
@@ -172,9 +185,9 @@ class TransactionRequests:
             part = await self._read(isolation, offset)
         return batches, part.high_watermark, part.last_stable_offset, aborted
 
-    async def _read(self, isolation: int, offset: int) -> Any:
+    async def _read(self, isolation: int, offset: int, partition: int = 0) -> Any:
         cls = m.FetchRequest
-        wanted = [cls.FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)]
+        wanted = [cls.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)]
         request = cls(
             max_wait_ms=0,
             min_bytes=0,
@@ -185,24 +198,31 @@ class TransactionRequests:
 
     async def until_stable(self, offset: int) -> None:
         """Wait until partition 0's last stable offset is at least `offset`."""
-        async with asyncio.timeout(RETRY_SECONDS):
-            while (await self.read())[2] < offset:
-                await asyncio.sleep(0.02)
+        found = await self.read()
+        try:
+            async with asyncio.timeout(RETRY_SECONDS):
+                while found[2] < offset:
+                    await asyncio.sleep(0.02)
+                    found = await self.read()
+        except TimeoutError as error:
+            error.add_note(f"the last stable offset has to be {offset} or more; batches, offsets: {found}")
+            raise
 
 
 async def visibility(requests: TransactionRequests) -> list[Any]:
     """Records visible to read_committed and read_uncommitted consumers, before and after the markers."""
     seen: list[Any] = []
-    _, producer = await requests.init()
-    await requests.add(producer, 0)
-    await requests.write(producer, b"a", b"b")
+    error, producer = await requests.init()
+    assert error == E.NONE
+    assert await requests.add(producer, 0) == [E.NONE]
+    assert await requests.write(producer, b"a", b"b") == E.NONE
     seen += [await requests.read(), await requests.read(isolation=0)]
-    await requests.end(producer)
+    assert (await requests.end(producer))[0] == E.NONE
     await requests.until_stable(3)
-    await requests.add(producer, 0)
-    await requests.write(producer, b"c", sequence=2)
+    assert await requests.add(producer, 0) == [E.NONE]
+    assert await requests.write(producer, b"c", sequence=2) == E.NONE
     seen.append(await requests.read())
-    await requests.end(producer, commit=False)
+    assert (await requests.end(producer, commit=False))[0] == E.NONE
     await requests.until_stable(5)
     seen += [await requests.read(), await requests.read(isolation=0), await requests.read(offset=4)]
     return seen

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked.server import forked, forking
+from tests.profiles import omitted_cases
 
 pytestmark = pytest.mark.full
 
@@ -178,6 +179,11 @@ def test_without_spark(noted):
 PROFILES = """
 from hypothesis import settings
 from tests.profiles import examples, thinned
+
+@pytest.mark.parametrize("case", range(8))
+def test_case(case):
+    pass
+
 
 @pytest.mark.parametrize("seed", thinned(range(16)))
 def test_seed(seed):
@@ -368,6 +374,13 @@ def test_workers_start_what_tests_share_once(run):
     assert "= 3 skipped =" in shared.text, "the process that shows the results lists what workers skip"
 
 
+def test_workers_compile_modules_once_where_they_must_not_be_beside_the_sources(run, tmp_path):
+    outcome = run("-n", "2", "tests/drawn", PYTHONDONTWRITEBYTECODE="1", ASYNCGROUP_CACHE=str(tmp_path))
+    assert outcome.named("FAILED") == set()
+    assert "2 workers [" in outcome.text
+    assert list(tmp_path.glob("compiled/**/profiles*.pyc"))
+
+
 def test_single_files_run_in_one_process(run):
     alone = run("tests/shared/test_one.py")
     assert alone.notes == [("none", "spark"), ("none", "test"), ("none", "test")]
@@ -390,9 +403,29 @@ def test_tests_that_need_java_can_be_left_out(run):
 )
 def test_profiles(run, arguments, environment, seeds, drawn):
     outcome = run("-n", "0", "-s", *arguments, "tests/drawn", **environment)
-    long = {"test_long"} if len(seeds) == 16 else set()
-    assert outcome.named("PASSED") == {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)} | long
+    is_full = len(seeds) == 16
+    cases = {f"test_case[{case}]" for case in (range(8) if is_full else (0, 7))}
+    expected = {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)} | cases
+    assert outcome.named("PASSED") == expected | ({"test_long"} if is_full else set())
     assert f"examples: {drawn} None" in outcome.text
+
+
+@pytest.mark.parametrize("named", ["tests/drawn/test_it.py", "tests/drawn/test_it.py::test_case"])
+def test_all_cases_run_of_a_test_that_is_named(run, named):
+    assert run("-n", "0", named).named("PASSED") >= {f"test_case[{case}]" for case in range(8)}
+
+
+def test_the_cases_of_the_quick_profile():
+    def chosen(*cases: str) -> list[str]:
+        omitted = omitted_cases(cases)
+        return [case for case in cases if case not in omitted]
+
+    a = [f"tests/a/test_b.py::test_c[{number}]" for number in range(9)]
+    assert chosen(*a) == [a[0], a[8]]
+    assert chosen(*a[:2]) == a[:2]
+    assert chosen(*a[:1], "tests/a/test_b.py::test_d") == [a[0], "tests/a/test_b.py::test_d"]
+    whole = [name.replace("/a/", "/guide/") for name in a] + [name.replace("/a/", "/") for name in a]
+    assert chosen(*whole) == whole
 
 
 def test_unknown_profiles_are_refused(run):
