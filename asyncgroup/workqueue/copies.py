@@ -7,7 +7,7 @@ well. Values are UTF-8 text, numbers in decimal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
@@ -34,6 +34,7 @@ __all__ = [
     "due_delay",
     "earlier_attempts",
     "ordering_key",
+    "ordering_key_by",
     "origin",
     "retry_copy",
     "user_headers",
@@ -223,6 +224,20 @@ def ordering_key(record: Record) -> bytes | None:
         if name == ORDERING_KEY:
             return value
     return record.key
+
+
+def ordering_key_by(function: Callable[[Record], bytes | None] | None) -> Callable[[Record], bytes | None]:
+    """Return `ordering_key`, or a user's function in its place; a key that is neither bytes nor None raises TypeError."""
+    if function is None:
+        return ordering_key
+
+    def key_of(record: Record) -> bytes | None:
+        key = function(record)
+        if key is not None and not isinstance(key, bytes):
+            raise TypeError(f"ordering_key returned {key!r}; allowed are bytes and None")
+        return key
+
+    return key_of
 
 
 def origin(record: Record) -> RecordOrigin | None:

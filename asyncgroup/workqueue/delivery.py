@@ -8,9 +8,9 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record
+from asyncgroup.workqueue.policies import check_seconds
 
 __all__ = [
     "FAILURES",
@@ -221,11 +221,11 @@ class Delivery:
 
         After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
         Exclusive and Failover all unacknowledged records of the partition that follow are delivered again as well, in
-        order. Returns False if it came too late. Raises ConfigError for a negative delay, UsageError if the delivery
-        was ended before.
+        order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9, UsageError if
+        the delivery was ended before.
         """
         if delay is not None:
-            check_duration_or_zero("delay", delay)
+            check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("nack")
             return False
@@ -245,10 +245,10 @@ class Delivery:
         """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
 
         `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
-        topic instead. Raises ConfigError for a negative delay, UsageError if the queue has no `retry`, or if the
-        delivery was ended before.
+        topic instead. Raises ConfigError unless the delay is 0 to 1e9, UsageError if the queue has no `retry`, or if
+        the delivery was ended before.
         """
-        check_duration_or_zero("delay", delay)
+        check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reconsume_later")
         return await self._dispatcher.publisher.reconsume_later(self, delay, list(headers))

@@ -80,8 +80,11 @@ class Dispatcher:
         return f"<Dispatcher {self.mode.value}: {len(self.works)} partitions, {waiting} waiting>"
 
     def key_of(self, record: Record) -> bytes | None:
-        """Return the record's ordering key."""
-        return self._ordering_key(record)
+        """Return the record's ordering key; None if the user's function for it raises."""
+        try:
+            return self._ordering_key(record)
+        except FAILURES:
+            return None
 
     # --- partitions -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +126,8 @@ class Dispatcher:
         Offsets without a record in between count as done: they were compacted away, or are transaction markers.
         """
         window, expected, fresh, size = work.window, work.position, work.fresh, 0
-        is_plain = not (self._has_lanes or work.is_retry_topic or window.attempts or window.end > expected)
+        is_plain = not (work.is_retry_topic or window.attempts or window.end > expected)
+        key_of = self._ordering_key if self._has_lanes else None
         for record in records:
             offset = record.offset
             if offset != expected:
@@ -132,10 +136,14 @@ class Dispatcher:
                 window.ack_range(expected, offset)
                 work.on_change()
             expected = offset + 1
-            if is_plain and not record.headers:
+            if is_plain and not record.headers:  # `_arrive`, in fewer calls
                 value, key = record.value, record.key
                 size += RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
-                fresh.append(record)
+                try:
+                    if key_of is None or (lane := key_of(record)) is None or work.enter_lane(lane, record):
+                        fresh.append(record)
+                except FAILURES as error:
+                    self._discard_arrived(work, record, error)
             elif offset not in window:
                 size += work.size_of(record)
                 self._arrive(work, record)
@@ -145,14 +153,34 @@ class Dispatcher:
 
     def _arrive(self, work: PartitionWork, record: Record) -> None:
         if self._has_lanes:
-            key = self._ordering_key(record)
-            if key is not None and not work.enter_lane(key, record):
+            try:
+                key = self._ordering_key(record)
+                if key is not None and not work.enter_lane(key, record):
+                    return
+            except FAILURES as error:
+                self._discard_arrived(work, record, error)
                 return
         self._admit(work, record)
 
+    def _discard_arrived(self, work: PartitionWork, record: Record, error: BaseException) -> None:
+        """Copy a record to the dead letter topic whose ordering key is unknown; without such a topic raise the error."""
+        at = f"{record.topic}-{record.partition}@{record.offset}"
+        if not self.publisher.is_last(_ANY_NUMBER):
+            error.add_note(
+                f"raised by ordering_key for {at}; with dead_letter=… that record would be a dead letter"
+            )
+            raise error
+        delivery = Delivery(record, self._attempts(work, record) + 1, None, work, self)
+        self.begin_publishing(delivery)
+        self.publisher.start_dead_letter(delivery, f"has no ordering key: {describe_error(error)}")
+
     def _admit(self, work: PartitionWork, record: Record) -> None:
         """Make a record ready that no earlier one of its key precedes; a delayed one waits for its time first."""
-        if record.offset in work.window.attempts and self.publisher.is_last(self._attempts(work, record)):
+        attempts = work.window.attempts
+        if not attempts and not record.headers:
+            work.fresh.append(record)
+            self.turns.add_fresh(work)
+        elif record.offset in attempts and self.publisher.is_last(self._attempts(work, record)):
             self._copy_exhausted(work, record)
         elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
             self._wait(work, record, self._clock() + delay, is_delayed=True)
@@ -397,7 +425,7 @@ class Dispatcher:
                 self.relist(work)
 
     def _free_lane(self, work: PartitionWork, record: Record) -> None:
-        key = self._ordering_key(record) if self._has_lanes else None
+        key = self.key_of(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
             self.watcher.on_ready()

@@ -29,7 +29,7 @@ from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
-from asyncgroup.workqueue.copies import due_delay, earlier_attempts, ordering_key
+from asyncgroup.workqueue.copies import due_delay, earlier_attempts, ordering_key_by
 from asyncgroup.workqueue.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
 from asyncgroup.workqueue.delivery import Delivery
@@ -106,7 +106,7 @@ class QueueEngine(Watcher):
             ack_timeout=settings.ack_timeout,
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
-            ordering_key=settings.ordering_key or ordering_key,
+            ordering_key=ordering_key_by(settings.ordering_key),
             due_delay=partial(due_delay, copy_topics.retry, clock, delays_all=not settings.mode.in_order),
             earlier_attempts=earlier_attempts,
         )

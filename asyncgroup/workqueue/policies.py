@@ -13,7 +13,7 @@ from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
 from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
-__all__ = ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic", "as_backoff"]
+__all__ = ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic", "as_backoff", "check_seconds"]
 
 MAX_SECONDS: Final = 1e9
 """The longest delay in seconds, about 31 years: a delivery time fits its header, and timers do not overflow."""
@@ -42,8 +42,8 @@ class Backoff:
     """The longest delay in seconds."""
 
     def __post_init__(self) -> None:
-        _check_seconds("maximum", self.maximum)
-        _check_seconds("initial", self.initial)
+        check_seconds("maximum", self.maximum)
+        check_seconds("initial", self.initial)
         if self.initial > self.maximum:
             allowed = f"at most maximum={self.maximum:g}{seconds_hint(self.initial)}"
             raise ConfigError("initial", self.initial, allowed)
@@ -53,7 +53,7 @@ class Backoff:
     @classmethod
     def fixed(cls, seconds: float) -> Self:
         """Return a backoff with the same delay after each failure. Raises ConfigError for a negative delay."""
-        _check_seconds("seconds", seconds)
+        check_seconds("seconds", seconds)
         return cls(seconds, 1.0, seconds)
 
     def delay(self, failures: int) -> float:
@@ -73,7 +73,7 @@ def as_backoff(key: str, value: Backoff | float) -> Backoff:
     """Return the value of a setting as a Backoff: a number of seconds is a fixed delay. Raises ConfigError."""
     if isinstance(value, Backoff):
         return value
-    _check_seconds(key, value)
+    check_seconds(key, value)
     return Backoff(value, 1.0, value)
 
 
@@ -197,7 +197,8 @@ def _is_percent(value: Any) -> bool:
     return _is_number(value) and 1 < value <= 100
 
 
-def _check_seconds(key: str, value: Any) -> None:
+def check_seconds(key: str, value: Any) -> None:
+    """Raise ConfigError unless `value` is a number of seconds from 0 to MAX_SECONDS: an endless delay loses its record."""
     if not _is_number(value) or not 0 <= value <= MAX_SECONDS:
         hint = seconds_hint(value) if _is_number(value) and 0 < value <= 1e15 else ""
         raise ConfigError(key, value, _SECONDS + hint)

@@ -64,7 +64,8 @@ class WorkQueue:
     - `concurrency`: the maximum number of handlers that `run` runs concurrently.
     - `allow_out_of_order`: with Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits
       after a nack. `ordering_key`: a function (record) -> bytes or None, in place of the header `ag-ordering-key` or the
-      record's key; records without a key have no order.
+      record's key; records without a key have no order. If it raises, the record goes to the dead letter topic; without
+      `dead_letter` the queue ends with that error.
     - `priority` (0 is the highest) and `name`: with Mode.FAILOVER, which consumer is active; see FailoverAssignor.
     - `initial_position`: where a partition without a commit begins, `latest` or `earliest`; None means
       `auto_offset_reset` of `config`.

@@ -77,8 +77,10 @@ async def test_a_delivery_of_a_closed_queue(env: VirtualEnvironment):
     [
         (lambda delivery: delivery.nack(delay=-1), ConfigError, "delay=-1"),
         (lambda delivery: delivery.nack(delay=float("nan")), ConfigError, "delay=nan"),
+        (lambda delivery: delivery.nack(delay=float("inf")), ConfigError, "delay=inf"),
         (lambda delivery: delivery.nack(delay="1"), ConfigError, "delay='1'"),
         (lambda delivery: delivery.reconsume_later(-0.5), ConfigError, "delay=-0.5"),
+        (lambda delivery: delivery.reconsume_later(1e10), ConfigError, "delay=10000000000.0"),
         (lambda delivery: delivery.reconsume_later(1, headers=[("a", "text")]), ConfigError, "headers"),
         (lambda delivery: delivery.reconsume_later(1, headers=[(b"a", b"b")]), ConfigError, "headers"),
         (lambda delivery: delivery.reconsume_later(1, headers="ab"), ConfigError, "headers"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from asyncgroup import ConsumerBusy
-from asyncgroup.workqueue import Delivery, Mode
+from asyncgroup import ConsumerBusy, Header, Record
+from asyncgroup.workqueue import DeadLetter, Delivery, Mode
 from tests.scenario.support import now
 from tests.stories import queue_members, queues
-from tests.stories.queue_members import Gates, acked, opened, send, working
+from tests.stories.queue_members import Gates, acked, opened, read_topic, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -175,3 +177,47 @@ async def test_ordering_keys(env: VirtualEnvironment):
         assert bob.of("begin") == ["0@3#1", "0@5#1"]
         gates.open()
         await bob.until_count("end", 3)
+
+
+def key_or_error(record: Record) -> Any:
+    """The key of a record; for some values an error or a key that is none."""
+    match record.value:
+        case b"raises":
+            raise ValueError("no such field")
+        case b"text":
+            return "text"
+        case b"list":
+            return [b"k"]
+    return record.key
+
+
+@pytest.mark.parametrize("headers", [(), [("a", b"b")]], ids=["plain", "headers"])
+async def test_a_record_without_an_ordering_key_becomes_a_dead_letter(
+    env: VirtualEnvironment, headers: Sequence[Header]
+):
+    """It holds up no other one, and is not delivered."""
+    await send(env, b"0", b"raises", b"text", b"list", b"4", headers=headers)
+    options: dict[str, Any] = {"ordering_key": key_or_error, "dead_letter": DeadLetter(1)}
+    async with working(env, "ann", mode=Mode.KEY_SHARED, **options) as ann:
+        await ann.until("end 0@0#1", "end 0@4#1")
+        topic = ann.queue.dead_letter_topic
+        assert topic is not None
+        reasons = [text for each in await read_topic(env, topic, 3) for _, text in each.headers if text]
+        for text in (
+            b"no such field",
+            b"returned 'text'; allowed are bytes",
+            b"returned [b'k']; allowed are",
+        ):
+            assert any(b"has no ordering key" in reason and text in reason for reason in reasons), text
+        assert ann.of("begin") == ["0@0#1", "0@4#1"]
+    assert await acked(env) == [0, 1, 2, 3, 4]
+
+
+async def test_an_ordering_key_that_raises_ends_a_queue_without_dead_letters(env: VirtualEnvironment):
+    """The error names the record, which is not acknowledged."""
+    await send(env, b"0", b"raises", b"2")
+    async with opened(env, ordering_key=key_or_error, mode=Mode.KEY_SHARED) as queue:
+        with pytest.raises(ValueError, match="no such field") as caught:
+            await queue.run(queue_members.no_work)
+    assert any(f"raised by ordering_key for {env.topic}-0@1" in note for note in caught.value.__notes__)
+    assert 1 not in await acked(env)

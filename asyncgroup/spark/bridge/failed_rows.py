@@ -6,9 +6,10 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncgroup.checks import check_duration_or_zero, wrong_type
+from asyncgroup.checks import wrong_type
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.spark.ranges import KEYS, require_columns
+from asyncgroup.workqueue.policies import check_seconds
 
 __all__ = ["FailedRows", "Outcome", "RowKey", "failed_records", "row_keys"]
 
@@ -48,8 +49,8 @@ class FailedRows(AsyncGroupError):
 
     `rows` names the records by topic, partition and offset: a DataFrame with these columns, which is collected after the
     function has ended, or an iterable of rows with these fields or of tuples of these three; it may be empty. The
-    arguments are those of the methods of Delivery. Raises ConfigError for a negative duration, a reason that is not a
-    string, and more than one of the three.
+    arguments are those of the methods of Delivery. Raises ConfigError for a delay that is not 0 to 1e9, a reason that
+    is not a string, and more than one of the three.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class FailedRows(AsyncGroupError):
     ) -> None:
         for key, seconds in (("delay", delay), ("reconsume_later", reconsume_later)):
             if seconds is not None:
-                check_duration_or_zero(key, seconds)
+                check_seconds(key, seconds)
         reason: object = reject
         if reason is not None and not isinstance(reason, str):
             raise ConfigError("reject", reason, "None or a string, the reason")
