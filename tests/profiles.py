@@ -1,17 +1,18 @@
-"""The profiles of the test suite: how many random cases a run has.
+"""The profiles of the test suite: which cases a run has.
 
-- `quick`, the default: a part of the random cases.
+- `quick`, the default: a part of the cases.
 - `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all of them. `.ci/run` uses it.
 
-Thinned are examples of Hypothesis, seeds, and sweeps (random bytes for every message in every version, a cancellation at
-every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes), and the cases
-and clients with which the benchmarks are tried. Of a parametrized test the first and the last
-case run, unless its file or the test is named on the command line; all cases run of the tests of the repository itself
-(directly in `tests/`) and of the guide. Each written story runs in one case at least, but for a few with the marker
-`full`: the demonstration with Spark and with a whole year of flights, whose parts have tests of their own, stories that start
-a Kafka of their own or run on a real Kafka, too, random restarts in rolling upgrades, a rolling downgrade, a cooperative member
-on a blocked loop, the rates of the brokers' benchmark, the types of messages in user code, the guide's test with Spark, the
-second signal where both end a program in the same way, and what conftest.py does for this suite.
+- Of a parametrized test `quick` runs the first and the last case, unless its file or the test is named on the command line,
+  or it is a test of the repository itself (directly in `tests/`) or of the guide.
+- Thinned are examples of Hypothesis, seeds, and sweeps: random bytes for every message in every version, a cancellation at
+  every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes, the cases and
+  clients with which the benchmarks are tried.
+- Marked `full`, so that `quick` leaves them out, are storms of members, the demonstration with Spark and with a whole year of
+  flights, whose parts have tests of their own, stories that start a Kafka of their own or run on a real Kafka, too, groups
+  that move between protocols beside Java's client, random restarts in rolling upgrades, a rolling downgrade, a cooperative
+  member on a blocked loop, the rates of the brokers' benchmark, the types of messages in user code, the guide's test with
+  Spark, the second signal where both end a program in the same way, and what conftest.py does for this suite.
 """
 
 from __future__ import annotations

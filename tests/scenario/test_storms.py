@@ -15,21 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from tests.profiles import current_profile
 from tests.simulate.mutations import MUTATIONS
 from tests.simulate.run import Outcome, run_plan
-from tests.simulate.storm import DEFAULTS, LONG, SHORT, Protocol, storm_plan
+from tests.simulate.storm import LONG, SHORT, Protocol, storm_plan
 from tests.simulate.world import World
 
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("consumer", "cooperative", "eager")
-SECONDS: Final = 600.0 if current_profile() == "full" else 300.0
-STORM: Final[dict[str, Any]] = (
-    {"seed": 1, "pause": 3.0, "intervals": SHORT, "records": 10, "nodes": 3}
-    if current_profile() == "full"
-    else {"seed": 31, "pause": 20.0, "intervals": DEFAULTS, "records": 1, "nodes": 1}
-)
-"""The quick profile has fewer events in half of the time."""
-GENERATIONS: Final = 60 if current_profile() == "full" else 5
+SECONDS: Final = 600.0
+STORM: Final[dict[str, Any]] = {"seed": 1, "pause": 3.0, "intervals": SHORT, "records": 10, "nodes": 3}
+GENERATIONS: Final = 60
 """How many rebalances must be completed at least."""
 ENDS: Final = frozenset({"join", "leave", "crash", "lose_host", "restart", "produce"})
 
