@@ -83,8 +83,8 @@ class CrashCounts:
         """
         work = self._work
         works = self._dispatcher.works.values()
-        counted = [before for each in works for before in (*each.counted.values(), *each.counting.values())]
-        if any(map(self._is_suspect, counted)):
+        counted = [(each, offset) for each in works for offset in (*each.counted, *each.counting)]
+        if any(each.suspect == offset for each, offset in counted):
             return []  # until it has ended: a crash is its own
         chosen: list[int] = []
         for queue in (work.retries, work.fresh):
@@ -92,10 +92,13 @@ class CrashCounts:
                 offset = record.offset
                 if offset in work.counted:
                     continue
-                if self._is_suspect(work.window.attempts.get(offset, 0)):
-                    if not chosen:
-                        return [] if work.in_hand or counted else [offset]
-                    break
+                if self._is_suspect(self._dispatcher.attempts(work, record)):
+                    if chosen:
+                        break
+                    if work.in_hand or counted:
+                        return []
+                    work.suspect = offset
+                    return [offset]
                 chosen.append(offset)
         return chosen[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
 
@@ -129,8 +132,5 @@ class CrashCounts:
             await cancel_and_wait(self._task)
         work = self._work
         work.gate = None
-        for offset, before in (work.counted | work.counting).items():
-            work.window.set_attempts(offset, before)
-        work.counted.clear()
-        work.counting.clear()
+        work.take_back_counts()
         work.on_change()

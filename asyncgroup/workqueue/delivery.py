@@ -123,6 +123,7 @@ class Delivery:
 
     __slots__ = (
         "_dispatcher",
+        "_due",
         "_has_handler",
         "_is_retry",
         "_keeps_lane",
@@ -153,6 +154,7 @@ class Delivery:
         """The state of the delivery."""
         self.decoded: Any = None
         """The result of the queue's `decode` for the record; None without it."""
+        self._due: float  # once it was nacked: when its record is delivered again, at the earliest
         self._has_handler = False  # of `run`, which has not returned yet
         self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
         self._is_retry = False  # handed out in a turn of the records that were delivered before
@@ -219,7 +221,7 @@ class Delivery:
     async def nack(self, *, delay: float | None = None) -> bool:
         """Deliver the record again after `delay` seconds, by default after the delay of `nack_backoff`.
 
-        After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
+        A handler of `run` may go on after that; the record waits until it has returned, too. After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
         Exclusive and Failover all unacknowledged records of the partition that follow are delivered again as well, in
         order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9, UsageError if
         the delivery was ended before.

@@ -108,13 +108,16 @@ class Dispatcher:
         """Forget the records of a partition from `offset` on; return their deliveries in hand, which are lost."""
         lost, dropped = work.clear(offset)
         for delivery in lost:
-            if delivery.state is DeliveryState.EXPIRED:
-                delivery.state = DeliveryState.LOST
-            else:
+            if delivery.state is DeliveryState.IN_HAND:
                 self._end(delivery, DeliveryState.LOST)
-        for record in (*dropped, *(delivery.record for delivery in lost)):
+            else:
+                delivery.state = DeliveryState.LOST
+            delivery._keeps_lane = delivery._has_handler
+        for record in (*dropped, *(delivery.record for delivery in lost if not delivery._keeps_lane)):
             self._free_lane(work, record)
         work.on_room()
+        if work.is_open:
+            self.relist(work)
         self._relist_gated()
         return lost
 
@@ -170,7 +173,7 @@ class Dispatcher:
                 f"raised by ordering_key for {at}; with dead_letter=… that record would be a dead letter"
             )
             raise error
-        delivery = Delivery(record, self._attempts(work, record) + 1, None, work, self)
+        delivery = Delivery(record, self.attempts(work, record) + 1, None, work, self)
         self.begin_publishing(delivery)
         self.publisher.start_dead_letter(delivery, f"has no ordering key: {describe_error(error)}")
 
@@ -180,21 +183,21 @@ class Dispatcher:
         if not attempts and not record.headers:
             work.fresh.append(record)
             self.turns.add_fresh(work)
-        elif record.offset in attempts and self.publisher.is_last(self._attempts(work, record)):
+        elif record.offset in attempts and self.publisher.is_last(self.attempts(work, record)):
             self._copy_exhausted(work, record)
         elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
             self._wait(work, record, self._clock() + delay, is_delayed=True)
         else:
             self._make_ready(work, record)
 
-    def _attempts(self, work: PartitionWork, record: Record) -> int:
+    def attempts(self, work: PartitionWork, record: Record) -> int:
         """Return the number of deliveries of the record so far."""
         attempts = work.window.attempts.get(record.offset, 0)
         return attempts + self._earlier_attempts(record) if work.is_retry_topic else attempts
 
     def _copy_exhausted(self, work: PartitionWork, record: Record) -> None:
         """Copy a record to the dead letter topic whose allowed deliveries were all made, by processes that have ended."""
-        delivery = Delivery(record, self._attempts(work, record), None, work, self)
+        delivery = Delivery(record, self.attempts(work, record), None, work, self)
         self.begin_publishing(delivery)
         self.publisher.start_dead_letter(
             delivery, "each process that handled it has ended without an outcome"
@@ -230,7 +233,7 @@ class Dispatcher:
 
     def _take_retry(self, work: PartitionWork) -> Delivery:
         record = work.retries.popleft()
-        attempts = self._attempts(work, record)
+        attempts = self.attempts(work, record)
         delivery = self._hand_out(work, record, attempts if record.offset in work.counted else attempts + 1)
         delivery._is_retry = True
         self.turns.retries_in_hand += 1
@@ -254,9 +257,8 @@ class Dispatcher:
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
-        if work.refill_at >= 0 and work.unread <= work.refill_at:
-            work.refill_at = -1  # until it is filled
-            work.on_room()
+        if work.refill_at >= 0:
+            work.note_unread()
         return delivery
 
     def relist(self, work: PartitionWork) -> None:
@@ -310,6 +312,7 @@ class Dispatcher:
             work.window.ack(record.offset)
             self.counts.acked += 1
             self._done(work, record)
+        work.on_room()
 
     def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
         """The delivery failed: deliver the record again after `delay` seconds, or copy it to the dead letter topic."""
@@ -343,17 +346,29 @@ class Dispatcher:
             return
         if self._has_lanes and not self._holds_lanes:
             self._free_lane(work, record)
-        seconds = self._delay_of(delivery.attempt) if delay is None else delay
-        self._wait(work, record, self._clock() + seconds)
+        due = self._clock() + (self._delay_of(delivery.attempt) if delay is None else delay)
+        if delivery._has_handler and delivery.state is DeliveryState.NACKED:  # until it has returned
+            delivery._due = due
+            work.expired[record.offset] = delivery
+        else:
+            self._wait(work, record, due)
         self.relist(work)
 
     def release(self, delivery: Delivery) -> None:
         """Deliver the record again with the same attempt number: the delivery was neither acknowledged nor failed."""
         self._end(delivery, DeliveryState.RELEASED)
         work: PartitionWork = delivery._work
-        if work.is_open:
+        if not work.is_open:
+            return
+        if not self._in_order:
             (work.retries if delivery._is_retry else work.fresh).appendleft(delivery.record)
-            self.relist(work)
+        elif delivery._is_retry:
+            work.insert_retry(delivery.record)
+        else:
+            work.insert_fresh(delivery.record)
+        if self._in_order and self.is_prefetched:
+            self.watcher.on_release(delivery)
+        self.relist(work)
 
     def renew(self, delivery: Delivery) -> None:
         """Restart the ack timeout of a delivery; the renewal counts as progress of its partition."""
@@ -413,6 +428,9 @@ class Dispatcher:
         work: PartitionWork = delivery._work
         delivery._has_handler = False
         work.handlers -= 1
+        if delivery.state is DeliveryState.NACKED and work.expired.get(delivery.record.offset) is delivery:
+            del work.expired[delivery.record.offset]
+            self._wait(work, delivery.record, delivery._due)
         if delivery._keeps_lane:
             self._free_lane(work, delivery.record)
         if self.serial:
@@ -428,6 +446,7 @@ class Dispatcher:
         key = self.key_of(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
+            work.note_unread()  # it may have to wait for its time
             self.watcher.on_ready()
 
     # --- copies to other topics --------------------------------------------------------------------------------------------
@@ -499,10 +518,14 @@ class Dispatcher:
     def _rewind(self, work: PartitionWork, record: Record) -> None:
         """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
         in_hand = list(work.in_hand.values())
+        work.in_hand.clear()
         for delivery in in_hand:
-            self._end(delivery, DeliveryState.EXPIRED)
+            delivery.state = DeliveryState.EXPIRED
+            self.turns.retries_in_hand -= delivery._is_retry
+        work.take_back_counts()
         work.repeat_in_order((record, *(delivery.record for delivery in in_hand)))
         self.relist(work)
+        self._relist_gated()
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return the next deadline."""

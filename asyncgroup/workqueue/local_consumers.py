@@ -91,14 +91,13 @@ class LocalConsumer:
 
         Deliveries that ended in the inbox (the partition was revoked, the ack timeout has passed) are dropped.
         """
-        found, used = None, 0
-        while self.inbox and found is None:
+        while self.inbox:
             delivery = self.inbox.popleft()
-            used += 1
-            if delivery.state is DeliveryState.IN_HAND:
-                found = delivery
-        self._give_back(used)
-        return found
+            is_in_hand = delivery.state is DeliveryState.IN_HAND
+            self._give_back(1)  # which may fill the inbox again
+            if is_in_hand:
+                return delivery
+        return None
 
     def drop_ended(self) -> None:
         """Drop the deliveries that ended in the inbox: to be called when a partition has been revoked."""

@@ -7,6 +7,7 @@ A record is in exactly one place: ready (`fresh` or `retries`), waiting for an e
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
@@ -70,7 +71,7 @@ class PartitionWork:
         self.delayed: set[int] = set()
         """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
         self.expired: dict[int, Delivery] = {}
-        """The deliveries whose ack timeout has passed and whose handlers are being cancelled, by offset."""
+        """The deliveries that have failed while their handlers still run, by offset: their records wait for the handlers' end."""
         self.publishing = 0
         """Number of records that are being copied to another topic."""
         self.blocked = 0
@@ -86,6 +87,8 @@ class PartitionWork:
         self.gate: Callable[[Record], bool] | None = None
         """Asked before a record is handed out, after an unclean end of the partition's last owner (`crash_counts`)."""
         self.counted, self.counting = {}, {}
+        self.suspect = -1
+        """The offset of the suspect that was counted last (`crash_counts`)."""
         self.bytes = 0
         """Bytes of keys, values and headers of the records that have arrived and are not acknowledged."""
         self.refill_at = -1
@@ -139,13 +142,28 @@ class PartitionWork:
         """Commit the window now."""
         return AckOutcome.ACKED if self._commit is None else await self._commit()
 
+    def note_unread(self) -> None:
+        """Ask for more records if `unread` has fallen to `refill_at`."""
+        if self.refill_at >= 0 and self.unread <= self.refill_at:
+            self.refill_at = -1  # until it is filled
+            self.on_room()
+
     def insert_retry(self, record: Record) -> None:
-        """Add a ready record to `retries` in offset order."""
-        retries = self.retries
-        place = next(
-            (place for place, each in enumerate(retries) if each.offset > record.offset), len(retries)
-        )
-        retries.insert(place, record)
+        """Add a ready record to `retries` in offset order, after those of `fresh` that precede it."""
+        while self.fresh and self.fresh[0].offset < record.offset:
+            _insert(self.retries, self.fresh.popleft())
+        _insert(self.retries, record)
+
+    def insert_fresh(self, record: Record) -> None:
+        """Add a ready record to `fresh` in offset order."""
+        _insert(self.fresh, record)
+
+    def take_back_counts(self) -> None:
+        """Forget the deliveries that were counted in advance and have not ended."""
+        for counts in (self.counted, self.counting):
+            for offset, before in counts.items():
+                self.window.set_attempts(offset, before)
+            counts.clear()
 
     def overdue(self, now: float) -> tuple[list[Delivery], float]:
         """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""
@@ -246,3 +264,12 @@ class PartitionWork:
         self.bytes -= sum(map(self.size_of, (*dropped, *(delivery.record for delivery in lost))))
         self.position = min(self.position, offset)
         return lost, dropped
+
+
+def _insert(queue: deque[Record], record: Record) -> None:
+    if not queue or queue[-1].offset < record.offset:
+        queue.append(record)
+    elif queue[0].offset > record.offset:
+        queue.appendleft(record)
+    else:
+        insort(queue, record, key=lambda each: each.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final, Self
 
@@ -42,6 +43,7 @@ class LocalDispatch:
         self._receivers: dict[str, Receiver] = {}
         self._parked: dict[str, deque[Delivery]] = {}
         """By the name of the consumer whose keys they have; those of a gap by the empty name."""
+        self._is_releasing = False
         pools.on_serial = self.withdraw
 
     def __repr__(self) -> str:
@@ -85,8 +87,7 @@ class LocalDispatch:
         receiver = self._receivers.pop(local.name, None)
         if receiver is not None:
             receiver.end(None)
-        for delivery in reversed(self._selector.remove(local)):
-            self.dispatcher.release(delivery)
+        self._release(reversed(self._selector.remove(local)))
         if self.is_used:
             self._share_out()
         else:
@@ -95,6 +96,8 @@ class LocalDispatch:
 
     def dispatch(self) -> None:
         """Dispatch ready records to consumers with permits, and wake the tasks that wait for a delivery."""
+        if self._is_releasing:
+            return
         while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
             self._put(delivery)
         for receiver in self._receivers.values():
@@ -117,6 +120,7 @@ class LocalDispatch:
             delivery._work.parked -= 1
             if delivery.state is DeliveryState.IN_HAND:
                 local.put(delivery)
+            delivery._work.note_unread()
         self.dispatch()
 
     def _share_out(self) -> None:
@@ -126,15 +130,39 @@ class LocalDispatch:
             delivery._work.parked -= 1
             if delivery.state is DeliveryState.IN_HAND:
                 self._put(delivery)
+            delivery._work.note_unread()
         self.dispatch()
 
     def withdraw(self, work: PartitionWork | None = None) -> None:
         """Give back the deliveries of a partition (None: of all) that are in no consumer's hands yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
-        for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
-            if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
-                self.dispatcher.release(delivery)
-        self.drop_ended()
+        found = [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]
+        self._release(each for each in found if work in (None, each._work))
+        if self.is_used:
+            self.dispatch()
+
+    def recall(self, released: Delivery) -> None:
+        """A record was given back in a mode with an order: what waits behind it in an inbox goes back, too."""
+        if self._is_releasing:
+            return
+        later = [
+            each
+            for consumer in self._selector.consumers
+            for each in reversed(consumer.inbox)
+            if each._work is released._work and each.record.offset > released.record.offset
+        ]
+        self._release(later)
+
+    def _release(self, deliveries: Iterable[Delivery]) -> None:
+        """Give back deliveries, the newest first; nothing is dispatched until all are back."""
+        self._is_releasing = True
+        try:
+            for delivery in deliveries:
+                if delivery.state is DeliveryState.IN_HAND:
+                    self.dispatcher.release(delivery)
+            self.drop_ended()
+        finally:
+            self._is_releasing = False
 
     def drop_ended(self) -> None:
         """Drop deliveries that have ended in an inbox: their partition was revoked, or its log has changed."""

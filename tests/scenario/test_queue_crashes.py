@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.workqueue import DeadLetter, Delivery, Mode
+from asyncgroup.workqueue import DeadLetter, Delivery, Mode, WorkQueue
 from tests.stories import queue_members
 from tests.stories.queue_members import Gates, QueueMember, acked, metadata_of, opened, send, window_of
 from tests.stories.virtual import VirtualEnvironment
@@ -191,3 +191,30 @@ async def test_after_a_crash_a_loop_gets_all_records(env: VirtualEnvironment):
                 async with await queue.batch_receive(BatchPolicy(max_records=50, timeout=1.0)) as batch:
                     found |= {each.record.offset for each in batch}
     assert (await window_of(env)).base == 200
+
+
+async def test_a_suspect_is_nacked_in_order(env: VirtualEnvironment):
+    """It becomes a dead letter, although the records after it, which were counted, too, are delivered again each time."""
+
+    async def loop(queue: WorkQueue) -> None:
+        async for delivery in queue:
+            if delivery.record.offset == 0:
+                await delivery.nack()
+                continue
+            await asyncio.sleep(2.0)
+            await delivery.ack()
+
+    options: dict[str, Any] = {"mode": Mode.FAILOVER, "nack_backoff": 1.0, "dead_letter": DeadLetter(5)}
+    await send(env, *[b"%d" % number for number in range(6)])
+    async with opened(env, "p0", **DIES, **options) as queue:
+        await queue.receive()
+        await asyncio.sleep(1.0)
+        queue_members.cut_off(env, "p0")
+    await asyncio.sleep(env.session_timeout + 1.0)
+    async with opened(env, "p1", **options) as queue:
+        task = asyncio.create_task(loop(queue))
+        await asyncio.sleep(300.0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert queue.statistics().counts.dead_lettered == 1
+    assert await acked(env) == list(range(6))

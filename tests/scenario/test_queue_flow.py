@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.workqueue import Delivery, Mode, WorkQueue
+from asyncgroup.workqueue.hash_ranges import key_hash
 from tests.scenario.support import now
 from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
@@ -251,3 +253,53 @@ async def test_statistics_are_a_snapshot(env: VirtualEnvironment):
         first = queue.statistics()
         await (await queue.receive()).ack()
         assert (first.counts.acked, queue.statistics().counts.acked) == (1, 2)
+
+
+# --- records that are no longer held ready make room without a hand-out ---------------------------------------------------
+
+
+async def test_parked_records_make_room(env: VirtualEnvironment):
+    """A local consumer slower than the rest is given its parked records, and more are fetched at once."""
+    keys = [key for number in range(200) if key_hash(key := b"k%d" % number) <= 32767][:40]
+    await send(env, *((key, b"v") for key in keys))
+    async with opened(env, mode=Mode.KEY_SHARED, receiver_queue=8) as queue:
+        slow = queue.consumer("slow", key_ranges=[(0, 32767)], receiver_queue=1)
+        queue.consumer("other", key_ranges=[(32768, 65535)])
+        began = now()
+        for _ in keys:
+            async with await slow.receive():
+                pass
+        assert now() - began < 10.0
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+async def test_records_of_a_busy_key_that_are_due_later_make_room(env: VirtualEnvironment, size: int):
+    await send(env, (b"a", b"0"))
+    await send(env, *[(b"a", b"later")] * max(1, size), deliver_after=3600.0)
+    await send(env, (b"b", b"last"))
+    async with opened(env, mode=Mode.KEY_SHARED, receiver_queue=size) as queue:
+        first = await queue.receive()
+        waiting = asyncio.create_task(queue.receive())
+        await asyncio.sleep(5.0)
+        await first.ack()
+        began = now()
+        assert (await waiting).value == b"last"
+        assert now() - began < 10.0
+
+
+async def test_waiting_records_that_are_acknowledged_make_room(env: VirtualEnvironment):
+    """A cumulative acknowledgement ends them."""
+    await send(env, *[b"%d" % number for number in range(40)])
+    async with opened(env, mode=Mode.FAILOVER, receiver_queue=4, max_waiting=3) as queue:
+        taken = [await queue.receive() for _ in range(4)]
+        for each in taken[:3]:
+            await each.nack(delay=1000)
+        await asyncio.sleep(5.0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                while True:
+                    taken.append(await queue.receive())
+        await taken[-1].ack_cumulative()
+        began = now()
+        assert (await queue.receive()).record.offset == taken[-1].record.offset + 1
+        assert now() - began < 10.0

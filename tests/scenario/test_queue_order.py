@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import UsageError
-from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, WorkQueue
+from asyncgroup.workqueue import AckOutcome, BatchPolicy, DeadLetter, Delivery, DeliveryState, Mode, WorkQueue
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
@@ -186,3 +186,75 @@ async def test_a_handler_that_goes_on_after_its_ack_holds_the_next_record(
         await ann.until_count("end", 6)
         assert ann.of("error") == []
         assert [text.split("#")[0] for text in ann.of("end")] == [f"0@{number}" for number in range(6)]
+
+
+# --- the order holds over restarts and records that are given back ------------------------------------------------------
+
+
+@in_order
+async def test_a_restored_window(env: VirtualEnvironment, mode: Mode):
+    """A later record was nacked by the former owner: the ones before it still come first."""
+    await send(env, *[b"%d" % number for number in range(6)])
+    async with opened(env, mode=mode, nack_backoff=60.0) as queue:
+        await (await take(queue, 3))[2].nack()
+        await asyncio.sleep(1.0)
+    async with opened(env, mode=mode) as queue:
+        assert labels(await take(queue, 6)) == ["0@0#1", "0@1#1", "0@2#2", "0@3#1", "0@4#1", "0@5#1"]
+
+
+@in_order
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+async def test_cancelled_blocks(env: VirtualEnvironment, mode: Mode, order: tuple[int, ...]):
+    """In whatever order they give their records back."""
+
+    async def hold(delivery: Delivery) -> None:
+        async with delivery:
+            await asyncio.sleep(1000.0)
+
+    await send(env, *[b"%d" % number for number in range(4)])
+    async with opened(env, mode=mode) as queue:
+        tasks = [asyncio.create_task(hold(delivery)) for delivery in await take(queue, 3)]
+        await asyncio.sleep(1.0)
+        for number in order:
+            tasks[number].cancel()
+        await asyncio.wait(tasks)
+        assert labels(await take(queue, 4)) == ["0@0#1", "0@1#1", "0@2#1", "0@3#1"]
+
+
+@in_order
+async def test_a_block_of_a_local_consumer_is_cancelled(env: VirtualEnvironment, mode: Mode):
+    """What waits in the inbox comes after the record that was given back."""
+    await send(env, *[b"%d" % number for number in range(4)])
+    async with opened(env, mode=mode) as queue:
+        one = queue.consumer("one")
+        await asyncio.sleep(5.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0), await one.receive():
+                await asyncio.sleep(100.0)
+        assert [(await one.receive()).record.offset for _ in range(4)] == [0, 1, 2, 3]
+
+
+@in_order
+async def test_a_batch_of_a_local_consumer_is_full(env: VirtualEnvironment, mode: Mode):
+    """The record that did not fit is the first one of the next batch."""
+    await send(env, *[b"%d" % number * 100 for number in range(6)])
+    async with opened(env, mode=mode) as queue:
+        one = queue.consumer("one")
+        await asyncio.sleep(5.0)
+        found = []
+        for _ in range(3):
+            async with await one.batch_receive(BatchPolicy(max_bytes=250, timeout=1.0)) as batch:
+                found.append([each.record.offset for each in batch])
+        assert found == [[0, 1], [2, 3], [4, 5]]
+
+
+@in_order
+async def test_a_local_consumer_whose_inbox_is_repeated(env: VirtualEnvironment, mode: Mode):
+    """A nack ends all deliveries of a full inbox; they are delivered again, and the consumer does not sleep beside them."""
+    await send(env, *[b"%d" % number for number in range(6)])
+    async with opened(env, mode=mode, nack_backoff=1.0) as queue:
+        one = queue.consumer("one", receiver_queue=2)
+        await (await one.receive()).nack()
+        await asyncio.sleep(5.0)
+        async with asyncio.timeout(10.0):
+            assert [label(await one.receive()) for _ in range(3)] == ["0@0#2", "0@1#1", "0@2#1"]

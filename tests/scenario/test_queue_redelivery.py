@@ -253,3 +253,31 @@ async def test_the_handler_decides_before_it_returns_or_raises(env: VirtualEnvir
         await asyncio.sleep(200.0)
         assert sorted(ann.of("begin")) == ["0@0#1", "0@0#2", "0@1#1"]
     assert await acked(env) == [0, 1]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("delay", [0.0, 30.0])
+async def test_a_handler_goes_on_after_its_nack(env: VirtualEnvironment, mode: Mode, delay: float):
+    """Its record is delivered again after its end, and not before the delay; so no record is in two handlers."""
+    began: dict[str, float] = {}
+    ended: dict[str, float] = {}
+
+    async def handle(delivery: Delivery) -> None:
+        name = label(delivery)
+        began[name] = now()
+        if name == "0@0#1":
+            await delivery.nack(delay=delay)
+            await asyncio.sleep(10.0)
+        ended[name] = now()
+
+    await send(env, (b"k", b"0"), (b"k", b"1"))
+    async with opened(env, mode=mode) as queue:
+        run = asyncio.create_task(queue.run(handle))
+        await asyncio.sleep(60.0)
+        await queue.aclose()
+        await run
+    assert ended.keys() == {"0@0#1", "0@0#2", "0@1#1"}
+    assert began["0@0#2"] >= ended["0@0#1"]
+    assert max(delay, 10.0) + EARLY <= began["0@0#2"] - began["0@0#1"] <= max(delay, 10.0) + LATE
+    assert mode is Mode.SHARED or began["0@1#1"] >= ended["0@0#2"]
+    assert await acked(env) == [0, 1]

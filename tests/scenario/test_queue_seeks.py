@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConfigError, Producer, TopicPartition, WorkQueue
-from asyncgroup.workqueue import AckOutcome, Mode
+from asyncgroup.workqueue import AckOutcome, Delivery, Mode
+from tests.stories.queue_members import send
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -82,3 +83,30 @@ async def test_bad_positions(env: VirtualEnvironment) -> None:
         ):
             with pytest.raises(ConfigError, match=why):
                 await queue.seek(position)
+
+
+@pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER])
+async def test_a_handler_that_needs_time_to_end(env: VirtualEnvironment, mode: Mode):
+    """The seek cancels it; where there is an order, the next record of its key or partition waits for its end."""
+    running: list[int] = []
+    together: list[int] = []
+
+    async def handle(delivery: Delivery) -> None:
+        running.append(delivery.record.offset)
+        together.append(len(running))
+        try:
+            await asyncio.sleep(20.0)
+        finally:
+            await asyncio.sleep(5.0)
+            running.remove(delivery.record.offset)
+
+    await send(env, (b"k", b"0"), (b"k", b"1"))
+    async with queue_of(env, mode=mode) as queue:
+        run = asyncio.create_task(queue.run(handle))
+        await asyncio.sleep(5.0)
+        await queue.seek("earliest")
+        await asyncio.sleep(100.0)
+        await queue.aclose()
+        await run
+    assert len(together) >= 3, "delivered again"
+    assert mode is Mode.SHARED or set(together) == {1}

@@ -10,6 +10,7 @@ import pytest
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.workqueue.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
@@ -155,3 +156,27 @@ async def test_counts_are_taken_back_once() -> None:
     await partition.counts.aclose()
     assert partition.work.window.attempts == {1: 2}
     assert (partition.work.counted, partition.work.counting) == ({}, {})
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
+    """Of six deliveries four were made: those that led to a copy in the retry topic count, too."""
+    dispatcher = Dispatcher(
+        Mode.SHARED,
+        asyncio.get_running_loop().time,
+        cast(Publisher, Limited()),
+        lambda _: 0.0,
+        earlier_attempts=earlier_attempts,
+    )
+    work = PartitionWork(TopicPartition("orders", 0), AckWindow(0, attempts={} if is_copy else {0: 4}))
+    work.is_retry_topic = is_copy
+    dispatcher.add_partition(work)
+    CrashCounts(work, cast(ClaimWindow, Window(work.window)), dispatcher, 100, lambda: 10)
+    headers = [(RECONSUMETIMES, b"4")] if is_copy else []
+    dispatcher.offer(work, [Record("orders", 0, 0, headers=headers), Record("orders", 0, 1)])
+    found = []
+    for _ in range(20):
+        while (delivery := dispatcher.take()) is not None:
+            found.append((delivery.record.offset, delivery.attempt))
+        await asyncio.sleep(0)
+    assert found == [(0, 5)], "the suspect alone"
