@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Coroutine
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncgroup.checks import check_topic
@@ -182,10 +181,7 @@ def _consumer_config(options: argparse.Namespace) -> ConsumerConfig:
     """Return the configuration of the group, with the defaults of a queue that has none."""
     keys = {"chunks": "assemble"}
     defaults = {"client_id": "asyncgroup-work", "allow_auto_create_topics": "false"}
-    config = client_config(options, ConsumerConfig, keys, **defaults)
-    if config.assignors is None and config.group_protocol != "consumer":
-        return replace(config, assignors=("cooperative-sticky",))
-    return config
+    return client_config(options, ConsumerConfig, keys, **defaults)
 
 
 def _title(queue: WorkQueue, options: argparse.Namespace) -> str:

@@ -58,6 +58,8 @@ class ClaimWindow:
         is_verified = metadata.end_epoch >= 0 and metadata.topic_id != NO_UUID
         self._unverified_end = 0 if is_verified or not window.runs else window.end
         """Below it, leader epochs and topic id cannot identify another log of the same name: see `check_end`."""
+        self.is_new = state.stored is None
+        """Whether the group has no commit of the partition."""
         self.was_open = metadata.is_open
         """Whether the last owner of the partition did not end its claim in order: its process was killed, or was lost."""
         start = self._marks.next_offset, self._marks.leader_epoch

@@ -7,6 +7,7 @@ well. Values are UTF-8 text, numbers in decimal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -176,13 +177,12 @@ def _add_origin(headers: list[Header], record: Record, group_id: str) -> None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return a delay in ms, rounded up exactly; 0 for a negative one."""
+    """Return a delay in ms, rounded up, but for the inexact last digit of a float; 0 for a negative one."""
     if not seconds > 0:
         return 0
     if seconds >= _LONGEST_DELAY:
         return _INT64_MAX
-    numerator, denominator = seconds.as_integer_ratio()
-    return -(-numerator * 1000 // denominator)
+    return math.ceil(round(seconds * 1000, 6))
 
 
 def _text(text: str) -> bytes:

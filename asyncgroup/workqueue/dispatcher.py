@@ -7,6 +7,7 @@ hand, or is done; `Turns` decides between the ready ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -22,6 +23,8 @@ from asyncgroup.workqueue.turns import Turns
 from asyncgroup.workqueue.watcher import Watcher
 
 __all__ = ["Dispatcher"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
 
 _ANY_NUMBER: Final = 1 << 62
 """More deliveries than any queue with dead letters allows."""
@@ -173,6 +176,7 @@ class Dispatcher:
                 f"raised by ordering_key for {at}; with dead_letter=… that record would be a dead letter"
             )
             raise error
+        _log.warning("%s has no ordering key: %s", at, describe_error(error))
         delivery = Delivery(record, self.attempts(work, record) + 1, None, work, self)
         self.begin_publishing(delivery)
         self.publisher.start_dead_letter(delivery, f"has no ordering key: {describe_error(error)}")

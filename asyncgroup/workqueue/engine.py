@@ -149,7 +149,7 @@ class QueueEngine(Watcher):
             self._start(self._grouping.run(), "acknowledgements")
             self._start(self._run_group(self._handler), "group")
             if self.settings.mode is Mode.EXCLUSIVE:
-                await self._wait_until_holder()
+                await self._wait_for(self._has_session)
         except BaseException:
             await self.aclose()
             raise
@@ -184,6 +184,7 @@ class QueueEngine(Watcher):
             self._interceptors,
             retry_topic=self._copy_topics.retry,
             max_poll_interval=self._config.max_poll_interval,
+            commits_start=self._config.auto_offset_reset != "earliest",
             metadata_limit=metadata_limit,
             check_session=self._check_session,
         )
@@ -201,15 +202,15 @@ class QueueEngine(Watcher):
             await check_is_holder(self._client, session)
         self._has_session.set()
 
-    async def _wait_until_holder(self) -> None:
-        """Wait for the first session. Raises ConsumerBusy if another member holds the group."""
-        waiting = asyncio.ensure_future(self._has_session.wait())
+    async def _wait_for(self, event: asyncio.Event) -> None:
+        """Wait for an event of the first session. Raises what ends the queue: ConsumerBusy if another member holds the group."""
+        waiting = asyncio.ensure_future(event.wait())
         running = self._tasks[-1]
         try:
             await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(waiting)
-        if not self._has_session.is_set():
+        if not event.is_set():
             self.receiver.check_open()
 
     # --- the group ----------------------------------------------------------------------------------------------------------
@@ -342,7 +343,10 @@ class QueueEngine(Watcher):
     async def seek(self, target: SeekTarget, *, inclusive: bool) -> None:
         """See `WorkQueue.seek`."""
         self.receiver.check_open()
-        feeds = {} if self._handler is None else self._handler.feeds
+        handler = self._handler
+        assert handler is not None
+        await self._wait_for(handler.has_claims)
+        feeds = handler.feeds
         isolation = self._config.isolation_level
         offsets = await find_offsets(self._client, target, list(feeds), isolation, inclusive=inclusive)
         for tp, offset in offsets.items():

@@ -62,6 +62,7 @@ class QueueHandler(Handler):
         *,
         retry_topic: str | None,
         max_poll_interval: float,
+        commits_start: bool,
         metadata_limit: int,
         check_session: Callable[[Session], object],
     ) -> None:
@@ -74,11 +75,15 @@ class QueueHandler(Handler):
         self.interceptors = interceptors
         self.retry_topic = retry_topic
         self.max_poll_interval = max_poll_interval
+        self.commits_start = commits_start
+        """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
         self.metadata_limit = metadata_limit
         self.limits = ReceiveLimits(settings)
         self.session: Session | None = None
         """The present session, or None."""
         self._check_session = check_session
+        self.has_claims = asyncio.Event()
+        """Set when the first session has its claims, or has none."""
         self.feeds: dict[TopicPartition, ClaimFeed] = {}
         """By partition, from the assignment to the end of the claim."""
 
@@ -96,6 +101,8 @@ class QueueHandler(Handler):
         if asyncio.iscoroutine(checked):
             await checked
         self.session = session
+        if not session.claims:
+            self.has_claims.set()
 
     async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         """Restore the windows of the partitions, before their first fetch."""
@@ -104,6 +111,7 @@ class QueueHandler(Handler):
             self.feeds[tp] = ClaimFeed(self, session, claims[tp])
             self.interceptors.became_active(tp)
         self.limits.partitions = len(self.feeds)
+        self.has_claims.set()
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         """Feed the dispatcher until the claim ends and its deliveries have ended."""
@@ -194,21 +202,28 @@ class ClaimFeed:
     # --- begin ------------------------------------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        """Commit that the claim is open, before its first delivery; after a crash, count deliveries in advance."""
+        """Commit that the claim is open, before its first delivery; after a crash, count deliveries in advance.
+
+        If no delivery is the last one, nothing has to be counted. But the first owner commits where it begins if that is not the
+        start of the log, as Pulsar's cursor exists from the subscription on: the next owner would begin at a later position.
+        """
         settings = self._handler.settings
-        if settings.dead_letter_policy is None:
-            return  # no delivery is the last one: nothing has to be counted
-        if self.window.was_open:
-            records = settings.ack_group_size + settings.concurrency
-            self._crash_counts = CrashCounts(
-                self.work, self.window, self._dispatcher, records, lambda: self._handler.pools.free
-            )
-        self.window.open()
+        if settings.dead_letter_policy is not None:
+            if self.window.was_open:
+                records = settings.ack_group_size + settings.concurrency
+                self._crash_counts = CrashCounts(
+                    self.work, self.window, self._dispatcher, records, lambda: self._handler.pools.free
+                )
+            self.window.open()
+        elif self.window.is_new and self._handler.commits_start and not self.work.is_retry_topic:
+            self.window.touch()
+        else:
+            return
         opening = await run_until(self._claim.wait_ended(), self.window.commit(), f"{self._claim.tp}: open")
         if not opening.cancelled() and (error := opening.exception()) is not None:
             if not isinstance(error, CommitFailedError | UsageError):
                 raise error
-            _log.warning("%s: could not commit that the claim is open: %s", self._claim.tp, error)
+            _log.warning("%s: could not commit the start of the claim: %s", self._claim.tp, error)
 
     # --- records ----------------------------------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ def _named(
 ) -> dict[TopicPartition, int]:
     offsets = {}
     for key, offset in target.items():
-        tp = TopicPartition(*key) if isinstance(key, tuple) and len(key) == 2 else key
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise ConfigError("position", key, "offsets by TopicPartition or (topic, partition)")
+        tp = TopicPartition(*key)
         if tp not in owned:
             raise ConfigError(
                 "position",

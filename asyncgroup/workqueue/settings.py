@@ -183,13 +183,13 @@ def consumer_config(
 ) -> ConsumerConfig:
     """Return the configuration of the queue's group.
 
-    Without one of the user, rebalances are cooperative (KIP-429) and values in chunks are put together, and with
-    `transactional_copies` aborted copies are not read. Without a setting for it, an offset outside the log is reset to the earliest record. `since_ms` is the
-    time of day in ms at which an exclusive consumer began to wait. Raises ConfigError for what does not go together.
+    Without one of the user, values in chunks are put together, and with `transactional_copies` aborted copies are not read.
+    Without a setting for it, rebalances are cooperative (KIP-429), and an offset outside the log is reset to the earliest
+    record. `since_ms` is the time of day in ms at which an exclusive consumer began to wait. Raises ConfigError for what
+    does not go together.
     """
     if config is None:
         config = ConsumerConfig(
-            assignors=("cooperative-sticky",),
             chunks="assemble",
             isolation_level="read_committed" if settings.transactional_copies else "read_uncommitted",
         )
@@ -214,11 +214,12 @@ def consumer_config(
         config = replace(config, out_of_range_reset="earliest")
     needs_classic = _MODES[settings.mode].needs_classic
     if needs_classic is None:
-        return config
+        is_open = config.assignors is None and config.group_protocol != "consumer"
+        return replace(config, assignors=("cooperative-sticky",)) if is_open else config
     if config.group_protocol == "consumer":
         allowed = f"'classic' in {settings.mode}: {needs_classic}"
         raise ConfigError("group_protocol", config.group_protocol, allowed)
-    if config.assignors is not None and config.assignors != ("cooperative-sticky",):
+    if config.assignors is not None:
         raise ConfigError("assignors", config.assignors, f"None in {settings.mode}: {needs_classic}")
     assignor: ExclusiveAssignor | FailoverAssignor
     if settings.mode is Mode.EXCLUSIVE:

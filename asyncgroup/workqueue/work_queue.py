@@ -351,6 +351,9 @@ class WorkQueue:
         end with AckOutcome.LOST, handlers of `run` are cancelled. In Mode.SHARED a record may be delivered again before its
         cancelled handler has ended. Other consumers of the group go on where they are.
 
+        A queue that has just been entered waits until it has its partitions. An offset outside the log is reset as by
+        `out_of_range_reset`, by default to the earliest record.
+
         Raises ConfigError for other values and partitions, OffsetLookupError, TransportError, ClosedError.
         """
         await self._engine.seek(position, inclusive=inclusive)

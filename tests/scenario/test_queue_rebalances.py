@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState, Mode
+from asyncgroup import ConsumerConfig
+from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, WorkQueue
 from tests.scenario.support import now
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories import queue_members, queues
@@ -210,3 +211,36 @@ async def test_keys_stay_in_order_over_rebalances(env: VirtualEnvironment):
         await env.bell.until(lambda: len({*done}) == 40, "all", env.limit)
     assert done == list(range(40))
     assert await acked(env) == list(range(40))
+
+
+# --- a queue without initial_position -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dead_letter", [None, DeadLetter(3)])
+async def test_no_record_is_lost_between_two_owners(env: VirtualEnvironment, dead_letter: DeadLetter | None):
+    """A queue begins at the end of the log, but only the first owner of a partition does, also if it acknowledges nothing."""
+
+    def queue() -> WorkQueue:
+        return WorkQueue(env.bootstrap_servers, "latest", env.topic, dead_letter=dead_letter)
+
+    await fill(env, 1)
+    async with queue() as first:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10.0):
+                await first.receive()
+    await fill(env, 1)  # while there is no owner
+    async with queue() as second, asyncio.timeout(10.0):
+        assert {label(await second.receive()) for _ in range(4)} == {f"{number}@1#1" for number in range(4)}
+
+
+async def test_rebalances_of_a_queue_with_config_are_cooperative(env: VirtualEnvironment):
+    """Unless it has other assignors; so members with and without `config` share a group."""
+    named = ConsumerConfig(client_id="named", auto_offset_reset="earliest")
+    async with (
+        asyncio.timeout(60.0),
+        WorkQueue(env.bootstrap_servers, "both", env.topic, config=named) as one,
+        WorkQueue(env.bootstrap_servers, "both", env.topic) as other,
+    ):
+        while {len(queue.statistics().partitions) for queue in (one, other)} != {2}:
+            await asyncio.sleep(1.0)
+        assert env.cluster.group("both").protocol == "cooperative-sticky"

@@ -110,3 +110,21 @@ async def test_a_handler_that_needs_time_to_end(env: VirtualEnvironment, mode: M
         await run
     assert len(together) >= 3, "delivered again"
     assert mode is Mode.SHARED or set(together) == {1}
+
+
+async def test_a_seek_right_after_entering(env: VirtualEnvironment):
+    """It waits for the partitions, and so does not move those of nobody."""
+    await fill(env, 3)
+    async with WorkQueue(env.bootstrap_servers, "g", "orders") as queue:
+        await queue.seek("earliest")
+        assert await offsets(queue, 3) == [0, 1, 2]
+    async with queue_of(env) as queue:
+        await queue.seek({FIRST: 1})
+        assert await offsets(queue, 2) == [1, 2]
+
+
+@pytest.mark.parametrize("key", ["orders", 0, ("orders",), FIRST._replace(partition=9)])
+async def test_keys_of_a_seek(env: VirtualEnvironment, key: Any):
+    async with queue_of(env) as queue:
+        with pytest.raises(ConfigError, match="position="):
+            await queue.seek({key: 1})

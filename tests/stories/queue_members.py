@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeAlias
@@ -16,7 +17,7 @@ from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit, fetch_commits
-from asyncgroup.workqueue import Delivery, WorkQueue
+from asyncgroup.workqueue import Delivery, Mode, WorkQueue
 from tests.stories.environment import Environment
 from tests.stories.virtual import VirtualEnvironment
 
@@ -159,6 +160,14 @@ async def opened(
 ) -> AsyncIterator[WorkQueue]:
     """Open a work queue on the topic and the group of the story; `config` is added to the group's configuration."""
     settings = ConsumerConfig(**env.config(member, **(config or {})))
+    if not (
+        settings.assignors
+        or settings.group_protocol == "consumer"
+        or options.get("mode", Mode.SHARED).in_order
+    ):
+        settings = dataclasses.replace(
+            settings, assignors=("range",)
+        )  # eager; a queue's default is cooperative
     queue = WorkQueue(
         env.bootstrap_servers,
         env.group_id,
