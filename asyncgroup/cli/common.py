@@ -28,6 +28,7 @@ __all__ = [
     "rate",
     "record_count",
     "seconds",
+    "seconds_or_zero",
     "size",
     "stop_signals",
 ]
@@ -77,6 +78,9 @@ positive = _number(int, 1, float("inf"), "a whole number, 1 or more")
 
 seconds = _number(float, 1e-3, 1e9, "a number of seconds above 0")
 """Argument type: a duration in seconds."""
+
+seconds_or_zero = _number(float, 0, 1e9, "a number of seconds, 0 or more")
+"""Argument type: a delay in seconds."""
 
 port = _number(int, 0, 65535, "a port, 0 to 65535")
 """Argument type: a TCP port, 0 for any free port."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.client_configs import client_config
-from asyncgroup.cli.common import group_id, positive, seconds, stop_signals
+from asyncgroup.cli.common import group_id, positive, seconds, seconds_or_zero, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.handler_loading import handler_name, load_handler
 from asyncgroup.config import ConsumerConfig, ProducerConfig
@@ -83,7 +83,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--nack-delay",
-        type=seconds,
+        type=seconds_or_zero,
         default=60.0,
         metavar="S",
         help="seconds before a record whose handler raised is delivered again (default: 60)",

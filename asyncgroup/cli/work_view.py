@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rich import box
@@ -21,7 +21,7 @@ from asyncgroup.lifecycle import wait_within
 
 if TYPE_CHECKING:
     from asyncgroup.group import Health
-    from asyncgroup.workqueue import QueueStatistics
+    from asyncgroup.workqueue import PartitionStatistics, QueueStatistics
 
 __all__ = ["COUNTS", "QueueView", "ShownQueue", "Snapshot", "show_json", "show_lines", "show_live"]
 
@@ -132,12 +132,17 @@ class QueueView:
         self._clock = clock
         self._begun_at = self._last_at = clock()
         self._last = dict.fromkeys(COUNTS, 0)
+        self._partitions: tuple[PartitionStatistics, ...] = ()
         self.is_closing = False
-        """Set when the queue is being closed: no problems are shown, because the member leaves the group."""
+        """Set when the queue is being closed: no problems are shown, because the member leaves the group, and the
+        partitions as they were before."""
 
     def snapshot(self) -> Snapshot:
         """Return the statistics now, with the rates since the last call."""
         statistics, health = self._queue.statistics(), self._queue.health()
+        if self.is_closing and not statistics.partitions:
+            statistics = replace(statistics, partitions=self._partitions)
+        self._partitions = statistics.partitions
         now = self._clock()
         passed = now - self._last_at
         counts = {name: int(getattr(statistics.counts, name)) for name in COUNTS}

@@ -101,7 +101,10 @@ class QueueSettings:
 
 
 _CHECKS: Final[Mapping[str, Rule]] = {
-    "mode": ((lambda value: isinstance(value, Mode)), "a Mode, such as Mode.SHARED"),
+    "mode": (
+        (lambda value: isinstance(value, Mode)),
+        "Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER or Mode.EXCLUSIVE",
+    ),
     "concurrency": _COUNT,
     "ack_timeout": (
         _is_ack_timeout,

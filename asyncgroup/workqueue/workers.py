@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -39,6 +40,15 @@ def _check_handler(handle: object) -> None:
     if not is_async(handle):
         allowed = "an async function (delivery); for one that blocks, in_thread(function)"
         raise ConfigError("handle", handle, allowed)
+    try:
+        signature = inspect.signature(handle)
+    except (TypeError, ValueError):  # of compiled code
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        allowed = f"an async function that is called with one argument, the delivery ({error})"
+        raise ConfigError("handle", handle, allowed) from None
 
 
 class _Worker:

@@ -117,7 +117,7 @@ def test_dead_letters_from_work_to_replay(handlers: Path) -> None:
     values = [f"{number}\n" for number in range(99)]
     with topic_with("".join([*values[:50], "poison\n", *values[50:]])) as servers:
         arguments = work(
-            servers, "queue_handlers:handle", "--json", "--nack-delay", "0.1", "--max-redeliveries", "2"
+            servers, "queue_handlers:handle", "--json", "--nack-delay", "0", "--max-redeliveries", "2"
         )
         with started(*arguments, path=[handlers]) as program:
             figures = json.loads(program.line())
@@ -315,6 +315,7 @@ def test_an_error_of_the_handlers_name_is_one_line(
         (["a:b", "--topics", "t", "--ack-timeout", "0"], "'0' is not a number of seconds above 0"),
         (["a:b", "--topics", "t", "--max-redeliveries", "-1"], "'-1' is not a whole number, 0 or more"),
         (["a:b", "--topics", "t", "--nack-delay", "soon"], "'soon' is not a number of seconds"),
+        (["a:b", "--topics", "t", "--nack-delay", "-1"], "'-1' is not a number of seconds, 0 or more"),
     ],
 )
 def test_wrong_arguments_are_usage_errors(
@@ -467,6 +468,20 @@ async def test_a_status_line_every_ten_seconds(capsys: pytest.CaptureFixture[str
         f"50 acked (5/s), {rest}, it is slow",
         f"50 records acked in 20.5 s: 2 records/s; 0 delivered, {counts}",
     ]
+
+
+def test_the_partitions_of_a_queue_that_is_closed_are_those_before_the_close() -> None:
+    """Their lag is that of the group, which still has it."""
+    queue = FakeQueue()
+    queue.partitions = (partition(0, 5),)
+    view = QueueView(queue, lambda: 0.0)
+    assert view.snapshot().statistics.lag == 5
+    queue.partitions = ()
+    assert view.snapshot().statistics.lag == 0, "the partitions were revoked"
+    queue.partitions = (partition(0, 4),)
+    view.snapshot()
+    view.is_closing, queue.partitions = True, ()
+    assert [view.snapshot().statistics.lag for _ in range(2)] == [4, 4]
 
 
 @pytest.mark.asyncio

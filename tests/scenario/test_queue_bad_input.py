@@ -119,23 +119,36 @@ def plain(_delivery: Delivery) -> None:
     """Not a coroutine function."""
 
 
+async def without_parameters() -> None:
+    """Cannot be called with a delivery."""
+
+
+async def with_two_parameters(_delivery: Delivery, _more: object) -> None:
+    """Neither."""
+
+
 class AsyncCallable:
     async def __call__(self, delivery: Delivery) -> None:
         """An object with an async `__call__` is fine."""
 
 
 @pytest.mark.parametrize(
-    "handle", [plain, None, AsyncCallable, len, lambda _delivery: None, AsyncCallable().__call__]
+    "handle",
+    [
+        *(plain, None, AsyncCallable, len, lambda _delivery: None),
+        *(without_parameters, with_two_parameters, AsyncCallable.__call__),
+        AsyncCallable().__call__,
+    ],
 )
 async def test_handlers(env: VirtualEnvironment, handle: Any):
     async with opened(env) as queue:
         running = asyncio.create_task(queue.run(handle))
-        if asyncio.iscoroutinefunction(handle):
+        if isinstance(getattr(handle, "__self__", None), AsyncCallable):
             await asyncio.sleep(1.0)
             assert not running.done()
             running.cancel()
         else:
-            with pytest.raises(ConfigError, match=r"handle=.* an async function \(delivery\)"):
+            with pytest.raises(ConfigError, match=r"handle=.* an async function"):
                 await running
         await asyncio.wait([running])
         running = asyncio.create_task(
