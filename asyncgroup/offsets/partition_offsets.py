@@ -203,6 +203,7 @@ class PartitionMarks:
         assert self.window is not None
         self._skipped = (0, 0, -1)
         self._hold.release_from(0)
+        self.next_offset = offset  # values in chunks from there on hold back the commit
         self.window.restart(offset, is_recreated=True)
         self.touch()
 

@@ -60,10 +60,10 @@ class WindowMarks:
         self._is_shrunk = False
         self._text = text
         self._epochs: list[tuple[int, int]] = []  # first offset and leader epoch, where the epoch changed
-        # Commits stay here until the record at the restored base, which is beyond it, is read: a value in chunks that held
-        # back the commit of the last member may begin in between.
-        self._start = start if start is not None and start[0] < window.base else None
-        self._start_ends_at = window.base
+        # Commits do not move beyond what was read until the restored window was: the first chunks of a value are acknowledged
+        # in it, so that its base may reach the last one before the value holds back the commit.
+        self._start = start if start is not None and start[0] < window.end else None
+        self._start_moves_at, self._start_ends_at = window.base, window.end
         self._restored = (window.end, end_epoch)  # of the window as it was restored
         if start is not None and start[1] >= 0:
             self._epochs.append((start[0] - 1, start[1]))
@@ -87,8 +87,9 @@ class WindowMarks:
         there since, and has other records.
         """
         self._check_truncated(offset, leader_epoch)
-        if self._start is not None and offset >= self._start_ends_at:
-            self._start = None
+        if self._start is not None and offset >= self._start_moves_at:
+            is_read = offset >= self._start_ends_at
+            self._start = None if is_read else max(self._start, (offset + 1, leader_epoch))
         self._add_epoch(offset, leader_epoch)
 
     def skip_range(self, start: int, end: int, leader_epoch: int) -> bool:
@@ -97,6 +98,8 @@ class WindowMarks:
         `leader_epoch` is that of the offset before `end`.
         """
         version = self.window.version
+        if self._start is not None and start <= self._start[0] < end:
+            self._start = None if end >= self._start_ends_at else (end, leader_epoch)
         if start < end:
             self._check_truncated(start, leader_epoch)
             self._add_epoch(end - 1, leader_epoch)

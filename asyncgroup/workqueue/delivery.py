@@ -125,6 +125,7 @@ class Delivery:
         "_dispatcher",
         "_due",
         "_has_handler",
+        "_has_slot",
         "_is_retry",
         "_keeps_lane",
         "_reader",
@@ -157,7 +158,8 @@ class Delivery:
         self._due: float  # once it was nacked: when its record is delivered again, at the earliest
         self._has_handler = False  # of `run`, which has not returned yet
         self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
-        self._is_retry = False  # handed out in a turn of the records that were delivered before
+        self._is_retry = False  # taken in a turn of the records that were delivered before
+        self._has_slot = False  # of these records: it was handed out, and not only put into an inbox
         self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work  # its PartitionWork, which imports this file
         self._dispatcher = dispatcher

@@ -67,7 +67,7 @@ class Dispatcher:
         self.is_open = True
         """Whether records are handed out."""
         self.is_prefetched = False
-        """Whether deliveries wait in the inbox of a local consumer first: their ack timeout begins with `start_timeout`."""
+        """Whether deliveries wait in the inbox of a local consumer first, until `hand_out`."""
         self._clock = clock
         self._delay_of = delay_of
         self._ordering_key = ordering_key
@@ -240,8 +240,13 @@ class Dispatcher:
         attempts = self.attempts(work, record)
         delivery = self._hand_out(work, record, attempts if record.offset in work.counted else attempts + 1)
         delivery._is_retry = True
-        self.turns.retries_in_hand += 1
+        if not self.is_prefetched:
+            self._take_slot(delivery)
         return delivery
+
+    def _take_slot(self, delivery: Delivery) -> None:
+        delivery._has_slot = True
+        self.turns.retries_in_hand += 1
 
     def _may_take(self, work: PartitionWork, record: Record) -> bool:
         if not work.is_open or (self.serial and (work.handlers or not work.is_next_in_order)):
@@ -285,7 +290,7 @@ class Dispatcher:
         record = delivery.record
         delivery.state = DeliveryState.ACKED
         del work.in_hand[record.offset]
-        if delivery._is_retry:
+        if delivery._has_slot:
             self._end_retry()
         if not work.is_open:
             work.on_drain()
@@ -364,15 +369,25 @@ class Dispatcher:
         work: PartitionWork = delivery._work
         if not work.is_open:
             return
+        record = delivery.record
         if not self._in_order:
-            (work.retries if delivery._is_retry else work.fresh).appendleft(delivery.record)
-        elif delivery._is_retry:
-            work.insert_retry(delivery.record)
+            (work.retries if delivery._is_retry else work.fresh).appendleft(record)
         else:
-            work.insert_fresh(delivery.record)
-        if self._in_order and self.is_prefetched:
-            self.watcher.on_release(delivery)
+            work.take_back_count(record.offset)  # records that precede it may have to be counted first
+            if delivery._is_retry or (work.retries and record.offset < work.retries[-1].offset):
+                work.insert_retry(record)
+            else:
+                work.insert_fresh(record)
         self.relist(work)
+
+    def park(self, delivery: Delivery) -> None:
+        """A delivery waits for permits of a local consumer: it is queued."""
+        delivery._work.parked += 1
+
+    def unpark(self, delivery: Delivery) -> None:
+        """It goes to an inbox, or has ended."""
+        delivery._work.parked -= 1
+        delivery._work.note_unread()
 
     def renew(self, delivery: Delivery) -> None:
         """Restart the ack timeout of a delivery; the renewal counts as progress of its partition."""
@@ -382,8 +397,10 @@ class Dispatcher:
             in_hand = delivery._work.in_hand  # stays in the order of deadlines
             in_hand[delivery.record.offset] = in_hand.pop(delivery.record.offset)
 
-    def start_timeout(self, delivery: Delivery) -> None:
-        """Start the ack timeout of a delivery that is handed out from an inbox."""
+    def hand_out(self, delivery: Delivery) -> None:
+        """A delivery is handed out from an inbox: its ack timeout starts, and it takes a slot if it is a retry."""
+        if delivery._is_retry and not delivery._has_slot:
+            self._take_slot(delivery)
         if self.ack_timeout is not None:
             self.renew(delivery)
             self.watcher.on_due(delivery.deadline or 0.0)
@@ -394,7 +411,7 @@ class Dispatcher:
         work.in_hand.pop(delivery.record.offset, None)
         if not work.is_open:
             work.on_drain()
-        if delivery._is_retry:
+        if delivery._has_slot:
             self._end_retry()
 
     def _end_retry(self) -> None:
@@ -525,7 +542,7 @@ class Dispatcher:
         work.in_hand.clear()
         for delivery in in_hand:
             delivery.state = DeliveryState.EXPIRED
-            self.turns.retries_in_hand -= delivery._is_retry
+            self.turns.retries_in_hand -= delivery._has_slot
         work.take_back_counts()
         work.repeat_in_order((record, *(delivery.record for delivery in in_hand)))
         self.relist(work)

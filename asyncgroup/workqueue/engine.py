@@ -258,10 +258,6 @@ class QueueEngine(Watcher):
         """Wake the dispatcher at this time."""
         self._alarm.schedule(time)
 
-    def on_release(self, delivery: Delivery) -> None:
-        """Give back what waits behind the record in the inbox of a local consumer."""
-        self._local.recall(delivery)
-
     def on_expired(self, delivery: Delivery) -> bool:
         """Cancel the handler of a delivery whose ack timeout has passed."""
         self._interceptors.on_ack_timeout(delivery)

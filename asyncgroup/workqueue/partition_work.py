@@ -158,12 +158,16 @@ class PartitionWork:
         """Add a ready record to `fresh` in offset order."""
         _insert(self.fresh, record)
 
-    def take_back_counts(self) -> None:
-        """Forget the deliveries that were counted in advance and have not ended."""
+    def take_back_count(self, offset: int) -> None:
+        """Forget that a delivery was counted in advance, which has not ended."""
         for counts in (self.counted, self.counting):
-            for offset, before in counts.items():
+            if (before := counts.pop(offset, None)) is not None:
                 self.window.set_attempts(offset, before)
-            counts.clear()
+
+    def take_back_counts(self) -> None:
+        """Forget this for all deliveries that have not ended."""
+        for offset in [*self.counted, *self.counting]:
+            self.take_back_count(offset)
 
     def overdue(self, now: float) -> tuple[list[Delivery], float]:
         """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""

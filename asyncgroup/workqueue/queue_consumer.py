@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from itertools import chain
 from typing import Final, Self
 
@@ -43,7 +42,6 @@ class LocalDispatch:
         self._receivers: dict[str, Receiver] = {}
         self._parked: dict[str, deque[Delivery]] = {}
         """By the name of the consumer whose keys they have; those of a gap by the empty name."""
-        self._is_releasing = False
         pools.on_serial = self.withdraw
 
     def __repr__(self) -> str:
@@ -69,14 +67,20 @@ class LocalDispatch:
         def take() -> Delivery | None:
             delivery = local.take() if self.dispatcher.is_open else None  # else the queue is paused
             if delivery is not None:
-                self.dispatcher.start_timeout(delivery)
+                self.dispatcher.hand_out(delivery)
             return delivery
 
         self._selector.add(local)
         local.on_refill = lambda: self._refill(local)
-        receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
+        if (
+            self.dispatcher.mode.in_order
+        ):  # the only consumer: in an inbox, records that are given back would be behind others
+            turns = self.dispatcher.turns
+            receiver = Receiver(self.group_id, self.dispatcher.take, lambda: turns.ready, self.interceptors)
+        else:
+            receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
+            self.dispatcher.is_prefetched = True
         self._receivers[local.name] = receiver
-        self.dispatcher.is_prefetched = True
         self._share_out()
         return receiver
 
@@ -87,7 +91,8 @@ class LocalDispatch:
         receiver = self._receivers.pop(local.name, None)
         if receiver is not None:
             receiver.end(None)
-        self._release(reversed(self._selector.remove(local)))
+        for delivery in reversed(self._selector.remove(local)):
+            self.dispatcher.release(delivery)
         if self.is_used:
             self._share_out()
         else:
@@ -96,10 +101,9 @@ class LocalDispatch:
 
     def dispatch(self) -> None:
         """Dispatch ready records to consumers with permits, and wake the tasks that wait for a delivery."""
-        if self._is_releasing:
-            return
-        while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
-            self._put(delivery)
+        if self.dispatcher.is_prefetched:
+            while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
+                self._put(delivery)
         for receiver in self._receivers.values():
             receiver.on_ready()
 
@@ -110,59 +114,34 @@ class LocalDispatch:
             return
         owner = None if key is None else self._selector.owner(key)
         self._parked.setdefault("" if owner is None else owner.name, deque()).append(delivery)
-        delivery._work.parked += 1
+        self.dispatcher.park(delivery)
 
     def _refill(self, local: LocalConsumer) -> None:
         """A consumer has permits again: dispatch what is parked for it, then ready records."""
         parked = self._parked.get(local.name, _NONE)
         while parked and local.has_permits:
             delivery = parked.popleft()
-            delivery._work.parked -= 1
+            self.dispatcher.unpark(delivery)
             if delivery.state is DeliveryState.IN_HAND:
                 local.put(delivery)
-            delivery._work.note_unread()
         self.dispatch()
 
     def _share_out(self) -> None:
         """The consumers have changed: dispatch or park again what is parked, then dispatch ready records."""
         parked, self._parked = self._parked, {}
         for delivery in chain.from_iterable(parked.values()):
-            delivery._work.parked -= 1
+            self.dispatcher.unpark(delivery)
             if delivery.state is DeliveryState.IN_HAND:
                 self._put(delivery)
-            delivery._work.note_unread()
         self.dispatch()
 
     def withdraw(self, work: PartitionWork | None = None) -> None:
         """Give back the deliveries of a partition (None: of all) that are in no consumer's hands yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
-        found = [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]
-        self._release(each for each in found if work in (None, each._work))
-        if self.is_used:
-            self.dispatch()
-
-    def recall(self, released: Delivery) -> None:
-        """A record was given back in a mode with an order: what waits behind it in an inbox goes back, too."""
-        if self._is_releasing:
-            return
-        later = [
-            each
-            for consumer in self._selector.consumers
-            for each in reversed(consumer.inbox)
-            if each._work is released._work and each.record.offset > released.record.offset
-        ]
-        self._release(later)
-
-    def _release(self, deliveries: Iterable[Delivery]) -> None:
-        """Give back deliveries, the newest first; nothing is dispatched until all are back."""
-        self._is_releasing = True
-        try:
-            for delivery in deliveries:
-                if delivery.state is DeliveryState.IN_HAND:
-                    self.dispatcher.release(delivery)
-            self.drop_ended()
-        finally:
-            self._is_releasing = False
+        for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
+            if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
+                self.dispatcher.release(delivery)
+        self.drop_ended()
 
     def drop_ended(self) -> None:
         """Drop deliveries that have ended in an inbox: their partition was revoked, or its log has changed."""
@@ -172,7 +151,7 @@ class LocalDispatch:
             kept = deque(each for each in parked if each.state is DeliveryState.IN_HAND)
             for delivery in parked:
                 if delivery.state is not DeliveryState.IN_HAND:
-                    delivery._work.parked -= 1
+                    self.dispatcher.unpark(delivery)
             self._parked[name] = kept
 
     def end(self, failure: BaseException | None) -> None:

@@ -18,9 +18,9 @@ from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded, wait_within
-from asyncgroup.model import Batch, TopicPartition
+from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.crash_counts import CrashCounts
-from asyncgroup.workqueue.delivery import AckOutcome
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -38,6 +38,9 @@ _log = logging.getLogger("asyncgroup.workqueue")
 
 FULL: Final = 0.75
 """Share of the metadata's limit from which on no record above the window is handed out, as in parallel-consumer."""
+
+NO_OFFSET: Final = 1 << 63
+"""Beyond all offsets."""
 
 CHECKS: Final = 4
 """The number of checks in `max_poll_interval` whether deliveries of a partition at its limits have ended."""
@@ -180,6 +183,10 @@ class ClaimFeed:
         self.work.on_room = self.work.on_drain = self._changed.set
         self._crash_counts: CrashCounts | None = None
         self._warned = False  # that retention deletes unacknowledged records
+        self._lost: list[
+            Delivery
+        ] = []  # by a seek or a truncation: their handlers were cancelled, and may still run
+        self._restarted_at = NO_OFFSET  # since the last batch was received
 
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
@@ -237,31 +244,46 @@ class ClaimFeed:
             batch = await anext(batches, None)
             if batch is None:
                 return
-            self._offer(batch)
+            self._restarted_at = NO_OFFSET
+            while self._is_still_handled() and not claim.ended:
+                await self._wait_for_room()
+            records, end = list(batch), batch.last_offset
+            if self._restarted_at <= end:  # during the wait: the rest is read again, or no longer in the log
+                records = [record for record in records if record.offset < self._restarted_at]
+                end = self._restarted_at - 1
+            if records and not claim.ended:
+                self._offer(records, end)
 
-    def _offer(self, batch: Batch) -> None:
-        records, epoch = list(batch), None
+    def _offer(self, records: list[Record], end: int) -> None:
+        """Hand records to the dispatcher; nothing follows them up to the offset `end`."""
+        first, last, epoch = records[0], records[-1], None
         self.window.check_end(self.work.position)
-        if batch.leader_epoch == records[0].leader_epoch:
-            self.window.note_epoch(batch.first_offset, batch.leader_epoch)
+        if first.leader_epoch == last.leader_epoch:
+            self.window.note_epoch(first.offset, first.leader_epoch)
         else:
             for record in records:
                 if record.leader_epoch != epoch:
                     epoch = record.leader_epoch
                     self.window.note_epoch(record.offset, epoch)
-        self.window.note_epoch(batch.last_offset, batch.leader_epoch)  # it has been read up to here
+        self.window.note_epoch(end, last.leader_epoch)  # it has been read up to here
         self._dispatcher.offer(self.work, records)
 
     def _has_room(self) -> bool:
         work, limits = self.work, self._handler.limits
         work.refill_at = limits.records - limits.batch_records
         work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
-        if work.bytes > limits.bytes or self._is_held_up():
+        if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
             return False
         # records that fail at once each time must not keep those after them in the log
         if (work.queued if self._handler.settings.mode.in_order else work.unread) > work.refill_at:
             return False
         return not limits.on_demand or (not work.queued and self._handler.has_demand)
+
+    def _is_still_handled(self) -> bool:
+        """Whether handlers of deliveries that were lost by a seek still run: their records would be in two handlers."""
+        if self._lost:
+            self._lost = [delivery for delivery in self._lost if self._handler.pools.has(delivery)]
+        return bool(self._lost)
 
     def _is_held_up(self) -> bool:
         """Whether as many records as allowed wait for their time, or for their turn after it."""
@@ -269,23 +291,31 @@ class ClaimFeed:
 
     async def _wait_for_room(self) -> None:
         """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
-        if self._handler.limits.on_demand and not self.work.queued and not self._handler.has_demand:
-            await self._wait_for_demand()
-            return
         interval, before = self._handler.max_poll_interval, self._progress()
-        self._changed.clear()
-        await wait_within(self._changed, interval / CHECKS if interval else None)
+        seconds = interval / CHECKS if interval else None
+        was_wanted = False
+        if self._handler.limits.on_demand and not self.work.queued and not self._handler.has_demand:
+            was_wanted = await self._wait_for_demand(seconds)
+        else:
+            self._changed.clear()
+            await wait_within(self._changed, seconds)
         work, is_paused = self.work, not self._dispatcher.is_open
         is_at_work = work.waiting or work.publishing or self._is_handled()
-        if is_at_work or is_paused or before != self._progress():
+        if is_at_work or is_paused or was_wanted or before != self._progress():
             self._claim.renew()
 
-    async def _wait_for_demand(self) -> None:
+    async def _wait_for_demand(self, seconds: float | None) -> bool:
+        """Wait for a task that waits for a delivery, `seconds` at most; return whether there is one."""
         demand = self._handler.receiver.on_demand
-        demand.clear()
-        if not self._handler.has_demand:
-            await run_until(self._claim.wait_ended(), demand.wait(), f"{self._claim.tp}: demand")
-        self._claim.renew()
+
+        async def wanted() -> bool:
+            if self._handler.has_demand:  # since before this task has started
+                return True
+            demand.clear()
+            return await wait_within(demand, seconds)
+
+        waiting = await run_until(self._claim.wait_ended(), wanted(), f"{self._claim.tp}: demand")
+        return not waiting.cancelled() and waiting.result()
 
     def _progress(self) -> tuple[int, ...]:
         work = self.work
@@ -297,7 +327,10 @@ class ClaimFeed:
         self._handler.publisher.abandon(self._claim.tp, offset, is_over=False)
         if self._crash_counts is not None:
             self._crash_counts.restart(offset)
-        self._handler.pools.interrupt(self._dispatcher.lose(self.work, offset))
+        lost = self._dispatcher.lose(self.work, offset)
+        self._handler.pools.interrupt(lost)
+        self._lost += lost
+        self._restarted_at = min(self._restarted_at, offset)
         self._handler.local.drop_ended()
 
     def seek(self, offset: int) -> None:

@@ -222,7 +222,7 @@ def consumer_config(
     if config.group_protocol == "consumer":
         allowed = f"'classic' in {settings.mode}: {needs_classic}"
         raise ConfigError("group_protocol", config.group_protocol, allowed)
-    if config.assignors is not None:
+    if config.assignors is not None and config.assignors != ("cooperative-sticky",):
         raise ConfigError("assignors", config.assignors, f"None in {settings.mode}: {needs_classic}")
     assignor: ExclusiveAssignor | FailoverAssignor
     if settings.mode is Mode.EXCLUSIVE:

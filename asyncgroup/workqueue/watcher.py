@@ -22,9 +22,6 @@ class Watcher:
     def on_done(self) -> None:
         """A record was acknowledged."""
 
-    def on_release(self, delivery: Delivery) -> None:
-        """A record was given back; in modes with an order those after it must not be handed out before it."""
-
     def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
         """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
         return False

@@ -348,8 +348,8 @@ class WorkQueue:
         `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
         first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
         offset is delivered; Pulsar's default is the next one (`startMessageIdInclusive`). Deliveries in hand are lost: they
-        end with AckOutcome.LOST, handlers of `run` are cancelled. In Mode.SHARED a record may be delivered again before its
-        cancelled handler has ended. Other consumers of the group go on where they are.
+        end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until
+        these have ended. Other consumers of the group go on where they are.
 
         A queue that has just been entered waits until it has its partitions. An offset outside the log is reset as by
         `out_of_range_reset`, by default to the earliest record.

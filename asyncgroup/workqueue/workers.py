@@ -208,7 +208,7 @@ class Workers:
             worker.delivery = None
             if worker.interrupted and delivery.state is DeliveryState.EXPIRED:
                 self._dispatcher.repeat_expired(delivery)
-            if not delivery._work.is_open:
+            if delivery.state is DeliveryState.LOST or not delivery._work.is_open:
                 delivery._work.on_drain()
         if worker.interrupted:
             await self._absorb_cancellation(worker)

@@ -262,3 +262,42 @@ async def test_a_breaker(env: VirtualEnvironment):
     assert values & copies == set()
     assert await stored(env) is not None
     assert label(next(iter(bob.deliveries.values())))
+
+
+# --- values in chunks that hold back the commit ---------------------------------------------------------------------------
+
+
+async def test_a_value_in_chunks_that_the_second_owner_has_not_read_is_not_lost(
+    env: VirtualEnvironment,
+) -> None:
+    """Its first chunks count as acknowledged, and the commit must not move to its last one."""
+    config = ProducerConfig(chunking=True, max_chunk_size=1024)
+    async with Producer(env.bootstrap_servers, config) as producer:
+        for value in (b"first", b"x" * 5000, b"last"):
+            await producer.send("orders", value, partition=0)
+    options: dict[str, Any] = {"receiver_queue": 0, "config": {"chunks": "assemble", "close_timeout": 1.0}}
+    async with opened(env, "ann", **options) as queue:
+        found = [await queue.receive() for _ in range(3)]
+        assert [each.value for each in found] == [b"first", b"x" * 5000, b"last"]
+        assert await found[2].ack(durable=True)
+    async with opened(env, "bob", **options) as queue:
+        assert await (await queue.receive()).ack(durable=True)
+    async with opened(env, "carl", **options) as queue, asyncio.timeout(100.0):
+        assert (await queue.receive()).value == b"x" * 5000
+
+
+async def test_a_value_in_chunks_that_a_seek_has_gone_back_to_is_not_lost(env: VirtualEnvironment) -> None:
+    """It is delivered again, and the queue closes before its acknowledgement."""
+    config = ProducerConfig(chunking=True, max_chunk_size=1024)
+    async with Producer(env.bootstrap_servers, config) as producer:
+        await producer.send("orders", b"x" * 5000, partition=0)
+    options: dict[str, Any] = {"config": {"chunks": "assemble", "close_timeout": 1.0}}
+    async with opened(env, "ann", **options) as queue:
+        assert await (await queue.receive()).ack(durable=True)
+    async with opened(env, "bob", **options) as queue:
+        while not queue.statistics().partitions:
+            await asyncio.sleep(0.1)
+        await queue.seek("earliest")
+        assert (await queue.receive()).value == b"x" * 5000
+    async with opened(env, "carl", **options) as queue, asyncio.timeout(100.0):
+        assert (await queue.receive()).value == b"x" * 5000
