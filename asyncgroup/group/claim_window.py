@@ -110,7 +110,8 @@ class ClaimWindow:
         Call it for the first record of each batch, for each record with another epoch than the one before, and for the last
         one, before the records are looked up in the window.
         """
-        self._window_marks.note_epoch(offset, leader_epoch)
+        if self._window_marks.note_epoch(offset, leader_epoch):
+            self.touch()
 
     def check_end(self, position: int) -> None:
         """Forget restored acknowledgements of offsets that the log does not have yet; records are read from `position` on.

@@ -80,17 +80,18 @@ class WindowMarks:
         """The claim ends in order: the last commit has no flag."""
         self.is_open = False
 
-    def note_epoch(self, offset: int, leader_epoch: int) -> None:
-        """Remember the leader epoch of the records from `offset` on (KIP-320). Call it before they are looked up in the window.
+    def note_epoch(self, offset: int, leader_epoch: int) -> bool:
+        """Remember the leader epoch of the records from `offset` on (KIP-320), which are read now; return whether more may be committed.
+
+        Call it before they are looked up in the window.
 
         A later epoch than that of the last record acknowledged by a former owner, and that below it: the log was truncated
         there since, and has other records.
         """
         self._check_truncated(offset, leader_epoch)
-        if self._start is not None and offset >= self._start_moves_at:
-            is_read = offset >= self._start_ends_at
-            self._start = None if is_read else max(self._start, (offset + 1, leader_epoch))
+        has_moved = offset >= self._start_moves_at and self._move_start(offset + 1, leader_epoch)
         self._add_epoch(offset, leader_epoch)
+        return has_moved
 
     def skip_range(self, start: int, end: int, leader_epoch: int) -> bool:
         """Acknowledge offsets that have no records to hand out, perhaps ahead of others; return whether that changes anything.
@@ -98,13 +99,22 @@ class WindowMarks:
         `leader_epoch` is that of the offset before `end`.
         """
         version = self.window.version
-        if self._start is not None and start <= self._start[0] < end:
-            self._start = None if end >= self._start_ends_at else (end, leader_epoch)
+        has_moved = (
+            self._start is not None and start <= self._start[0] and self._move_start(end, leader_epoch)
+        )
         if start < end:
             self._check_truncated(start, leader_epoch)
             self._add_epoch(end - 1, leader_epoch)
         self.window.ack_range(start, end)
-        return self.window.version != version
+        return has_moved or self.window.version != version
+
+    def _move_start(self, end: int, leader_epoch: int) -> bool:
+        """The restored window was read up to `end`; return whether more may be committed."""
+        start = self._start
+        if start is None or end <= start[0]:
+            return False
+        self._start = None if end >= self._start_ends_at else (end, leader_epoch)
+        return start[0] < self.window.base
 
     def _check_truncated(self, offset: int, leader_epoch: int) -> None:
         end, end_epoch = self._restored

@@ -8,7 +8,8 @@ Where to look, starting at the user's call:
   `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
   (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions).
-- The engine on a consumer group: `queue_handler` feeds the dispatcher from claims (`receive_limits`) and ends with them;
+- The engine on a consumer group: `queue_handler` has a `claim_feed` for each claim, which feeds the dispatcher
+  (`receive_limits`) and ends with it;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;

@@ -133,4 +133,3 @@ class CrashCounts:
         work = self._work
         work.gate = None
         work.take_back_counts()
-        work.on_change()

@@ -29,6 +29,7 @@ from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
+from asyncgroup.workqueue.claim_feed import FeedParts
 from asyncgroup.workqueue.copies import due_delay, earlier_attempts, ordering_key_by
 from asyncgroup.workqueue.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
@@ -41,6 +42,7 @@ from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.queue_handler import QueueHandler
 from asyncgroup.workqueue.queue_health import queue_health
+from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
@@ -174,20 +176,20 @@ class QueueEngine(Watcher):
         self._tasks.append(asyncio.create_task(work, name=f"work queue {self.group_id}: {name}"))
 
     def _make_handler(self, metadata_limit: int) -> QueueHandler:
-        return QueueHandler(
+        parts = FeedParts(
             self.settings,
             self.dispatcher,
             self.receiver,
             self._publisher,
             self._pools,
             self._local,
-            self._interceptors,
+            ReceiveLimits(self.settings),
             retry_topic=self._copy_topics.retry,
             max_poll_interval=self._config.max_poll_interval,
             commits_start=self._config.auto_offset_reset != "earliest",
             metadata_limit=metadata_limit,
-            check_session=self._check_session,
         )
+        return QueueHandler(parts, self._interceptors, self._check_session)
 
     async def _create_copy_topics(self) -> None:
         """Create the retry and the dead letter topic, if they do not exist and the broker allows it."""

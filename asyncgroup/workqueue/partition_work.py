@@ -163,6 +163,7 @@ class PartitionWork:
         for counts in (self.counted, self.counting):
             if (before := counts.pop(offset, None)) is not None:
                 self.window.set_attempts(offset, before)
+                self.on_change()
 
     def take_back_counts(self) -> None:
         """Forget this for all deliveries that have not ended."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from asyncgroup.group.health import Health
+from asyncgroup.workqueue.claim_feed import ClaimFeed
 from asyncgroup.workqueue.hash_ranges import KeyRange
 from asyncgroup.workqueue.publisher import TopicPublisher
-from asyncgroup.workqueue.queue_handler import ClaimFeed
 
 __all__ = ["queue_health"]
 

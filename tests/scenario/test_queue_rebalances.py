@@ -244,3 +244,20 @@ async def test_rebalances_of_a_queue_with_config_are_cooperative(env: VirtualEnv
         while {len(queue.statistics().partitions) for queue in (one, other)} != {2}:
             await asyncio.sleep(1.0)
         assert env.cluster.group("both").protocol == "cooperative-sticky"
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+async def test_a_restored_window_is_committed_as_it_is_read(env: VirtualEnvironment, size: int):
+    """When its first record is acknowledged before the others were read again, the last ones are committed all the same."""
+    await send(env, *[b"v"] * 20)
+    async with opened(env, "ann") as queue:
+        first, *rest = [await queue.receive() for _ in range(20)]
+        for delivery in rest:
+            await delivery.ack()
+        assert first.record.offset == 0
+    async with opened(env, "bob", receiver_queue=size) as queue:
+        await (await queue.receive()).ack()
+        await asyncio.sleep(10.0)
+        window = await window_of(env)
+        assert (window.base, window.runs) == (20, [])
+        assert queue.statistics().lag == 0

@@ -10,8 +10,9 @@ from unittest.mock import patch
 
 from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
 from asyncgroup.workqueue import engine
+from asyncgroup.workqueue.claim_feed import ClaimFeed
 from asyncgroup.workqueue.engine import QueueEngine
-from asyncgroup.workqueue.queue_handler import ClaimFeed, QueueHandler
+from asyncgroup.workqueue.queue_handler import QueueHandler
 from tests.simulate.queues_member import SimQueue
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def observing_queues(world: World) -> Iterator[None]:
         member.prepare(self)
         await opened(self)
 
-    def observed_begin(self: ClaimFeed, handler: Any, session: Session, claim: Any) -> None:
-        begin(self, handler, session, claim)
-        feeds[self] = queues[handler.dispatcher]
+    def observed_begin(self: ClaimFeed, parts: Any, session: Session, claim: Any) -> None:
+        begin(self, parts, session, claim)
+        feeds[self] = queues[parts.dispatcher]
         feeds[self].feed_began(self)
 
     async def observed_revoked(

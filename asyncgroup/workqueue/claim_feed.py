@@ -1,0 +1,361 @@
+"""ClaimFeed: one claim of a work queue, which feeds the dispatcher with its records and commits its window.
+
+Records are offered while there is room. When the claim is revoked, deliveries in hand have their time to end, and the last
+commit has the window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.claim_window import ClaimWindow
+from asyncgroup.group.session import Session
+from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded, wait_within
+from asyncgroup.model import Record
+from asyncgroup.workqueue.crash_counts import CrashCounts
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_consumer import LocalDispatch
+from asyncgroup.workqueue.receive_limits import ReceiveLimits
+from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.settings import QueueSettings
+from asyncgroup.workqueue.statistics import PartitionStatistics
+from asyncgroup.workqueue.worker_pools import WorkerPools
+
+__all__ = ["ClaimFeed", "FeedParts"]
+
+_log = logging.getLogger("asyncgroup.workqueue")
+
+FULL: Final = 0.75
+"""Share of the metadata's limit from which on no record above the window is handed out, as in parallel-consumer."""
+
+NO_OFFSET: Final = 1 << 63
+"""Beyond all offsets."""
+
+CHECKS: Final = 4
+"""The number of checks in `max_poll_interval` whether deliveries of a partition at its limits have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedParts:
+    """What the claims of a queue share."""
+
+    settings: QueueSettings
+    dispatcher: Dispatcher
+    receiver: Receiver
+    publisher: TopicPublisher
+    pools: WorkerPools
+    """They run the handlers."""
+    local: LocalDispatch
+    limits: ReceiveLimits
+    retry_topic: str | None
+    max_poll_interval: float
+    commits_start: bool
+    """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
+    metadata_limit: int
+    """Bytes that the broker allows for the metadata of a commit."""
+
+    @property
+    def has_demand(self) -> bool:
+        """Whether a task waits for a delivery; local consumers, which have inboxes, always do."""
+        return self.local.is_used or self.receiver.has_waiters
+
+
+class ClaimFeed:
+    """One claim of a queue."""
+
+    def __init__(self, parts: FeedParts, session: Session, claim: Claim) -> None:
+        self._parts = parts
+        self._dispatcher = parts.dispatcher
+        self._session = session
+        self._claim = claim
+        self.window = ClaimWindow(
+            session,
+            claim,
+            limit=parts.metadata_limit,
+            migrate_from=parts.settings.migrate_from,
+            on_restart=self._on_restart,
+        )
+        self.work = PartitionWork(
+            claim.tp,
+            self.window.window,
+            position=claim.position,
+            on_change=self.window.on_change,
+            commit=self._commit_durably,
+        )
+        self.work.is_retry_topic = claim.topic == parts.retry_topic
+        self._dispatcher.add_partition(self.work)
+        self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
+        self.work.on_room = self.work.on_drain = self._changed.set
+        self._crash_counts: CrashCounts | None = None
+        self._warned = False  # that retention deletes unacknowledged records
+        self._lost: list[Delivery] = []
+        """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""
+        self._restarted_at = NO_OFFSET  # since the last batch was received
+
+    def __repr__(self) -> str:
+        return f"<ClaimFeed {self.work!r}>"
+
+    async def run(self) -> None:
+        """Feed records until the claim ends, then wait until its deliveries have ended."""
+        ended = asyncio.create_task(self._claim.wait_ended(), name=f"{self._claim.tp}: end")
+        ended.add_done_callback(lambda _: self._changed.set())
+        try:
+            await self._open()
+            await self._feed()
+            await self._drain()
+        except asyncio.CancelledError:
+            await self._give_up()
+            raise
+        finally:
+            await cancel_and_wait(ended)
+            await self._close()
+
+    # --- begin ------------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        """Commit that the claim is open, before its first delivery; after a crash, count deliveries in advance.
+
+        If no delivery is the last one, nothing has to be counted. But the first owner commits where it begins if that is not the
+        start of the log, as Pulsar's cursor exists from the subscription on: the next owner would begin at a later position.
+        """
+        settings = self._parts.settings
+        if settings.dead_letter_policy is not None:
+            if self.window.was_open:
+                records = settings.ack_group_size + settings.concurrency
+                self._crash_counts = CrashCounts(
+                    self.work, self.window, self._dispatcher, records, lambda: self._parts.pools.free
+                )
+            self.window.open()
+        elif self.window.is_new and self._parts.commits_start and not self.work.is_retry_topic:
+            self.window.touch()
+        else:
+            return
+        opening = await run_until(self._claim.wait_ended(), self.window.commit(), f"{self._claim.tp}: open")
+        if not opening.cancelled() and (error := opening.exception()) is not None:
+            if not isinstance(error, CommitFailedError | UsageError):
+                raise error
+            _log.warning("%s: could not commit the start of the claim: %s", self._claim.tp, error)
+
+    # --- records ----------------------------------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        claim, limits = self._claim, self._parts.limits
+        while not claim.ended:
+            if not self._has_room():
+                await self._wait_for_room()
+                continue
+            batches = claim.batches(max_records=limits.batch_records, max_bytes=limits.batch_bytes)
+            batch = await anext(batches, None)
+            if batch is None:
+                return
+            self._restarted_at = NO_OFFSET
+            while self._is_still_handled() and not claim.ended:
+                await self._wait_for_room()
+            records, end = list(batch), batch.last_offset
+            if self._restarted_at <= end:  # during the wait: the rest is read again, or no longer in the log
+                records = [record for record in records if record.offset < self._restarted_at]
+                end = self._restarted_at - 1
+            if records and not claim.ended:
+                self._offer(records, end)
+
+    def _offer(self, records: list[Record], end: int) -> None:
+        """Hand records to the dispatcher; nothing follows them up to the offset `end`."""
+        first, last, epoch = records[0], records[-1], None
+        self.window.check_end(self.work.position)
+        if first.leader_epoch == last.leader_epoch:
+            self.window.note_epoch(first.offset, first.leader_epoch)
+        else:
+            for record in records:
+                if record.leader_epoch != epoch:
+                    epoch = record.leader_epoch
+                    self.window.note_epoch(record.offset, epoch)
+        self.window.note_epoch(end, last.leader_epoch)  # it has been read up to here
+        self._dispatcher.offer(self.work, records)
+
+    def _has_room(self) -> bool:
+        work, limits = self.work, self._parts.limits
+        work.refill_at = limits.records - limits.batch_records
+        work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
+        if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
+            return False
+        # records that fail at once each time must not keep those after them in the log
+        if (work.queued if self._parts.settings.mode.in_order else work.unread) > work.refill_at:
+            return False
+        return not limits.on_demand or (not work.queued and self._parts.has_demand)
+
+    def _is_still_handled(self) -> bool:
+        """Whether handlers of deliveries that were lost by a seek still run: their records would be in two handlers."""
+        if self._lost:
+            self._lost = [delivery for delivery in self._lost if self._parts.pools.has(delivery)]
+        return bool(self._lost)
+
+    def _is_held_up(self) -> bool:
+        """Whether as many records as allowed wait for their time, or for their turn after it."""
+        return len(self.work.waiting) + len(self.work.retries) >= self._parts.settings.max_waiting
+
+    async def _wait_for_room(self) -> None:
+        """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
+        interval, before = self._parts.max_poll_interval, self._progress()
+        seconds = interval / CHECKS if interval else None
+        was_wanted = False
+        if self._parts.limits.on_demand and not self.work.queued and not self._parts.has_demand:
+            was_wanted = await self._wait_for_demand(seconds)
+        else:
+            self._changed.clear()
+            await wait_within(self._changed, seconds)
+        work, is_paused = self.work, not self._dispatcher.is_open
+        is_at_work = work.waiting or work.publishing or self._is_handled()
+        if is_at_work or is_paused or was_wanted or before != self._progress():
+            self._claim.renew()
+
+    async def _wait_for_demand(self, seconds: float | None) -> bool:
+        """Wait for a task that waits for a delivery, `seconds` at most; return whether there is one."""
+        demand = self._parts.receiver.on_demand
+
+        async def wanted() -> bool:
+            if self._parts.has_demand:  # since before this task has started
+                return True
+            demand.clear()
+            return await wait_within(demand, seconds)
+
+        waiting = await run_until(self._claim.wait_ended(), wanted(), f"{self._claim.tp}: demand")
+        return not waiting.cancelled() and waiting.result()
+
+    def _progress(self) -> tuple[int, ...]:
+        work = self.work
+        return work.window.version, work.position, len(work.in_hand), work.queued, work.renewals
+
+    def _on_restart(self, offset: int) -> None:
+        """The log has other records from `offset` on."""
+        # before `lose`: the records that it gives back are lost, too
+        self._parts.publisher.abandon(self._claim.tp, offset, is_over=False)
+        if self._crash_counts is not None:
+            self._crash_counts.restart(offset)
+        lost = self._dispatcher.lose(self.work, offset)
+        self._parts.pools.interrupt(lost)
+        self._lost += lost
+        self._restarted_at = min(self._restarted_at, offset)
+        self._parts.local.drop_ended()
+
+    def seek(self, offset: int) -> None:
+        """Continue at `offset`: deliveries in hand are lost, and earlier records count as acknowledged."""
+        self._abandon_copies(is_over=False)
+        self.window.seek(offset)
+        self.work.position = offset
+        self._claim.seek(offset)
+        self._changed.set()
+
+    def check_size(self) -> None:
+        """Hand out nothing above the window while its encoding is nearly too large for a commit."""
+        if not self._warned and self._is_behind_log_start():
+            self._warned = True
+            _log.warning(
+                "%s: retention deletes records from offset %d on that are not acknowledged: after a restart they are lost; "
+                "reconsume_later() copies records to a topic of their own",
+                self.work.tp,
+                self.window.window.base,
+            )
+        is_full = self.window.size > FULL * self.window.limit
+        if is_full != self.work.is_full:
+            self.work.is_full = is_full
+            self._dispatcher.relist(self.work)
+
+    async def _commit_durably(self) -> AckOutcome:
+        await self.window.commit()
+        return AckOutcome.COMMITTED
+
+    def statistics(self) -> PartitionStatistics:
+        """Return where the partition's records are."""
+        work, window = self.work, self.window.window
+        return PartitionStatistics(
+            tp=work.tp,
+            base=window.base,
+            lag=max(0, self._claim.lag + work.position - window.base - window.acked_above),
+            queued=work.queued,
+            in_hand=len(work.in_hand),
+            waiting=len(work.waiting),
+            publishing=work.publishing,
+            window=window.end - window.base,
+            metadata_bytes=self.window.size,
+            is_full=work.is_full,
+        )
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the partition now, in words."""
+        work, found = self.work, []
+        if work.is_full:
+            found.append(
+                f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
+                f"no record above them is delivered; the record at offset {self.window.window.base} holds up the commit"
+            )
+        if self._is_held_up():
+            found.append(
+                f"{work.tp}: max_waiting={self._parts.settings.max_waiting} records wait for their time"
+            )
+        if self._is_behind_log_start():
+            found.append(
+                f"{work.tp}: offset {self.window.window.base} is not acknowledged, but the log start offset is "
+                f"{self.window.log_start_offset}"
+            )
+        return found
+
+    def _is_behind_log_start(self) -> bool:
+        return self.window.window.base < self.window.log_start_offset
+
+    # --- end ---------------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Wait until the deliveries in hand and the handlers have ended, and copies are written."""
+        if isinstance(self._claim.cause, MemberLost):
+            self._lose()
+        else:
+            self._dispatcher.close_partition(self.work)
+            self._parts.local.withdraw(self.work)
+        while not self.work.is_idle or self._is_handled():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _is_handled(self) -> bool:
+        return self._parts.pools.handles(self.work)
+
+    async def _give_up(self) -> None:
+        """The time for deliveries in hand is over: their handlers are cancelled, and their records delivered again."""
+        self._lose()
+        self._parts.pools.interrupt_all(self.work)
+        while self._is_handled():
+            self._changed.clear()
+            await wait_shielded(asyncio.ensure_future(self._changed.wait()))
+
+    def _lose(self) -> None:
+        """Take the partition from the dispatcher: deliveries in hand are lost, handlers cancelled, copies given up."""
+        self._abandon_copies()
+        self._parts.pools.interrupt(self._dispatcher.remove_partition(self.work))
+        self._parts.local.drop_ended()
+
+    async def _close(self) -> None:
+        """Remove the partition; unless the membership is lost, the last commit contains that the claim has ended in order."""
+        if self._crash_counts is not None:
+            await self._crash_counts.aclose()
+        self.forget()
+        if self._parts.settings.dead_letter_policy is not None and not isinstance(
+            self._claim.cause, MemberLost
+        ):
+            self.window.close()
+
+    def forget(self) -> None:
+        """Remove the partition from the dispatcher, also if the claim was never consumed."""
+        self._abandon_copies()
+        self._dispatcher.remove_partition(self.work)
+
+    def _abandon_copies(self, *, is_over: bool = True) -> None:
+        """Give up the copies of the partition, unless it has come back as another claim already."""
+        if self._dispatcher.works.get(self._claim.tp) is self.work:
+            self._parts.publisher.abandon(self._claim.tp, is_over=is_over)
