@@ -109,10 +109,15 @@ async def test_both_answer_the_same_at_their_limits(
 @pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade"])
 async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
     _require_same_release()
-    with ApacheKafka(properties={"group.consumer.migration.policy": policy}) as kafka:
-        address = _address(kafka.bootstrap_servers)
+    # each change is assigned at once: with an interval the generation depends on how fast the requests follow
+    properties = {"group.consumer.migration.policy": policy, "group.consumer.assignment.interval.ms": "0"}
+    with ApacheKafka(properties=properties) as kafka:
         await _compare(
-            groups_that_may_not_change, "highest", {1: address}, group_consumer_migration_policy=policy
+            groups_that_may_not_change,
+            "highest",
+            {1: _address(kafka.bootstrap_servers)},
+            group_consumer_migration_policy=policy,
+            group_consumer_assignment_interval=0.0,
         )
 
 

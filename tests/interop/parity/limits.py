@@ -42,6 +42,7 @@ __all__ = [
 
 KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
     "auto.create.topics.enable": True,
+    "group.consumer.assignment.interval.ms": 0,  # else a generation depends on how fast requests follow
     "group.consumer.heartbeat.interval.ms": 500,
     "group.consumer.max.size": 2,
     "group.consumer.min.heartbeat.interval.ms": 500,
@@ -56,6 +57,7 @@ KAFKA_LIMITS: Final[Mapping[str, str | int | bool]] = {
 
 OUR_LIMITS: Final[Mapping[str, Any]] = {
     "auto_create_topics": True,
+    "group_consumer_assignment_interval": 0.0,
     "group_consumer_heartbeat_interval": 0.5,
     "group_consumer_max_size": 2,
     "group_consumer_session_timeout": 1.0,
