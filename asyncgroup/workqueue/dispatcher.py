@@ -189,8 +189,10 @@ class Dispatcher:
             self.turns.add_fresh(work)
         elif record.offset in attempts and self.publisher.is_last(self.attempts(work, record)):
             self._copy_exhausted(work, record)
+            work.note_unread()
         elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
             self._wait(work, record, self._clock() + delay, is_delayed=True)
+            work.note_unread()
         else:
             self._make_ready(work, record)
 
@@ -266,7 +268,7 @@ class Dispatcher:
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
-        if work.refill_at >= 0:
+        if work.refill_at >= 0 and len(work.fresh) + work.blocked + work.parked <= work.refill_at:
             work.note_unread()
         return delivery
 
@@ -467,7 +469,6 @@ class Dispatcher:
         key = self.key_of(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
-            work.note_unread()  # it may have to wait for its time
             self.watcher.on_ready()
 
     # --- copies to other topics --------------------------------------------------------------------------------------------
