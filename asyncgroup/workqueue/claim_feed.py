@@ -64,7 +64,7 @@ class FeedParts:
 
     @property
     def has_demand(self) -> bool:
-        """Whether a task waits for a delivery; local consumers, which have inboxes, always do."""
+        """Whether a task waits for a delivery; of a queue with local consumers this is always assumed."""
         return self.local.is_used or self.receiver.has_waiters
 
 

@@ -223,9 +223,9 @@ class Delivery:
     async def nack(self, *, delay: float | None = None) -> bool:
         """Deliver the record again after `delay` seconds, by default after the delay of `nack_backoff`.
 
-        A handler of `run` may go on after that; the record waits until it has returned, too. After the last delivery that `dead_letter` allows it goes to the dead letter topic instead. In the modes
-        Exclusive and Failover all unacknowledged records of the partition that follow are delivered again as well, in
-        order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9, UsageError if
+        A handler of `run` may go on after that; the record waits until it has returned, too. After the last delivery that
+        `dead_letter` allows it goes to the dead letter topic instead. In the modes Exclusive and Failover all
+        unacknowledged records of the partition that follow are delivered again as well, in order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9, UsageError if
         the delivery was ended before.
         """
         if delay is not None:

@@ -27,7 +27,7 @@ _NONE: Final[deque[Delivery]] = deque(maxlen=0)
 class LocalDispatch:
     """Dispatches the deliveries of a queue to the inboxes of its local consumers, as far as they have permits.
 
-    In Mode.KEY_SHARED a delivery whose consumer has no permits is parked, and those of other consumers go on. Parked deliveries
+    Modes with an order have one consumer, which has no inbox. In Mode.KEY_SHARED a delivery whose consumer has no permits is parked, and those of other consumers go on. Parked deliveries
     count as queued, so that a slow consumer holds up its partitions only when their receiver queues are full.
     """
 
@@ -42,7 +42,6 @@ class LocalDispatch:
         self._receivers: dict[str, Receiver] = {}
         self._parked: dict[str, deque[Delivery]] = {}
         """By the name of the consumer whose keys they have; those of a gap by the empty name."""
-        pools.on_serial = self.withdraw
 
     def __repr__(self) -> str:
         return f"<LocalDispatch: {self._selector!r}, {sum(map(len, self._parked.values()))} parked>"
@@ -72,9 +71,8 @@ class LocalDispatch:
 
         self._selector.add(local)
         local.on_refill = lambda: self._refill(local)
-        if (
-            self.dispatcher.mode.in_order
-        ):  # the only consumer: in an inbox, records that are given back would be behind others
+        if self.dispatcher.mode.in_order:
+            # the only consumer; records that are given back would come after those of an inbox, and so out of order
             turns = self.dispatcher.turns
             receiver = Receiver(self.group_id, self.dispatcher.take, lambda: turns.ready, self.interceptors)
         else:
@@ -166,7 +164,7 @@ class QueueConsumer:
         async with queue.consumer("fast", priority=0) as fast, queue.consumer("slow", priority=1) as slow: ...
 
     It is read as a queue is: `run`, `async for`, `receive`, `batch_receive`. Deliveries wait in its inbox, as many as it has
-    permits; when it closes, they go to the other consumers. The ack timeout counts from the hand-out and not from the inbox.
+    permits, in the modes Shared and Key_Shared; when it closes, they go to the other consumers. The ack timeout counts from the hand-out and not from the inbox.
     """
 
     def __init__(

@@ -217,8 +217,9 @@ def consumer_config(
         config = replace(config, out_of_range_reset="earliest")
     needs_classic = _MODES[settings.mode].needs_classic
     if needs_classic is None:
-        is_open = config.assignors is None and config.group_protocol != "consumer"
-        return replace(config, assignors=("cooperative-sticky",)) if is_open else config
+        if config.assignors is None and config.group_protocol != "consumer":
+            config = replace(config, assignors=("cooperative-sticky",))
+        return config
     if config.group_protocol == "consumer":
         allowed = f"'classic' in {settings.mode}: {needs_classic}"
         raise ConfigError("group_protocol", config.group_protocol, allowed)

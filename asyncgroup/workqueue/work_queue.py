@@ -64,8 +64,8 @@ class WorkQueue:
     - `concurrency`: the maximum number of handlers that `run` runs concurrently.
     - `allow_out_of_order`: with Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits
       after a nack. `ordering_key`: a function (record) -> bytes or None, in place of the header `ag-ordering-key` or the
-      record's key, that returns the same for a record each time; records without a key have no order. If it raises, the record goes to the dead letter topic; without
-      `dead_letter` the queue ends with that error.
+      record's key, that returns the same for a record each time; records without a key have no order. If it raises, the
+      record goes to the dead letter topic; without `dead_letter` the queue ends with that error.
     - `priority` (0 is the highest) and `name`: with Mode.FAILOVER, which consumer is active; see FailoverAssignor.
     - `initial_position`: where a partition without a commit begins, `latest` or `earliest`; None means
       `auto_offset_reset` of `config`.
@@ -348,8 +348,8 @@ class WorkQueue:
         `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
         first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
         offset is delivered; Pulsar's default is the next one (`startMessageIdInclusive`). Deliveries in hand are lost: they
-        end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until
-        these have ended. Other consumers of the group go on where they are.
+        end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until these have ended. Other
+        consumers of the group go on where they are.
 
         A queue that has just been entered waits until it has its partitions. An offset outside the log is reset as by
         `out_of_range_reset`, by default to the earliest record.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher
@@ -18,8 +18,6 @@ class WorkerPools:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self._pools: list[Workers] = []
-        self.on_serial: Callable[[], None] = lambda: None
-        """Called when records begin to be handled one by one: those that wait in inboxes were dispatched without that limit."""
 
     def __repr__(self) -> str:
         return f"<WorkerPools: {len(self._pools)}, {self.busy} handlers run>"
@@ -50,10 +48,7 @@ class WorkerPools:
             self._update()
 
     def _update(self) -> None:
-        was_serial = self._dispatcher.serial
         self._dispatcher.serial = bool(self._pools) and self._dispatcher.mode.in_order
-        if self._dispatcher.serial and not was_serial:
-            self.on_serial()
         slots = sum(pool.concurrency for pool in self._pools)
         self._dispatcher.turns.set_slots(slots or None)
 
