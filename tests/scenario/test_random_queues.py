@@ -15,7 +15,7 @@ from tests.scenario.random_queues import PROGRAMS, run_seed
 
 SEEDS = 12 if current_profile() == "full" else 1
 FOUND_BUGS = {
-    "consumers": (3, 30),
+    "consumers": (503, 505, 509),
     "readers": (638, 708),
     "seeks": (612,),
     "transactions": (660, 669),
