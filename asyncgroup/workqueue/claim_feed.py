@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
@@ -17,6 +18,7 @@ from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded, wait_within
 from asyncgroup.model import Record
+from asyncgroup.workqueue.copies import is_of_other_group
 from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher
@@ -56,6 +58,8 @@ class FeedParts:
     local: LocalDispatch
     limits: ReceiveLimits
     retry_topic: str | None
+    is_retry_topic_shared: bool
+    """Whether other groups may have copies in the retry topic."""
     max_poll_interval: float
     commits_start: bool
     """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
@@ -91,6 +95,8 @@ class ClaimFeed:
             commit=self._commit_durably,
         )
         self.work.is_retry_topic = claim.topic == parts.retry_topic
+        if self.work.is_retry_topic and parts.is_retry_topic_shared:
+            self.work.is_foreign = partial(is_of_other_group, session.group_id)
         self._dispatcher.add_partition(self.work)
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
         self.work.on_room = self.work.on_drain = self._changed.set

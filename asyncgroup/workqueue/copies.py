@@ -34,6 +34,7 @@ __all__ = [
     "deliver_at",
     "due_delay",
     "earlier_attempts",
+    "is_of_other_group",
     "ordering_key",
     "ordering_key_by",
     "origin",
@@ -48,7 +49,7 @@ ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 ORIGIN_MESSAGE_ID_LEGACY: Final = "ORIGIN_MESSAGE_IDY_TIME"
 """The same; the name that older clients of Pulsar use."""
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
-"""The group that copied the record first."""
+"""Of a copy in a retry topic the group that wrote it; of a dead letter the group that copied the record first."""
 RECONSUMETIMES: Final = "RECONSUMETIMES"
 """The number of deliveries before this copy."""
 DELAY_TIME: Final = "DELAY_TIME"
@@ -115,7 +116,8 @@ def retry_copy(
     """Return the copy of a record that is delivered again `delay` seconds after `now_ms`, never earlier.
 
     `attempt` is the number of the delivery that ends; the copy's first one has the next number. `headers` replace those of the
-    record with the same names. Among them RECONSUMETIMES replaces the count of earlier deliveries, as in Pulsar.
+    record with the same names. Among them RECONSUMETIMES replaces the count of earlier deliveries, as in Pulsar. REAL_SUBSCRIPTION
+    is always this group, which the copy is for: groups may share a retry topic, and the record may be a dead letter of another one.
     """
     added = list(headers)
     merged = _merge(record.headers, added)
@@ -123,7 +125,7 @@ def retry_copy(
     if any(name == RECONSUMETIMES for name, _ in added):
         given = _number(_last(added, RECONSUMETIMES), _INT32_MAX)
         times = attempt if given is None else given + 1
-    kept = [header for header in merged if header[0] not in _SINGLE_COPY]
+    kept = [header for header in merged if header[0] not in _SINGLE_COPY and header[0] != REAL_SUBSCRIPTION]
     _add_origin(kept, record, group_id)
     delay_ms = _milliseconds(delay)
     kept += [
@@ -201,6 +203,12 @@ def earlier_attempts(record: Record) -> int:
     if not record.headers:
         return 0
     return _number(_last(record.headers, RECONSUMETIMES), _INT32_MAX) or 0
+
+
+def is_of_other_group(group_id: str, record: Record) -> bool:
+    """Whether the record is the copy of another group, in a retry topic that groups share; a record without a group is for all."""
+    named = _last(record.headers, REAL_SUBSCRIPTION)
+    return named is not None and named != _text(group_id)
 
 
 def deliver_at(record: Record) -> int | None:

@@ -150,12 +150,21 @@ class Dispatcher:
                         fresh.append(record)
                 except FAILURES as error:
                     self._discard_arrived(work, record, error)
-            elif offset not in window:
+            elif offset not in window and not self._skip_foreign(work, record):
                 size += work.size_of(record)
                 self._arrive(work, record)
         work.position = expected
         work.bytes += size
         self.relist(work)
+
+    def _skip_foreign(self, work: PartitionWork, record: Record) -> bool:
+        """Whether the record is a copy for another group, which counts as done on arrival."""
+        if work.is_foreign is None or not work.is_foreign(record):
+            return False
+        work.window.ack(record.offset)
+        work.on_change()
+        self.watcher.on_done()  # so that it is committed
+        return True
 
     def _arrive(self, work: PartitionWork, record: Record) -> None:
         if self._has_lanes:

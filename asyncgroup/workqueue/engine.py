@@ -46,6 +46,7 @@ from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
+from asyncgroup.workqueue.shared_topics import is_shared
 from asyncgroup.workqueue.statistics import QueueStatistics
 from asyncgroup.workqueue.topic_creation import create_copy_topics
 from asyncgroup.workqueue.topic_names import CopyTopics, subscribed_topics
@@ -126,6 +127,7 @@ class QueueEngine(Watcher):
         self._has_session = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._creator = asyncio.current_task()
+        self._is_retry_topic_shared = False
 
     def __repr__(self) -> str:
         state = "closed" if self.receiver.is_ended else "open"
@@ -185,6 +187,7 @@ class QueueEngine(Watcher):
             self._local,
             ReceiveLimits(self.settings),
             retry_topic=self._copy_topics.retry,
+            is_retry_topic_shared=self._is_retry_topic_shared,
             max_poll_interval=self._config.max_poll_interval,
             commits_start=self._config.auto_offset_reset != "earliest",
             metadata_limit=metadata_limit,
@@ -198,6 +201,8 @@ class QueueEngine(Watcher):
         ).items():
             _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
             self._report(error)
+        if (retry := self.settings.retry) is not None:
+            self._is_retry_topic_shared = await is_shared(self._client, retry, self._topics, self.group_id)
 
     async def _check_session(self, session: Session) -> None:
         if self.settings.mode is Mode.EXCLUSIVE:

@@ -36,6 +36,8 @@ class PartitionWork:
     """Number of handlers of `run` that have not returned."""
     renewals: int = 0
     """Number of calls of `Delivery.renew`: while it grows, the deliveries in hand are being worked on."""
+    is_foreign: Callable[[Record], bool] | None = None
+    """Of a retry topic that groups share: whether a copy is for another group, so that it counts as done on arrival."""
     in_fresh_turn: bool = False
     """Whether the partition is queued in `Turns` for its fresh records."""
     in_retry_turn: bool = False

@@ -23,6 +23,7 @@ __all__ = [
     "check_topic_names",
     "copy_topics",
     "dead_letter_topic_name",
+    "other_sources",
     "retry_topic_name",
     "subscribed_topics",
 ]
@@ -59,6 +60,9 @@ _DEAD_LETTER: Final[Mapping[str, NameFunction]] = MappingProxyType(
     }
 )
 
+_OF_ONE_GROUP: Final = ("pulsar", "kafka")
+"""Presets whose names contain the group."""
+
 _RETRY_ARGUMENT: Final = "RetryTopic(topic=…)"
 _DEAD_LETTER_ARGUMENT: Final = "DeadLetter(topic=…)"
 
@@ -88,6 +92,19 @@ def retry_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_i
 def dead_letter_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
     """Return the name of the dead letter topic of a queue, as `retry_topic_name` does."""
     return _name(_DEAD_LETTER, names, topics, group_id, _DEAD_LETTER_ARGUMENT)
+
+
+def other_sources(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> list[str] | None:
+    """Return the topics from which queues of other groups would derive the same name; None if the name has no group.
+
+    `orders-eu-billing-RETRY` is that of topic `orders-eu` and group `billing`, and that of topic `orders` and group `eu-billing`.
+    """
+    if names not in _OF_ONE_GROUP or isinstance(topics, (re.Pattern, SubscriptionPattern)):
+        return None
+    source = topics if isinstance(topics, str) else min(topics)
+    joined = f"{source}-{group_id}"
+    cuts = [at for at, char in enumerate(joined) if char == "-" and 0 < at < len(joined) - 1]
+    return [joined[:cut] for cut in cuts if cut != len(source) and is_legal_name(joined[:cut])]
 
 
 def _name(

@@ -29,6 +29,7 @@ from asyncgroup.workqueue.copies import (
     dead_letter_copy,
     deliver_at,
     earlier_attempts,
+    is_of_other_group,
     origin,
     retry_copy,
     user_headers,
@@ -269,7 +270,8 @@ def test_headers_of_other_programs_never_break_a_copy(record: Record, attempt: i
         counts = Counter(name for name, _ in copy.headers)
         assert all(counts[name] == 1 for name in (HOP if copy.topic == RETRY else KIP_1191))
         assert all(counts[name] >= 1 for name in ORIGIN)
-        before = {name: value for name, value in record.headers if name in ORIGIN}
+        kept = ORIGIN[:-1] if copy.topic == RETRY else ORIGIN
+        before = {name: value for name, value in record.headers if name in kept}
         assert before.items() <= dict(copy.headers).items()
         assert user_headers(as_read(copy)) == user_headers(record)
 
@@ -333,3 +335,14 @@ def test_the_origin_of_a_brokers_dead_letter() -> None:
         rest = headers[:missing] + headers[missing + 1 :]
         assert origin(Record("dlq.orders", 0, 9, headers=rest)) is None
     assert origin(Record("dlq.orders", 0, 9)) is None
+
+
+def test_a_retry_copy_names_the_group_that_wrote_it_and_a_dead_letter_the_first_one() -> None:
+    theirs = as_read(dead_letter_copy(Record("orders", 0, 1), DLQ, GROUP, 3, "first"))
+    given: list[Header] = [(REAL_SUBSCRIPTION, b"mine")]
+    copy = as_read(retry_copy(theirs, RETRY, "gr\udc80up", 1, NOW, given, attempt=1))
+    assert [value for name, value in copy.headers if name == REAL_SUBSCRIPTION] == [b"gr\\udc80up"]
+    assert not is_of_other_group("gr\udc80up", copy)
+    assert is_of_other_group(GROUP, copy)
+    assert not is_of_other_group(GROUP, Record("orders", 0, 1))
+    assert value_of(retry_copy(theirs, RETRY, "other", 1, NOW, attempt=1), ORIGIN_MESSAGE_ID) == b"orders-0@1"

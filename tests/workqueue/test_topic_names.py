@@ -16,6 +16,7 @@ from asyncgroup.workqueue.topic_names import (
     TopicNames,
     copy_topics,
     dead_letter_topic_name,
+    other_sources,
     retry_topic_name,
 )
 
@@ -139,3 +140,23 @@ def test_copies_never_go_round_in_circles(
 )
 def test_other_topics_are_allowed(topics: Any, retry: str | None, dead_letter: str | None) -> None:
     assert copy_topics(topics, retry, dead_letter) == CopyTopics(retry, dead_letter)
+
+
+@pytest.mark.parametrize(
+    ("names", "topics", "group", "others"),
+    [
+        ("pulsar", "orders", "billing", []),
+        ("kafka", ["orders", "a"], "billing", []),
+        ("pulsar", "orders-eu", "billing", ["orders"]),
+        ("kafka", "orders", "eu-billing", ["orders-eu"]),
+        ("pulsar", "a-b", "c-d", ["a", "a-b-c"]),
+        ("pulsar", "-a", "b-", []),
+        ("spring", "orders", "billing", None),
+        (lambda topic, group: f"{topic}.{group}", "orders", "billing", None),
+        ("pulsar", re.compile("orders"), "billing", None),
+    ],
+)
+def test_topics_that_give_the_same_name_with_another_group(
+    names: Any, topics: Any, group: str, others: list[str] | None
+) -> None:
+    assert other_sources(names, topics, group) == others
