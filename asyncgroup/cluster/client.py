@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
 from uuid import UUID
@@ -283,13 +283,34 @@ class ClusterClient:
         Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
         `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
         """
-        wanted = [check_topic(name) for name in ([names] if isinstance(names, str) else names)]
+        wanted = dict.fromkeys(
+            (check_topic(name) for name in ([names] if isinstance(names, str) else names)), 0
+        )
+        return await self._look_up(wanted, f"topics {', '.join(wanted)}")
+
+    async def find_partitions(self, wanted: Iterable[TopicPartition]) -> None:
+        """Return when `view` has these partitions: brokers may show added ones late, and one may not know all of them yet.
+
+        Raises as `topics` does, and BrokerError for a partition that is still unknown after `metadata_retry_max` retries.
+        """
+        counts: dict[str, int] = {}  # the least number of partitions by topic
+        for tp in wanted:
+            topic, partition = tp
+            if not isinstance(partition, int) or partition < 0:
+                raise BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist"
+                )
+            counts[check_topic(topic)] = max(counts.get(topic, 0), partition + 1)
+        await self._look_up(counts, f"partitions of {', '.join(counts)}")
+
+    async def _look_up(self, wanted: Mapping[str, int], what: str) -> dict[str, TopicInfo]:
+        """Return these topics, each with at least the given number of partitions."""
         with self.tracking(wanted):
-            async with self._metadata_limit(f"topics {', '.join(wanted)}"):
+            async with self._metadata_limit(what):
                 await self._find_topics(wanted)
             return {name: self.view.topics[name] for name in wanted}
 
-    async def _find_topics(self, wanted: list[str]) -> None:
+    async def _find_topics(self, wanted: Mapping[str, int]) -> None:
         retry = self._metadata_retry()
         if self._first_error(wanted) is not None:
             await self.refresh()
@@ -299,8 +320,8 @@ class ClusterClient:
             await retry.pause(problem)
             await self.refresh()
 
-    def _first_error(self, names: Iterable[str]) -> BrokerError | None:
-        for name in names:
+    def _first_error(self, wanted: Mapping[str, int]) -> BrokerError | None:
+        for name, count in wanted.items():
             topic = self.view.topics.get(name)
             if topic is None:
                 return BrokerError(
@@ -311,6 +332,12 @@ class ClusterClient:
             if not topic.partitions:
                 return BrokerError(
                     ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet"
+                )
+            if len(topic.partitions) < count:
+                return BrokerError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"partition {TopicPartition(name, count - 1)}",
+                    f"the topic has {len(topic.partitions)} partitions, this one does not exist",
                 )
         return None
 

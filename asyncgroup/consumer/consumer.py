@@ -23,7 +23,7 @@ from asyncgroup.consumer.list_offsets import (
     parse_start,
 )
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
-from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
+from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -144,8 +144,7 @@ class Consumer:
         tp = TopicPartition(topic, partition)
         self._check_free(tp)
         parse_start(offset, self._clock)  # refuse a bad offset before the first request
-        if partition not in await self.partitions(topic):
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist")
+        await self._client.find_partitions([tp])
         start, timestamp = parse_start(offset, self._clock)  # a duration counts from now
         if timestamp is not None:
             start = (await list_offsets(self._client, {tp: timestamp}, self.config.isolation_level))[tp]

@@ -11,7 +11,7 @@ from asyncgroup.checks import check_group_id, check_topic
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.errors import BrokerError, ClosedError, CommitFailedError, ConfigError, ErrorCode
+from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
 from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
@@ -143,11 +143,7 @@ class OffsetManager:
         self._check_free(wanted)
         topics = sorted({check_topic(tp.topic) for tp in wanted})
         with self.cluster.tracking(topics):
-            found = await self.cluster.topics(topics)
-            for tp in wanted:
-                if tp.partition not in found[tp.topic].partitions:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    raise BrokerError(code, f"partition {tp}", "it does not exist")
+            await self._client.find_partitions(wanted)
             committed = await fetch_offsets(
                 self._client, self.group_id, wanted, lane=GROUP_LANE, require_stable=True
             )

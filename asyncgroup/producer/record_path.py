@@ -116,8 +116,7 @@ class RecordPath:
 
     async def wait_until_done(self) -> None:
         """Send all records without lingering, and wait until those accepted so far are done."""
-        if lookups := self.router.lookups():
-            await asyncio.wait(lookups)
+        await self.router.wait_for_lookups()
         self.accumulator.close_open()
         self.sender.wake()
         await self.deliveries.wait(self.accumulator.incomplete)

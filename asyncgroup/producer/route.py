@@ -22,7 +22,7 @@ from asyncgroup.producer.batch import ResultReceiver
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
-__all__ = ["PendingRecord", "Placement", "Route"]
+__all__ = ["Lookup", "PendingRecord", "Placement", "Route"]
 
 RecordFuture: TypeAlias = ResultReceiver | None
 """Where the result of a record goes; None if its caller does not wait."""
@@ -60,6 +60,24 @@ class PendingRecord(NamedTuple):
     """Of a chunk: gives the partition instead of `partition`."""
 
 
+class Lookup:
+    """A lookup of a topic, or of one partition that its metadata lacks, and the records that wait for it."""
+
+    __slots__ = ("backlog", "done", "partition")
+
+    def __init__(self, partition: int | None) -> None:
+        self.partition = partition
+        """None: the topic is looked up."""
+        self.backlog: deque[PendingRecord] = deque()
+        """The records, oldest first."""
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the records were routed, have failed, or wait for another lookup."""
+
+    def __repr__(self) -> str:
+        what = "topic" if self.partition is None else f"partition {self.partition}"
+        return f"<Lookup of a {what}: {len(self.backlog)} records waiting>"
+
+
 class Route:
     """The partitions of one topic by the current metadata, and the choice of one for each record."""
 
@@ -73,9 +91,8 @@ class Route:
         "_queue_by_key",
         "_queues",
         "_sticky",
-        "backlog",
         "last_used_at",
-        "lookup",
+        "lookups",
         "partition_count",
         "recently_used",
         "topic",
@@ -94,10 +111,8 @@ class Route:
         self._queues: list[PartitionQueue] = []  # by partition number
         self._available: list[int] = []  # partitions with a known leader; all of them if none has one
         self._queue_by_key: dict[bytes, PartitionQueue] = {}
-        self.backlog: deque[PendingRecord] = deque()
-        """Records that wait for the lookup, oldest first."""
-        self.lookup: asyncio.Future[None] | None = None
-        """Done when the lookup under way has routed or failed the backlog; None if there is none."""
+        self.lookups: dict[int | None, Lookup] = {}
+        """The lookups under way: that of the topic under None, those of partitions under their numbers."""
         self.partition_count = 0
         """0 while the topic is unknown."""
         self.recently_used = True
@@ -108,12 +123,31 @@ class Route:
         """The metadata that the partitions were taken from."""
 
     def __repr__(self) -> str:
-        return f"<Route {self.topic}: {self.partition_count} partitions, {len(self.backlog)} records waiting>"
+        return f"<Route {self.topic}: {self.partition_count} partitions, {self.waiting} records waiting>"
+
+    @property
+    def waiting(self) -> int:
+        """The number of records that wait for a lookup."""
+        return sum(len(lookup.backlog) for lookup in self.lookups.values())
 
     @property
     def is_idle(self) -> bool:
         """Whether all its records are done."""
-        return not self.backlog and self.lookup is None and all(queue.is_idle for queue in self._queues)
+        return not self.lookups and all(queue.is_idle for queue in self._queues)
+
+    def is_known(self, partition: int | None) -> bool:
+        """Return whether a record, with this partition or with none, need not wait for a lookup.
+
+        It waits also for one that began earlier, so that records of a partition keep their order.
+        """
+        lookups = self.lookups
+        if lookups and (None in lookups or partition in lookups):
+            return False
+        return self.partition_count > (partition or 0)
+
+    def lookup_for(self, partition: int | None) -> int | None:
+        """Return the key in `lookups` that a record has to wait for which `is_known` says is not known."""
+        return None if None in self.lookups or not self.partition_count else partition
 
     def update(self, view: ClusterView) -> None:
         """Update the partitions from new metadata."""

@@ -1,4 +1,4 @@
-"""Route records to partitions, and look up the metadata of topics that are not known yet."""
+"""Route records to partitions, and look up the metadata of topics and partitions that are not known yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.record_end import is_silent
-from asyncgroup.producer.route import PendingRecord, Placement, RecordFuture, Route
+from asyncgroup.producer.route import Lookup, PendingRecord, Placement, RecordFuture, Route
 
 __all__ = ["Router"]
 
@@ -26,6 +26,9 @@ IDLE_CHECKS: Final = 10
 
 class Router:
     """Routes each record to its partition. Records of an unknown topic wait for its lookup, in order.
+
+    So do records that name a partition which the metadata lacks, as it may have been added just now; the others of their
+    topic do not wait for it. Java's `waitOnMetadata` does the same for one caller.
 
     `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
     without a future that cannot be routed, `on_failed(error)` for every record that cannot, and `on_batch_ready()` when there
@@ -61,11 +64,14 @@ class Router:
     @property
     def waiting(self) -> int:
         """The number of records that wait for a lookup."""
-        return sum(len(route.backlog) for route in self._routes.values())
+        return sum(route.waiting for route in self._routes.values())
 
-    def lookups(self) -> list[asyncio.Future[None]]:
-        """Return a future for each lookup under way, done when its records were routed or have failed."""
-        return [route.lookup for route in self._routes.values() if route.lookup is not None]
+    async def wait_for_lookups(self) -> None:
+        """Wait until no record accepted so far waits for a lookup: for that of its topic, then for that of its partition."""
+        for _ in range(2):
+            lookups = [lookup.done for route in self._routes.values() for lookup in route.lookups.values()]
+            if lookups:
+                await asyncio.wait(lookups)
 
     def put(
         self,
@@ -91,13 +97,11 @@ class Router:
         route.recently_used = True
         if route.view is not self._network.view:
             route.update(self._network.view)
-        if route.lookup is None and route.partition_count > (partition or 0):
+        if route.is_known(partition):
             return route.put(timestamp, key, value, headers, partition, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
         fixed = [(name, content) for name, content in headers]  # the caller may modify its list
-        self._append_to_backlog(
-            route, PendingRecord(timestamp, key, value, fixed, partition, size, future, deadline)
-        )
+        self._wait(route, PendingRecord(timestamp, key, value, fixed, partition, size, future, deadline))
         return False
 
     def put_chunk(
@@ -114,32 +118,34 @@ class Router:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
         check_topic(topic)
         route = self._routes.get(topic) or self._add(topic)
-        if route.lookup is None and self._update(route).partition_count:
+        if self._update(route).is_known(None):
             partition = route.place(placement, key)
             self.put(topic, timestamp, key, value, headers, partition, size, future)
             return
         route.recently_used = True
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        pending = PendingRecord(timestamp, key, value, headers, None, size, future, deadline, placement)
-        self._append_to_backlog(route, pending)
+        number = placement.partition
+        pending = PendingRecord(timestamp, key, value, headers, number, size, future, deadline, placement)
+        self._wait(route, pending)
 
-    def _append_to_backlog(self, route: Route, record: PendingRecord) -> None:
-        route.backlog.append(record)
-        if route.lookup is None:
-            route.lookup = asyncio.get_running_loop().create_future()
-            self._spawn(self._look_up, route, name=f"look up {route.topic}")
+    def _wait(self, route: Route, record: PendingRecord) -> None:
+        """Let a record wait for the lookup of its topic or partition; begin that if it is not under way."""
+        number = route.lookup_for(record.partition)
+        lookup = route.lookups.get(number)
+        if lookup is None:
+            lookup = route.lookups[number] = Lookup(number)
+            self._spawn(self._look_up, route, lookup, name=f"look up {_place(route, lookup)}")
+        lookup.backlog.append(record)
 
     def knows(self, tp: TopicPartition) -> bool:
         """Return whether a record for this partition need not wait for its topic's lookup."""
         route = self._routes.get(tp.topic)
-        return (
-            route is not None and route.lookup is None and self._update(route).partition_count > tp.partition
-        )
+        return route is not None and self._update(route).is_known(tp.partition)
 
     def choose(
         self, topic: str, key: bytes | None, partition: int | None, size: int
     ) -> TopicPartition | None:
-        """Return the partition for a record of `size` bytes; None while the topic is not known.
+        """Return the partition for a record of `size` bytes; None while its topic, or the given partition, is not known.
 
         Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
         """
@@ -148,7 +154,7 @@ class Router:
         except TypeError:
             check_topic(topic)
             raise
-        if not self.knows(TopicPartition(topic, partition or 0)):
+        if not self._update(route).is_known(partition):
             return None
         limits = self._accumulator.partition_limits
         assert limits is not None
@@ -167,7 +173,7 @@ class Router:
         except TypeError:
             check_topic(topic)
             raise
-        if route is None or route.lookup is not None or not route.partition_count:
+        if route is None or route.lookups or not route.partition_count:
             return None
         route.recently_used = True
         return route if route.view is self._network.view else None
@@ -201,49 +207,51 @@ class Router:
         self._cluster.track([topic])
         return route
 
-    async def _look_up(self, route: Route) -> None:
+    async def _look_up(self, route: Route, lookup: Lookup) -> None:
         try:
-            # the current metadata lacks the topic, or the partition that a record names
-            await self._wait_for_metadata(route)
+            await self._wait_for_metadata(route, lookup)
         except AsyncGroupError as error:
-            while route.backlog:
-                self._fail_record(route, route.backlog.popleft(), error)
-        finally:
-            lookup, route.lookup = route.lookup, None
-            if lookup is not None and not lookup.done():
-                lookup.set_result(None)
-        self._route_backlog(route)
+            self._fail_backlog(route, lookup, error)
+        finally:  # a task that is cancelled leaves its records to `fail_all`
+            if not lookup.done.done():
+                lookup.done.set_result(None)
+        del route.lookups[lookup.partition]
+        self._route_backlog(route, lookup)
 
-    async def _wait_for_metadata(self, route: Route) -> None:
-        """Return when the topic is known, or when every record has failed at its own delivery timeout."""
+    async def _wait_for_metadata(self, route: Route, lookup: Lookup) -> None:
+        """Return when the topic, and the partition, is known, or when every record has failed at its own delivery timeout."""
+        wanted = TopicPartition(route.topic, lookup.partition or 0)
         retry = self._cluster.retry()
         reason: Exception | None = None
-        while route.backlog:
+        while lookup.backlog:
             try:
-                async with asyncio.timeout_at(route.backlog[0].deadline):
+                async with asyncio.timeout_at(lookup.backlog[0].deadline):
                     try:
-                        await self._cluster.refresh()
-                        await self._cluster.topics([route.topic])
+                        await self._cluster.find_partitions([wanted])
                         return
                     except TransportError as error:
                         reason = error
                         await retry.wait()
             except TimeoutError:
-                self._expire(route, reason)
+                self._expire(route, lookup, reason)
 
-    def _route_backlog(self, route: Route) -> None:
+    def _route_backlog(self, route: Route, lookup: Lookup) -> None:
+        """Put the records into their partitions; those of a partition that the topic lacks wait for another lookup."""
         route.update(self._cluster.view)
-        while route.backlog:
-            record = route.backlog.popleft()
+        while lookup.backlog:
+            record = lookup.backlog.popleft()
+            if not route.is_known(record.partition):
+                self._wait(route, record)
+                continue
             try:
                 self._put_pending(route, record)
             except (StopIteration, asyncio.CancelledError) as error:
                 # a future does not accept the first one, and the second would end this task
                 failure = RuntimeError(f"the partitioner raised {describe_error(error)}")
                 failure.__cause__ = error
-                self._fail_record(route, record, failure)
+                self._fail_record(route, lookup, record, failure)
             except Exception as error:  # noqa: BLE001  a partitioner is user code: only its own record fails
-                self._fail_record(route, record, error)
+                self._fail_record(route, lookup, record, error)
         self._on_batch_ready()
 
     def _put_pending(self, route: Route, record: PendingRecord) -> None:
@@ -263,30 +271,43 @@ class Router:
             limits.release(tp, record.size)
             raise
 
-    def _expire(self, route: Route, reason: Exception | None) -> None:
+    def _expire(self, route: Route, lookup: Lookup, reason: Exception | None) -> None:
         now = asyncio.get_running_loop().time()
         limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
-        error = RequestTimedOut(f"topic {route.topic!r} could not be looked up within {limit}: {reason}")
+        error = RequestTimedOut(f"{_place(route, lookup)} could not be looked up within {limit}: {reason}")
         error.__cause__ = reason
-        while route.backlog and route.backlog[0].deadline <= now:
-            self._fail_record(route, route.backlog.popleft(), error)
+        while lookup.backlog and lookup.backlog[0].deadline <= now:
+            self._fail_record(route, lookup, lookup.backlog.popleft(), error)
 
-    def _fail_record(self, route: Route, record: PendingRecord, error: Exception) -> None:
+    def _fail_backlog(self, route: Route, lookup: Lookup, error: Exception) -> None:
+        while lookup.backlog:
+            self._fail_record(route, lookup, lookup.backlog.popleft(), error)
+
+    def _fail_record(self, route: Route, lookup: Lookup, record: PendingRecord, error: Exception) -> None:
         self._accumulator.memory.release(record.size)
+        number = lookup.partition
+        tp = TopicPartition(route.topic, -1 if number is None else number)
         if is_silent(record.future):
-            self._on_lost(TopicPartition(route.topic, -1), 1, error)
+            self._on_lost(tp, 1, error)
         if record.future is not None and not record.future.done():
-            record.future.set_exception(named_error(error, route.topic))
+            record.future.set_exception(named_error(error, route.topic if number is None else tp))
         if self._on_failed is not None:
             self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail every record that waits for a lookup."""
         for route in self._routes.values():
-            while route.backlog:
-                self._fail_record(route, route.backlog.popleft(), error)
+            for lookup in route.lookups.values():
+                self._fail_backlog(route, lookup, error)
 
     def close(self) -> None:
         """Remove the topics from the cluster's metadata refreshes."""
         self._cluster.untrack(self._routes)
         self._routes.clear()
+
+
+def _place(route: Route, lookup: Lookup) -> str:
+    """Return what is looked up, in words."""
+    if lookup.partition is None:
+        return f"topic {route.topic!r}"
+    return f"partition {TopicPartition(route.topic, lookup.partition)}"
