@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.connecting import connect
@@ -21,7 +22,10 @@ from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 
-__all__ = ["CONTROL", "ConnectionPool"]
+__all__ = ["CONTROL", "ConnectionPool", "Node"]
+
+Node: TypeAlias = "int | Address"
+"""A node by its id, at its address in the metadata; or another address at which a coordinator was named."""
 
 CONTROL = "control"
 """The default purpose: metadata, lookups, and every request that names no other lane."""
@@ -64,8 +68,8 @@ class ConnectionPool:
         self._random = rng
         self._tls_context = tls_context(config)
         warn_if_credentials_unencrypted(config)
-        self._lanes: dict[tuple[int, str], _Lane] = {}
-        """Lanes by node id and purpose."""
+        self._lanes: dict[tuple[Node, str], _Lane] = {}
+        """Lanes by node and purpose."""
         self._retired: list[Connection] = []
         """Connections removed from their lane that still wait for responses."""
         self._closed = False
@@ -100,9 +104,9 @@ class ConnectionPool:
         load = sum(lane.in_flight + (lane.connecting is not None) for lane in lanes)
         return failing, load, not any(lane.is_open for lane in lanes if lane.purpose == CONTROL)
 
-    def in_flight(self, node_id: int, purpose: str = CONTROL) -> int:
+    def in_flight(self, node: Node, purpose: str = CONTROL) -> int:
         """Return the number of a lane's requests that wait for a response; the broker serves the next one after them."""
-        lane = self._lanes.get((node_id, purpose))
+        lane = self._lanes.get((node, purpose))
         return lane.in_flight if lane is not None else 0
 
     def received_bytes(self, node_id: int, purpose: str = CONTROL) -> int:
@@ -110,14 +114,14 @@ class ConnectionPool:
         lane = self._lanes.get((node_id, purpose))
         return lane.connection.received_bytes if lane is not None and lane.connection is not None else 0
 
-    async def connection(self, address: Address, purpose: str) -> Connection:
+    async def connection(self, address: Address, purpose: str, node: Node | None = None) -> Connection:
         """Return the open connection of a lane, or open one; concurrent callers share the attempt.
 
-        Raises ClosedError and what `connect` raises.
+        The lane is that of the node id, or of `node`. Raises ClosedError and what `connect` raises.
         """
         if self._closed:
             raise ClosedError(f"{self._tasks.name} is closed")
-        lane = self._lane(address, purpose)
+        lane = self._lane(address.node_id if node is None else node, address, purpose)
         if lane.connection is not None and lane.connection.is_open:
             if not lane.connection.session_expired:
                 return lane.connection
@@ -145,14 +149,14 @@ class ConnectionPool:
         """
         self._reconnect_backoff_max = min(self._reconnect_backoff_max, seconds)
 
-    def abandon_lane(self, node_id: int, purpose: str) -> None:
+    def abandon_lane(self, node: Node, purpose: str) -> None:
         """Send the next request of a lane by a new connection, because no caller waits for those in flight.
 
         A broker serves a connection one request at a time, so that the next request would otherwise wait for, say, a
         long poll to return. The old connection closes when its in-flight requests are answered.
         """
-        if self.in_flight(node_id, purpose):
-            self.replace(node_id, purpose)
+        if self.in_flight(node, purpose):
+            self.replace(node, purpose)
 
     def abort_lane(self, purpose: str) -> None:
         """Close the connections of a purpose to all nodes at once; in-flight requests fail with ConnectionLost."""
@@ -161,9 +165,9 @@ class ConnectionPool:
                 del self._lanes[key]
                 self._close_lane(lane)
 
-    def replace(self, node_id: int, purpose: str) -> None:
+    def replace(self, node: Node, purpose: str) -> None:
         """Let the next request open a new connection, which requests ApiVersions again."""
-        lane = self._lanes.get((node_id, purpose))
+        lane = self._lanes.get((node, purpose))
         if lane is not None and lane.connection is not None and not self._closed:
             self._retire(lane, lane.connection)
 
@@ -179,13 +183,13 @@ class ConnectionPool:
         self._retired = [one for one in self._retired if not one.is_disconnected]
         self._retired.append(connection)
 
-    def _lane(self, address: Address, purpose: str) -> _Lane:
-        lane = self._lanes.get((address.node_id, purpose))
+    def _lane(self, node: Node, address: Address, purpose: str) -> _Lane:
+        lane = self._lanes.get((node, purpose))
         if lane is None or lane.address != address:
             if lane is not None:
                 self._close_lane(lane)
             backoff = RetryBackoff.configured(self._config, self._random)
-            lane = self._lanes[address.node_id, purpose] = _Lane(address, purpose, backoff)
+            lane = self._lanes[node, purpose] = _Lane(address, purpose, backoff)
         return lane
 
     async def _connect(self, lane: _Lane, ready: asyncio.Future[Connection]) -> None:
@@ -248,7 +252,7 @@ class ConnectionPool:
     def retire_lanes(self, purposes: Collection[str], node_id: int | None = None) -> None:
         """Close the connections of these purposes (to one node, or to all), each when no request is in flight on it."""
         for key, lane in list(self._lanes.items()):
-            if key[1] in purposes and node_id in (None, key[0]):
+            if key[1] in purposes and node_id in (None, lane.address.node_id):
                 del self._lanes[key]
                 lane.closed = True  # a connection that is still being opened is closed by `_connected`
                 if lane.connection is not None:

@@ -1,16 +1,20 @@
 """Group and transaction coordinators: look them up (FindCoordinator), cache them, and send them requests.
 
-A cached coordinator is used until a request to it fails or the caller reports NOT_COORDINATOR by `mark_unknown`.
+A cached coordinator is used until a request to it fails or the caller reports NOT_COORDINATOR by `mark_unknown`. It is
+connected at the address that the lookup returned, as in Java (`AbstractCoordinator.FindCoordinatorResponseHandler`): the
+metadata may be older.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.cluster.network_client import NetworkClient, RequestBuilder
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode, ProtocolError
 from asyncgroup.wire import messages as m
@@ -34,22 +38,26 @@ Key = tuple[int, str]
 
 
 class _Coordinator(NamedTuple):
-    """A cached coordinator: its node id, and the number of the lookup that returned it."""
+    """A cached coordinator."""
 
-    node_id: int
+    address: Address
     lookup: int
+    """The number of the lookup that returned it."""
+    brokers: Mapping[int, BrokerInfo]
+    """The brokers in the metadata at that lookup."""
 
 
 class CoordinatorMoved(ConnectionLost):
-    """A request was cancelled at a former coordinator because a lookup returned another node."""
+    """A request was cancelled at a former coordinator because a lookup returned another node, or another address."""
 
 
 class CoordinatorClient:
     """The coordinators of a cluster, by key (a group id or transactional id) and coordinator type.
 
-    `refresh` refreshes the metadata; it is called when a lookup returns a node that `network` does not know.
+    `refresh` refreshes the metadata; it is called when a lookup returns a node without an address that `network` does not
+    know.
 
-    When a lookup returns another node than the one before, the requests that still wait at the former coordinator are
+    When a lookup returns another node or address than the one before, the requests that still wait at the former coordinator are
     cancelled with CoordinatorMoved, so that the caller can send them to the new one. Java disconnects from the former
     coordinator for the same purpose (`AbstractCoordinator.markCoordinatorUnknown`).
     """
@@ -63,26 +71,37 @@ class CoordinatorClient:
         self._stale: dict[Key, int] = {}
         """The node that the next lookup asks last."""
         self._lookups = count(1)
-        self._pending: dict[Key, dict[asyncio.Timeout, int]] = {}
-        """Requests in flight: the scope that cancels each, and the node that it was sent to."""
+        self._pending: dict[Key, dict[asyncio.Timeout, Address]] = {}
+        """Requests in flight: the scope that cancels each, and where it was sent to."""
 
     async def find(self, key: str, kind: int = GROUP) -> int:
         """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
-        return (await self.find_all([key], kind))[key]
+        return (await self.locate(key, kind)).node_id
+
+    async def locate(self, key: str, kind: int = GROUP) -> Address:
+        """Return the coordinator's address, for requests to its node by `NetworkClient`. Raises as `find`."""
+        return (await self.locate_all([key], kind))[key]
 
     async def find_all(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, int]:
-        """Return the node id of each key's coordinator; one request looks up all that are unknown (KIP-699, Kafka 3.0).
+        """Return the node id of each key's coordinator. Raises as `locate_all`."""
+        return {key: found.node_id for key, found in (await self.locate_all(keys, kind)).items()}
+
+    async def locate_all(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, Address]:
+        """Return the address of each key's coordinator; one request looks up all that are unknown (KIP-699, Kafka 3.0).
 
         Raises as `find`, for the first key that has no coordinator, and ProtocolError if the response lacks a key.
         """
         wanted = list(dict.fromkeys(keys))
         while unknown := [key for key in wanted if self._cached(key, kind) is None]:
             await self._look_up(unknown, kind)
-        return {key: self._known[kind, key].node_id for key in wanted}
+        return {key: self._known[kind, key].address for key in wanted}
 
-    def _cached(self, key: str, kind: int) -> int | None:
-        known = self._known.get((kind, key))
-        return known.node_id if known is not None and known.node_id in self._network.view.brokers else None
+    def _cached(self, key: str, kind: int) -> Address | None:
+        """Return the known coordinator, unless its node is missing in metadata that is newer than the lookup."""
+        known, brokers = self._known.get((kind, key)), self._network.view.brokers
+        if known is None or (known.address.node_id not in brokers and brokers is not known.brokers):
+            return None
+        return known.address
 
     async def _look_up(self, keys: list[str], kind: int) -> None:
         """Look these keys up; with brokers before Kafka 3.0 only the first one."""
@@ -94,35 +113,36 @@ class CoordinatorClient:
         )
         results = _results(response, keys)
         brokers = self._network.view.brokers
-        if any(not found.error_code and found.node_id not in brokers for found in results.values()):
+        if any(not found.error_code and _address(found, brokers) is None for found in results.values()):
             await self._refresh()
             brokers = self._network.view.brokers
         errors: list[BrokerError] = []
         for key, found in results.items():
             if found.error_code:
                 errors.append(BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message))
-            elif found.node_id not in brokers:
+            elif (address := _address(found, brokers)) is None:
                 subject = f"coordinator of {key!r}, node {found.node_id}"
                 errors.append(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, subject))
             else:
-                self._remember((kind, key), found.node_id)
+                self._remember((kind, key), address)
         if errors:
             raise errors[0]
 
-    def _remember(self, key: Key, node_id: int) -> None:
+    def _remember(self, key: Key, address: Address) -> None:
         self._stale.pop(key, None)
-        self._last_known[key] = node_id
+        self._last_known[key] = address.node_id
         known = self._known.get(key)
-        # if not, a concurrent lookup returned the same node first
-        if known is None or known.node_id != node_id:
-            self._known[key] = _Coordinator(node_id, next(self._lookups))
-        self._cancel_requests_elsewhere(key, node_id)
+        # a concurrent lookup that returned the same first has the number; but the metadata may be newer than that one
+        is_same = known is not None and known.address == address
+        number = known.lookup if known is not None and is_same else next(self._lookups)
+        self._known[key] = _Coordinator(address, number, self._network.view.brokers)
+        self._cancel_requests_elsewhere(key, address)
 
-    def _cancel_requests_elsewhere(self, key: Key, node_id: int) -> None:
-        """Cancel the requests of this key that wait at other nodes than the coordinator."""
+    def _cancel_requests_elsewhere(self, key: Key, address: Address) -> None:
+        """Cancel the requests of this key that wait at other addresses than the coordinator's."""
         now = asyncio.get_running_loop().time()
         pending = self._pending.get(key, {})
-        for scope in [scope for scope, node in pending.items() if node != node_id]:
+        for scope in [scope for scope, sent_to in pending.items() if sent_to != address]:
             del pending[scope]
             scope.reschedule(now)
 
@@ -137,7 +157,7 @@ class CoordinatorClient:
     def mark_unknown(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
         """Look the coordinator up before the next request; if `node_id` is given, only if that is the coordinator."""
         known = self._known.get((kind, key))
-        if known is not None and node_id in (None, known.node_id):
+        if known is not None and node_id in (None, known.address.node_id):
             del self._known[kind, key]
 
     def mark_stale(self, key: str, kind: int = GROUP) -> None:
@@ -181,16 +201,16 @@ class CoordinatorClient:
         kind: int = GROUP,
     ) -> R:
         """Like `request`, for a message that depends on the version: `build(version)` makes it."""
-        node_id = await self.find(key, kind)
+        address = await self.locate(key, kind)
         # Without a deadline of its own; `_cancel_requests_elsewhere` makes it expire when the coordinator moves.
         scope = asyncio.timeout(None)
         pending = self._pending.setdefault((kind, key), {})
         try:
             async with scope:
-                pending[scope] = node_id
+                pending[scope] = address
                 try:
                     return await self._network.request_versioned(
-                        node_id, cls, build, lane=lane, timeout=timeout, highest=highest
+                        address, cls, build, lane=lane, timeout=timeout, highest=highest
                     )
                 finally:
                     pending.pop(scope, None)
@@ -198,17 +218,34 @@ class CoordinatorClient:
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait for the cancelled one
-            self._network.pool.abandon_lane(node_id, lane)
+            self._network.pool.abandon_lane(self._network.lane_node(address), lane)
+            now = self._known.get((kind, key))
+            where = (
+                address
+                if now is not None and now.address.node_id == address.node_id
+                else f"node {address.node_id}"
+            )
             raise CoordinatorMoved(
-                f"node {node_id} is no longer the coordinator of {key!r}: "
+                f"{where} is no longer the coordinator of {key!r}: "
                 f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"
             ) from None
         except AsyncGroupError:
-            self.mark_unknown(key, node_id, kind)
+            if (known := self._known.get((kind, key))) is not None and known.address == address:
+                self.mark_unknown(key, kind=kind)
             raise
         finally:
             if not pending and self._pending.get((kind, key)) is pending:
                 del self._pending[kind, key]
+
+
+def _address(found: _Result, brokers: Mapping[int, BrokerInfo]) -> Address | None:
+    """Return where a lookup's result says that the coordinator is; without an address, as the metadata says."""
+    if found.node_id < 0:
+        return None
+    if found.host and 0 < found.port < 65536:
+        return Address(found.node_id, found.host, found.port)
+    broker = brokers.get(found.node_id)
+    return None if broker is None else Address(broker.node_id, broker.host, broker.port)
 
 
 def _request(keys: list[str], kind: int, version: int) -> m.FindCoordinatorRequest:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.cluster.bootstrap import PROVIDER, Bootstrap, BootstrapServers
 from asyncgroup.cluster.connection import Address, Connection, OnResponse
-from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool
+from asyncgroup.cluster.connection_pool import CONTROL, ConnectionPool, Node
 from asyncgroup.cluster.hedged_requests import HedgedRequests
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ClientConfig
@@ -32,7 +32,8 @@ class NetworkClient:
     """Sends requests to the nodes of one cluster; `view` is the known metadata, with the nodes' addresses.
 
     A `lane` argument names the purpose of a connection: requests of different lanes never wait for each other, because
-    each lane has its own connection to each node, in the `pool`. Raises ConfigError if `bootstrap_servers` is malformed.
+    each lane has its own connection to each node, in the `pool`. A coordinator that was named at another address than the
+    metadata has for its node gets connections apart from those of the node. Raises ConfigError if `bootstrap_servers` is malformed.
     """
 
     def __init__(
@@ -123,18 +124,27 @@ class NetworkClient:
             )
         return Address(node_id, broker.host, broker.port)
 
-    async def connection(self, node_id: int, lane: str = CONTROL) -> Connection:
+    def lane_node(self, node: Node) -> Node:
+        """Return the node by which `pool` knows a lane: the node id, if the address is that of the metadata."""
+        if isinstance(node, int) or node.node_id < 0:
+            return node if isinstance(node, int) else node.node_id
+        broker = self.view.brokers.get(node.node_id)
+        is_known = broker is not None and (broker.host, broker.port) == (node.host, node.port)
+        return node.node_id if is_known else node
+
+    async def connection(self, node: Node, lane: str = CONTROL) -> Connection:
         """Return the open connection of a lane to a node, or open one.
 
         Raises NoBrokersError, ConnectError, AuthenticationError, UnsupportedVersionError, ClosedError.
         """
         if not self._tasks.is_open:
             raise ClosedError(f"{self!r} is not open")
-        return await self.pool.connection(self._address(node_id), lane)
+        address = self._address(node) if isinstance(node, int) else node
+        return await self.pool.connection(address, lane, self.lane_node(node))
 
     async def request(
         self,
-        node_id: int,
+        node: Node,
         message: Request[R],
         *,
         lane: str = CONTROL,
@@ -147,12 +157,12 @@ class NetworkClient:
         Raises TransportError and ProtocolError; the caller checks the error codes in the response.
         """
         return await self.request_versioned(
-            node_id, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest
+            node, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest
         )
 
     async def request_versioned(
         self,
-        node_id: int,
+        node: Node,
         cls: type[Request[R]],
         build: RequestBuilder[R],
         *,
@@ -161,7 +171,7 @@ class NetworkClient:
         highest: int | None = None,
     ) -> R:
         """Like `request`, for a message that depends on the version: `build(version)` makes it."""
-        connection = await self.connection(node_id, lane)
+        connection = await self.connection(node, lane)
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
@@ -229,7 +239,7 @@ class NetworkClient:
         try:
             return connection.version_for(cls, highest)
         except UnsupportedVersionError:
-            self.pool.replace(connection.address.node_id, connection.purpose)
+            self.pool.replace(self.lane_node(connection.address), connection.purpose)
             raise
 
     async def request_any(

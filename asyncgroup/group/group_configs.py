@@ -26,8 +26,7 @@ async def find_session_timeout(cluster: ClusterClient, group_id: str) -> float |
     )
     request = m.DescribeConfigsRequest(resources=[resource])
     # not as a request to the coordinator: a failure would make it unknown
-    node_id = await cluster.coordinators.find(group_id)
-    response = await cluster.network.request(node_id, request)
+    response = await cluster.network.request(await cluster.coordinators.locate(group_id), request)
     for result in response.results:
         if result.error_code:
             what = f"configuration of group {group_id!r}"

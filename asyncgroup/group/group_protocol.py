@@ -132,8 +132,8 @@ class AutoMembership:
 
     async def _supports_consumer(self) -> bool:
         """Return whether the coordinator's broker has the feature. Raises BrokerError, TransportError."""
-        node_id = await self._cluster.coordinators.find(self._group_id)
-        connection = await self._cluster.network.connection(node_id, GROUP_LANE)
+        address = await self._cluster.coordinators.locate(self._group_id)
+        connection = await self._cluster.network.connection(address, GROUP_LANE)
         return connection.features.get(GROUP_VERSION, 0) >= 1
 
     async def stay(self, joined: JoinedGroup, member: Assignable) -> None:

@@ -69,9 +69,9 @@ async def _attempt(
     coordinators = cluster.coordinators
     try:
         async with asyncio.timeout(limit):
-            node_id = await coordinators.find(group_id)
+            node = cluster.network.lane_node(await coordinators.locate(group_id))
             # a request in flight on the group's connection, such as a commit, may wait for a response that does not come
-            is_busy = cluster.pool.in_flight(node_id, GROUP_LANE) > 0
+            is_busy = cluster.pool.in_flight(node, GROUP_LANE) > 0
             code, detail = await send(CONTROL if is_busy else GROUP_LANE, limit)
     except TimeoutError:
         coordinators.mark_unknown(group_id)

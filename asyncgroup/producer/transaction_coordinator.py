@@ -137,8 +137,8 @@ class TransactionCoordinatorClient:
         holds in Java (`TransactionManager.maybeUpdateTransactionV2Enabled`), and brokers accept both versions until then.
         """
         with contextlib.suppress(AsyncGroupError):
-            node_id = await self._cluster.coordinators.find(self._transactional_id, TRANSACTION)
-            await self._cluster.network.connection(node_id)
+            address = await self._cluster.coordinators.locate(self._transactional_id, TRANSACTION)
+            await self._cluster.network.connection(address)
         return self._cluster.pool.features.level(FEATURE) >= 2
 
     async def init_producer_id(self, current: ProducerIdentity, goes_on: GoesOn = always) -> Answer:

@@ -18,14 +18,14 @@ from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluste
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> None:
+def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0, port: int = 9092) -> None:
     """Let every broker return `node_id` as the coordinator of every key."""
 
     def answer(call: Call) -> None:
         host = HOSTS[(node_id - 1) % 3]
         if call.version < 4:
             found = m.FindCoordinatorResponse(
-                error_code=error_code, error_message="not available", node_id=node_id, host=host, port=9092
+                error_code=error_code, error_message="not available", node_id=node_id, host=host, port=port
             )
         else:
             each = [
@@ -33,7 +33,7 @@ def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0) -> 
                     key=key,
                     node_id=node_id,
                     host=host,
-                    port=9092,
+                    port=port,
                     error_code=error_code,
                     error_message="not available",
                 )
@@ -141,14 +141,14 @@ async def test_a_find_coordinator_error_is_raised() -> None:
             await cluster.coordinators.find("g")
 
 
-async def test_an_unknown_coordinator_node_triggers_a_metadata_refresh() -> None:
+async def test_an_unknown_coordinator_node_without_an_address_triggers_a_metadata_refresh() -> None:
     async with ScriptedCluster(*HOSTS) as scripted:
         scripted.listed = {1, 2}
         async with cluster_of(scripted) as cluster:
             scripted.listed = {1, 2, 3}
-            coordinate(scripted, 3)
+            coordinate(scripted, 3, port=-1)
             assert await cluster.coordinators.find("g") == 3
-            coordinate(scripted, 9)
+            coordinate(scripted, 9, port=-1)
             with pytest.raises(BrokerError, match="COORDINATOR_NOT_AVAILABLE"):
                 await cluster.coordinators.find("other")
 

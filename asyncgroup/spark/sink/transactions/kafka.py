@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -162,15 +163,15 @@ class KafkaTransactions:
     async def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, int, int]]:
         """Return state, producer id and epoch of each transactional id; one request for each coordinator."""
         coordinators = self._client.coordinators
-        by_node: dict[int, list[str]] = {}
-        for name, node_id in (await coordinators.find_all(names, TRANSACTION)).items():
-            by_node.setdefault(node_id, []).append(name)
+        by_address: dict[Address, list[str]] = {}
+        for name, address in (await coordinators.locate_all(names, TRANSACTION)).items():
+            by_address.setdefault(address, []).append(name)
         states: dict[str, tuple[str, int, int]] = {}
-        for node_id, asked in by_node.items():
-            response = await self._client.network.request(node_id, m.DescribeTransactionsRequest(asked))
+        for address, asked in by_address.items():
+            response = await self._client.network.request(address, m.DescribeTransactionsRequest(asked))
             for found in response.transaction_states:
                 if found.error_code == ErrorCode.NOT_COORDINATOR:
-                    coordinators.mark_unknown(found.transactional_id, node_id, TRANSACTION)
+                    coordinators.mark_unknown(found.transactional_id, address.node_id, TRANSACTION)
                 if found.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
                     raise BrokerError(found.error_code, f"transactional id {found.transactional_id!r}")
                 states[found.transactional_id] = (
@@ -180,7 +181,7 @@ class KafkaTransactions:
                 )
             if missing := [name for name in asked if name not in states]:
                 raise _IncompleteResponse(
-                    f"the response to DescribeTransactions of node {node_id} has no entry for "
+                    f"the response to DescribeTransactions of node {address.node_id} has no entry for "
                     f"{', '.join(map(repr, missing))}"
                 )
         return states
