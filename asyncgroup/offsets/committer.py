@@ -207,13 +207,11 @@ class Committer:
         """Cancel the request in flight, whose outcome stays unknown; safe to call twice."""
         await self._single_flight.aclose()
 
-    def _due(self, *, retry_rejected: bool) -> Offsets:
-        """Return the offsets to commit: those of dirty partitions."""
-        return {
-            tp: offsets.value
-            for tp, offsets in self._partitions.items()
-            if offsets.is_due(retry_rejected=retry_rejected)
-        }
+    def _due(self, *, retry_rejected: bool) -> list[TopicPartition]:
+        """Return the partitions to commit: those that are dirty."""
+        return [
+            tp for tp, offsets in self._partitions.items() if offsets.is_due(retry_rejected=retry_rejected)
+        ]
 
     async def _commit(self) -> Failures:
         """Send requests until every due mark is committed, has failed for good, or has been retried often enough.
@@ -228,7 +226,7 @@ class Committer:
             if self._member.lost is not None:
                 return failed | dict.fromkeys(due, self._member.lost)
             failed |= self._drop_recreated(due)
-            sent = await self._send_all({tp: due[tp] for tp in due if tp not in failed})
+            sent = await self._send_all([tp for tp in due if tp not in failed])
             failed |= sent.failed
             again = sent.again
             is_moved = any(isinstance(error, CoordinatorMoved) for error in again.values())
@@ -250,7 +248,7 @@ class Committer:
             await self._refresh_unknown_topics(again)
             await retry.wait()
             # during the pause marks may have moved, and partitions may have been dropped
-            due = {tp: committed for tp, committed in self._due(retry_rejected=True).items() if tp in again}
+            due = [tp for tp in self._due(retry_rejected=True) if tp in again]
         return failed
 
     def _may_wait_for_coordinator(self, again: Failures, pause: float) -> bool:
@@ -258,18 +256,20 @@ class Committer:
         over = asyncio.get_running_loop().time() + pause >= self._coordinator_deadline
         return not over and any(is_coordinator_error(error) for error in again.values())
 
-    def _drop_recreated(self, due: Offsets) -> Failures:
+    def _drop_recreated(self, due: list[TopicPartition]) -> Failures:
         """Drop the marks of recreated topics, and return their errors: the offsets belong to other records now."""
         errors: Failures = {}
-        for tp, committed in due.items():
+        dropped: Offsets = {}
+        for tp in due:
             offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
             ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
             if len(ids) == 2 and m.NO_UUID not in ids:
+                committed = dropped[tp] = offsets.value
                 offsets.discard_mark()
                 detail = "the topic was deleted and recreated; the mark for the old topic is dropped"
                 errors[tp] = self._error(ErrorCode.UNKNOWN_TOPIC_ID, tp, committed, detail)
         if errors:
-            self._cluster.hooks.emit("on_commit", self.group_id, {tp: due[tp] for tp in errors}, errors)
+            self._cluster.hooks.emit("on_commit", self.group_id, dropped, errors)
         return errors
 
     async def _refresh_unknown_topics(self, again: Failures) -> None:
@@ -283,28 +283,34 @@ class Committer:
 
     # --- one request --------------------------------------------------------------------------------------------
 
-    async def _send_all(self, due: Offsets) -> _Sent:
+    async def _send_all(self, due: list[TopicPartition]) -> _Sent:
         """Send one request, or two: one by topic id, which cannot reach a recreated topic, one by name for unknown ids."""
         ids = {tp: self._partitions[tp].topic_id for tp in due}
         sent = _Sent({}, {}, {})
         for by_name in (False, True):
-            if part := {tp: due[tp] for tp in due if (ids[tp] == m.NO_UUID) is by_name}:
+            if part := [tp for tp in due if (ids[tp] == m.NO_UUID) is by_name]:
                 one = await self._send(part, ids)
                 sent = _Sent(
                     sent.offsets | one.offsets, sent.failed | one.failed, sent.again | one.again, one.identity
                 )
         return sent
 
-    async def _send(self, due: Offsets, ids: Mapping[TopicPartition, UUID]) -> _Sent:
-        """Send one request; `due` is updated until it is sent."""
+    async def _send(self, wanted: list[TopicPartition], ids: Mapping[TopicPartition, UUID]) -> _Sent:
+        """Send one request. Its offsets are those at the moment at which it is sent; only these are encoded."""
+        due: Offsets = {}
+        is_built = False
         sent = _Sent(due, {}, {})
         time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
         lookup, sent_at, identity = None, time(), MemberIdentity()
 
         def build(version: int) -> m.OffsetCommitRequest:
-            nonlocal lookup, sent_at, identity
+            nonlocal lookup, sent_at, identity, is_built
             lookup, sent_at, identity = lookup_of(self.group_id), time(), self._member.identity
-            self._refresh_due(due)
+            if self._member.lost is not None:
+                raise self._member.lost
+            due.clear()
+            due.update(self._values(wanted))
+            is_built = True
             self._warn_retention_ignored(version)
             return build_commit(
                 version, self.group_id, identity, due, ids, self._retention, self._with_topic_ids
@@ -316,9 +322,11 @@ class Committer:
                 m.OffsetCommitRequest,
                 build,
                 lane=GROUP_LANE,
-                highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, due) else None,
+                highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, wanted) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here means that no coordinator was found
+            if not is_built:
+                due.update(self._values(wanted))
             (sent.again if error.retriable else sent.failed).update(dict.fromkeys(due, error))
             if isinstance(error, TransportError):
                 self._note_unanswered(due)
@@ -336,16 +344,14 @@ class Committer:
             if tp in self._partitions:
                 self._partitions[tp].unanswered = True
 
-    def _refresh_due(self, due: Offsets) -> None:
-        """Update `due` with what has changed while the coordinator was looked up and the connection was opened."""
-        if self._member.lost is not None:
-            raise self._member.lost
-        for tp in list(due):
+    def _values(self, wanted: list[TopicPartition]) -> Offsets:
+        """Return what to commit now of those partitions that are still managed, and still dirty."""
+        found: Offsets = {}
+        for tp in wanted:
             offsets = self._partitions.get(tp)
             if offsets is not None and offsets.dirty and not offsets.transactional:
-                due[tp] = offsets.value
-            else:
-                del due[tp]  # no longer managed, or no longer dirty
+                found[tp] = offsets.value
+        return found
 
     def _handle_code(self, tp: TopicPartition, code: int, sent: _Sent, *, is_final: bool) -> None:
         """Apply the action for a partition's error code, and add its error to `sent`."""

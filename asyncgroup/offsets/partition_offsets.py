@@ -99,8 +99,8 @@ class PartitionMarks:
         assert self.window is not None
         wanted = list(offsets)
         window = self.window.window.with_acks(wanted)
-        value = self.window.value_of(window, self._hold.limit_if(window.base), self.topic_id)
-        return value if self.window.contains(value, wanted) else None
+        value, end = self.window.value_of(window, self._hold.limit_if(window.base), self.topic_id)
+        return value if max(wanted, default=-1) < end else None
 
     def value_after(self, offset: int, leader_epoch: int) -> CommittedOffset:
         """Return what a mark at `offset` would commit.

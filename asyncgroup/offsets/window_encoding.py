@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from itertools import accumulate, repeat
+from operator import add, rshift, sub
 from typing import Final, NamedTuple
 
 from asyncgroup.offsets.ack_window import AckWindow
 
-__all__ = ["decode_window", "encode_window"]
+__all__ = ["EncodedWindow", "decode_window", "encode_prefix", "encode_window"]
 
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -24,13 +26,18 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 _NOTHING, _BITSET, _LENGTHS, _RICE_OF_HOLES, _RICE_OF_ACKED = range(5)
 _MAX_SHIFT: Final = 31
-_FIRST_TRY: Final = 1024
-"""Runs whose forms are computed first, of a window that may have many more than fit."""
+_RUNS_PER_BYTE: Final = 4
+"""No form has more: a run and the hole before it take two bits at least."""
 _MAX_SPAN: Final = 1 << 31
 """Offsets that a decoded window may span."""
 
-Runs = list[tuple[int, int]]
-"""Acknowledged offsets relative to the base: first, and the one after the last."""
+
+class EncodedWindow(NamedTuple):
+    """A window as text, and how much of it."""
+
+    text: str
+    end: int
+    """The acknowledged offsets below it are in the text; those from there on had no room."""
 
 
 class _Form(NamedTuple):
@@ -50,17 +57,25 @@ def encode_window(window: AckWindow, base: int, room: int) -> str:
     not fit, the last runs are left out, so that their records are delivered again; attempts get a quarter of the room,
     those of the lowest offsets first.
     """
-    runs = [(start - base, end - base) for start, end in window.runs]
-    if window.base > base:
-        runs.insert(0, (0, window.base - base))
-    if not runs and not window.attempts:
-        return ""
+    return encode_prefix(window, base, room).text
+
+
+def encode_prefix(window: AckWindow, base: int, room: int) -> EncodedWindow:
+    """Return as much of the window as `encode_window`, and where it ends. The cost depends on `room`, not on the window."""
     size = room * 4 // 5  # base85 makes five characters of four bytes
-    head = _encode_attempts(window.attempts, base, size // 4 if runs else size)
-    form, runs = _fit(runs, size - len(head))
-    if not runs and head == b"\0":
-        return ""
-    return base64.b85encode(head + _build(form, runs)).translate(_TO_Z85).decode()
+    most = _RUNS_PER_BYTE * size + 1
+    pairs = [(0, window.base - base)] if window.base > base else []
+    pairs += [(start - base, end - base) for start, end in window.first_runs(most)]
+    if not pairs and not window.attempts:
+        return EncodedWindow("", base)
+    head = _encode_attempts(window.attempts, base, size // 4 if pairs else size)
+    runs = _Runs(pairs)
+    count = runs.count_within(size - len(head))
+    end = base + (pairs[count - 1][1] if count else 0)
+    if not count and head == b"\0":
+        return EncodedWindow("", base)
+    text = base64.b85encode(head + _build(runs.smallest(count), pairs[:count])).translate(_TO_Z85).decode()
+    return EncodedWindow(text, end)
 
 
 def decode_window(text: str, base: int) -> AckWindow:
@@ -86,72 +101,99 @@ def decode_window(text: str, base: int) -> AckWindow:
 # --- choosing a form ---------------------------------------------------------------------------------------------------
 
 
-def _fit(runs: Runs, room: int) -> tuple[_Form, Runs]:
-    """Return as many of the first runs as fit into `room` bytes, and their smallest form."""
-    fits, too_many = 0, _FIRST_TRY
-    while too_many < len(runs) and _smallest(runs[:too_many]).size <= room:
-        fits, too_many = too_many, 2 * too_many
-    if too_many >= len(runs):
-        form = _smallest(runs)
-        if form.size <= room:
-            return form, runs
-        too_many = len(runs)
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        if _smallest(runs[:middle]).size <= room:
-            fits = middle
-        else:
-            too_many = middle
-    return _smallest(runs[:fits]), runs[:fits]
+class _Runs:
+    """The sizes of the forms of the first runs, for any number of them: computed from sums over the runs, without building any."""
+
+    def __init__(self, pairs: list[tuple[int, int]]) -> None:
+        """`pairs`: acknowledged offsets relative to the base, first and the one after the last."""
+        self._ends = [end for _, end in pairs]
+        self._holes = _holes(pairs)
+        self._lengths = _lengths(pairs)
+        self._missing = list(accumulate(self._holes))
+        self._acked = list(accumulate(self._lengths))
+        self._sums: dict[tuple[int, int], list[int]] = {}  # by form and shift
+
+    def count_within(self, room: int) -> int:
+        """Return the number of first runs that fit into `room` bytes."""
+        fits, too_many = 0, len(self._ends)
+        if self.smallest(too_many).size <= room:
+            return too_many
+        while too_many - fits > 1:
+            middle = (fits + too_many) // 2
+            if self.smallest(middle).size <= room:
+                fits = middle
+            else:
+                too_many = middle
+        return fits
+
+    def smallest(self, count: int) -> _Form:
+        """Return the smallest form of the first `count` runs."""
+        if not count:
+            return _Form(1, _NOTHING)
+        at = count - 1
+        best = _Form(1 + (self._ends[at] + 7) // 8, _BITSET)
+        if 1 + 2 * count < best.size:  # else it cannot be smaller: a byte for each hole and run at least
+            best = min(best, _Form(1 + self._sum(_LENGTHS, 0)[at], _LENGTHS))
+        # the gap before the first offset of each hole (or run) is the run (or hole) before it; all other gaps are 0
+        missing, acked = self._missing[at], self._acked[at]
+        best = self._rice(best, _RICE_OF_HOLES, missing, acked, at - 1)
+        return self._rice(best, _RICE_OF_ACKED, acked, missing, at)
+
+    def _rice(self, best: _Form, kind: int, number: int, others: int, last: int) -> _Form:
+        """Return the smaller one of `best` and the code of `number` offsets with `others` in between; `last`: the last gap."""
+        if not number:
+            return best
+        end = self._ends[last if kind == _RICE_OF_ACKED else last + 1]
+        head = 2 + _varint_size(number) + _varint_size(end)
+        shift = max(0, (others // number).bit_length() - 1)
+        for each in range(max(0, shift - 1), min(shift + 2, _MAX_SHIFT + 1)):
+            bits = number * (each + 1)
+            if head + (bits + 7) // 8 < best.size:  # else it cannot be smaller
+                bits += self._sum(kind, each)[last] if last >= 0 else 0
+                best = min(best, _Form(head + (bits + 7) // 8, kind, each))
+        return best
+
+    def _sum(self, kind: int, shift: int) -> list[int]:
+        """Return for each number of runs the bytes of their lengths, or the sum of the quotients of their gaps."""
+        found = self._sums.get((kind, shift))
+        if found is None:
+            if kind == _LENGTHS:
+                sizes = map(add, map(_varint_size, self._holes), map(_varint_size, self._lengths))
+                found = list(accumulate(sizes))
+            else:
+                gaps = self._lengths if kind == _RICE_OF_HOLES else self._holes
+                found = (
+                    list(accumulate(map(rshift, gaps, repeat(shift)))) if shift else list(accumulate(gaps))
+                )
+            self._sums[kind, shift] = found
+        return found
 
 
-def _smallest(runs: Runs) -> _Form:
-    """Return the smallest form; computed from the runs, without building any."""
-    if not runs:
-        return _Form(1, _NOTHING)
-    end = runs[-1][1]
-    holes, lengths = _holes(runs), [end - start for start, end in runs]
-    missing, acked = sum(holes), sum(lengths)
-    forms = [
-        _Form(1 + (end + 7) // 8, _BITSET),
-        _Form(1 + sum(map(_varint_size, holes)) + sum(map(_varint_size, lengths)), _LENGTHS),
-    ]
-    # the gap before the first offset of each hole (or run) is the run (or hole) before it; all other gaps are 0
-    before = [0, *lengths] if holes[0] else lengths
-    forms += _rice_forms(_RICE_OF_HOLES, missing, acked, before[:-1], end)
-    forms += _rice_forms(_RICE_OF_ACKED, acked, missing, holes, end)
-    return min(forms)
-
-
-def _rice_forms(kind: int, number: int, others: int, gaps: list[int], end: int) -> Iterator[_Form]:
-    if not number:
-        return
-    best = max(0, (others // number).bit_length() - 1)
-    for shift in range(max(0, best - 1), min(best + 2, _MAX_SHIFT + 1)):
-        bits = number * (shift + 1) + sum(gap >> shift for gap in gaps)
-        yield _Form(2 + _varint_size(number) + _varint_size(end) + (bits + 7) // 8, kind, shift)
-
-
-def _holes(runs: Runs) -> list[int]:
+def _holes(pairs: list[tuple[int, int]]) -> list[int]:
     """Return the number of offsets before each run that are not acknowledged."""
-    return [runs[0][0], *(runs[i][0] - runs[i - 1][1] for i in range(1, len(runs)))]
+    starts = [start for start, _ in pairs]
+    return [*starts[:1], *map(sub, starts[1:], (end for _, end in pairs))]
+
+
+def _lengths(pairs: list[tuple[int, int]]) -> list[int]:
+    return [end - start for start, end in pairs]
 
 
 # --- building ----------------------------------------------------------------------------------------------------------
 
 
-def _build(form: _Form, runs: Runs) -> bytes:
+def _build(form: _Form, pairs: list[tuple[int, int]]) -> bytes:
     if form.kind == _NOTHING:
         return b"\0"
-    holes, lengths = _holes(runs), [end - start for start, end in runs]
+    holes, lengths = _holes(pairs), _lengths(pairs)
     kind = bytes([form.kind])
     if form.kind == _BITSET:
         bits = "".join("0" * hole + "1" * length for hole, length in zip(holes, lengths, strict=True))
         return kind + int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
     if form.kind == _LENGTHS:
-        pairs = zip(holes, lengths, strict=True)
-        return kind + b"".join(_varint(hole) + _varint(length) for hole, length in pairs)
-    code = _rice_codes(form.shift)
+        both = zip(holes, lengths, strict=True)
+        return kind + b"".join(_varint(hole) + _varint(length) for hole, length in both)
+    code = _RiceCode(form.shift)
     if form.kind == _RICE_OF_HOLES:
         number, before = sum(holes), 0
         parts = []
@@ -162,16 +204,12 @@ def _build(form: _Form, runs: Runs) -> bytes:
             before += length
     else:
         number = sum(lengths)
-        pairs = zip(holes, lengths, strict=True)
-        parts = [code(hole) + code(0) * (length - 1) for hole, length in pairs]
+        both = zip(holes, lengths, strict=True)
+        parts = [code(hole) + code(0) * (length - 1) for hole, length in both]
     bits = "".join(parts)
     bits += "0" * (-len(bits) % 8)
     body = int(bits, 2).to_bytes(len(bits) // 8, "big")
-    return kind + bytes([form.shift]) + _varint(number) + _varint(runs[-1][1]) + body
-
-
-def _rice_codes(shift: int) -> _RiceCode:
-    return _RiceCode(shift)
+    return kind + bytes([form.shift]) + _varint(number) + _varint(pairs[-1][1]) + body
 
 
 class _RiceCode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -13,11 +13,10 @@ from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import (
     MAX_METADATA,
     CommitMetadata,
-    decode_metadata,
     encode_metadata,
     window_room,
 )
-from asyncgroup.offsets.window_encoding import decode_window, encode_window
+from asyncgroup.offsets.window_encoding import encode_prefix
 
 __all__ = ["WindowMarks"]
 
@@ -141,7 +140,7 @@ class WindowMarks:
         offset, epoch = held or (self.window.base, self._epoch_before(self.window.base))
         if held is None:
             self._forget_epochs_before(offset)
-        metadata = self._encode(self.window, offset, topic_id)
+        metadata, _ = self._encode(self.window, offset, topic_id)
         self.size = len(metadata.encode())
         value = CommittedOffset(offset, metadata, epoch)
         self._encoded = (state, value)
@@ -151,17 +150,17 @@ class WindowMarks:
         """Whether nothing has changed since `value` was returned. Encodes nothing."""
         return self._encoded == (self._state(self._lowest(held, self.window.base), topic_id), value)
 
-    def value_of(self, window: AckWindow, held: tuple[int, int] | None, topic_id: UUID) -> CommittedOffset:
-        """Return what `value` would return if `window`, a copy with more acknowledgements, were this one's. Changes nothing."""
+    def value_of(
+        self, window: AckWindow, held: tuple[int, int] | None, topic_id: UUID
+    ) -> tuple[CommittedOffset, int]:
+        """Return what `value` would return if `window`, a copy with more acknowledgements, were this one's. Changes nothing.
+
+        The number is the offset below which its metadata has all acknowledgements: a large window has no room for all.
+        """
         held = self._lowest(held, window.base)
         offset, epoch = held or (window.base, self._epoch_before(window.base))
-        return CommittedOffset(offset, self._encode(window, offset, topic_id), epoch)
-
-    def contains(self, value: CommittedOffset, offsets: Iterable[int]) -> bool:
-        """Whether a member that begins with this value takes the offsets for acknowledged; a large window has no room for all."""
-        metadata = decode_metadata(self.tp, value.offset, value.metadata)
-        window = decode_window(metadata.window, value.offset)
-        return all(offset in window for offset in offsets)
+        metadata, end = self._encode(window, offset, topic_id)
+        return CommittedOffset(offset, metadata, epoch), end
 
     def shrink(self, *, is_request_too_large: bool = False) -> bool:
         """The broker refused the metadata as too large: halve the limit. Return False if there is nothing left to omit.
@@ -195,15 +194,20 @@ class WindowMarks:
     def _state(self, held: tuple[int, int] | None, topic_id: UUID) -> _State:
         return self.window.version, self.is_open, self.limit, topic_id, held
 
-    def _encode(self, window: AckWindow, offset: int, topic_id: UUID) -> str:
-        """Return the metadata: as much of the window as fits; without any of it if not even the rest fits."""
+    def _encode(self, window: AckWindow, offset: int, topic_id: UUID) -> tuple[str, int]:
+        """Return the metadata, and where the part of the window that it contains ends.
+
+        It has as much of the window as fits, and none of it if not even the rest fits.
+        """
         text, limit, is_open = self._text, self.limit, self.is_open
         others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(window.end, offset))
-        encoded = encode_window(window, offset, window_room(others, limit))
+        encoded, end = encode_prefix(window, offset, window_room(others, limit))
         if not encoded:
             others = others._replace(end_epoch=-1)
         metadata = encode_metadata(self.tp, offset, others._replace(window=encoded), limit)
-        return metadata if len(metadata.encode()) <= limit else ""
+        if len(metadata.encode()) > limit:
+            metadata = ""
+        return metadata, end if metadata not in ("", text) else offset
 
     def rebase(self, offset: int, log_end: int) -> None:
         """Follow an offset reset: reading goes on at `offset`, and what is beyond `log_end` is forgotten.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import string
+from unittest import mock
 from uuid import UUID
 
 import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.model import TopicPartition
+from asyncgroup.offsets import ack_runs
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import (
     MAX_METADATA,
@@ -34,8 +36,13 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_a_window_is_a_set_of_offsets(steps: list[tuple[str, int, int]]) -> None:
+@given(STEPS, st.sampled_from([2, 3, ack_runs.BLOCK]))
+def test_a_window_is_a_set_of_offsets(steps: list[tuple[str, int, int]], block: int) -> None:
+    with mock.patch.object(ack_runs, "BLOCK", block):
+        check_steps(steps)
+
+
+def check_steps(steps: list[tuple[str, int, int]]) -> None:
     window, acked, attempts, base = AckWindow(BASE), set[int](), dict[int, int](), BASE
     for step, offset, number in steps:
         if step == "ack":
@@ -61,6 +68,8 @@ def test_a_window_is_a_set_of_offsets(steps: list[tuple[str, int, int]]) -> None
         assert {at for start, end in window.runs for at in range(start, end)} == above
         assert all(end < start for (_, end), (start, _) in zip(window.runs, window.runs[1:], strict=False))
         assert window.end == max(above, default=base - 1) + 1
+        assert window.acked_above == len(above)
+        assert window.first_runs(2) == window.runs[:2]
         assert [at in window for at in range(base - 2, base + 80)] == [
             at < base or at in above for at in range(base - 2, base + 80)
         ]

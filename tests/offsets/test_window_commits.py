@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import CommitFailedError, ConnectionLost, ErrorCode
+from asyncgroup.offsets import window_marks
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import decode_metadata
-from asyncgroup.offsets.window_encoding import decode_window
+from asyncgroup.offsets.window_encoding import EncodedWindow, decode_window
 from asyncgroup.offsets.window_marks import WindowMarks
 from tests.offsets.fakes import answer_commit, committed_by
 from tests.offsets.scene import A0, A1, Scene
@@ -57,6 +58,30 @@ async def test_a_change_while_the_request_is_in_flight_is_committed_next() -> No
     assert scene.manager.dirty == [A0]
     await scene.manager.commit()
     assert [sent[A0][0] for sent in scene.sent] == [10, 11]
+    assert scene.manager.dirty == []
+
+
+async def test_a_window_is_encoded_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it changes while the coordinator is looked up."""
+    scene = Scene()
+    scene.answer(0)
+    window = with_window(scene)
+    encoded: list[int] = []
+    encode = window_marks.encode_prefix
+
+    def counted(changed: AckWindow, base: int, room: int) -> EncodedWindow:
+        encoded.append(changed.version)
+        return encode(changed, base, room)
+
+    async def lookup() -> None:
+        window.ack(10)
+        scene.marks[A0].touch()
+
+    monkeypatch.setattr(window_marks, "encode_prefix", counted)
+    monkeypatch.setattr(scene.coordinator, "lookup", lookup)
+    await scene.manager.commit()
+    assert encoded == [window.version]
+    assert sent_window(scene).base == 11
     assert scene.manager.dirty == []
 
 

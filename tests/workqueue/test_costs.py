@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterable, Iterator
+from typing import SupportsIndex
 
 import pytest
 
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets import window_encoding
+from asyncgroup.offsets import ack_runs, window_encoding
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
 from asyncgroup.workqueue.due_times import DueTimes
@@ -26,22 +29,78 @@ def scattered(count: int) -> AckWindow:
 def test_a_window_of_many_runs_is_encoded_in_the_time_of_those_that_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured, smallest = 0, window_encoding._smallest
+    """Each run is looked at once, and a sum over all of them is made for a few forms only."""
+    measured, accumulate = 0, itertools.accumulate
 
-    def counted(runs: window_encoding.Runs) -> object:
+    def counted(numbers: Iterable[int]) -> Iterator[int]:
         nonlocal measured
-        measured += len(runs)
-        return smallest(runs)
+        for number in accumulate(numbers):
+            measured += 1
+            yield number
 
-    monkeypatch.setattr(window_encoding, "_smallest", counted)
+    monkeypatch.setattr(window_encoding, "accumulate", counted)
     costs = {}
-    for count in (50_000, 200_000):
+    for count in (100_000, 200_000):
         window, measured = scattered(count), 0
         decoded = decode_window(encode_window(window, 0, 4000), 0)
         assert decoded.runs == window.runs[: len(decoded.runs)]
         costs[count] = measured
         assert len(decoded.runs) > 5000
-    assert costs[200_000] <= 1.1 * costs[50_000]
+        assert measured <= 80_000
+    assert costs[200_000] <= 1.1 * costs[100_000]
+
+
+class Moved(list[int]):
+    """Counts the entries that move when others are inserted or removed before them."""
+
+    total = 0
+
+    def insert(self, index: SupportsIndex, value: int) -> None:
+        Moved.total += len(self) - int(index)
+        super().insert(index, value)
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        if not isinstance(index, slice):
+            Moved.total += len(self) - int(index)
+        super().__delitem__(index)
+
+
+class CountedBlock(ack_runs._Block):
+    def __init__(self, starts: list[int], ends: list[int]) -> None:
+        super().__init__(Moved(starts), Moved(ends))
+
+
+@pytest.mark.parametrize(
+    ("order", "count"),
+    [
+        ("ascending", 20_000),
+        pytest.param("ascending", 162_000, marks=pytest.mark.full),
+        ("descending", 20_000),
+        ("random", 20_000),
+    ],
+)
+def test_the_steps_of_an_acknowledgement_do_not_grow_with_the_holes(
+    monkeypatch: pytest.MonkeyPatch, order: str, count: int
+) -> None:
+    """Each second one of many records at once is acknowledged, then those in between."""
+    monkeypatch.setattr(ack_runs, "_Block", CountedBlock)
+    window, Moved.total = AckWindow(0), 0
+    holes = list(range(0, count, 2))
+    runs = list(range(1, count, 2))
+    if order == "descending":
+        holes.reverse()
+    elif order == "random":
+        random.Random(1).shuffle(holes)
+        random.Random(2).shuffle(runs)
+    for offset in runs:
+        window.ack(offset)
+    blocks = window._runs._blocks
+    assert len(blocks) <= 4 * len(runs) / ack_runs.BLOCK
+    assert max(len(block.starts) for block in blocks) <= ack_runs.BLOCK
+    for offset in holes:
+        window.ack(offset)
+    assert (window.base, window.runs, window.acked_above) == (count, [], 0)
+    assert Moved.total <= 2 * ack_runs.BLOCK * count
 
 
 class Attempts(dict[int, int]):
