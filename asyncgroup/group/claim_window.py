@@ -67,6 +67,8 @@ class ClaimWindow:
             claim.tp, window, limit=limit, text=metadata.text, start=start, end_epoch=metadata.end_epoch
         )
         marks.on_restart = on_restart
+        if state.stored is not None:
+            marks.committed = state.stored.committed.offset
         self._window_marks = self._marks.window = marks
         self.transaction = WindowTransaction(session.group_id, claim.tp, self._offsets, self._marks)
 
@@ -93,6 +95,11 @@ class ClaimWindow:
     def is_committed(self) -> bool:
         """Whether nothing is left to commit."""
         return not self._marks.dirty
+
+    @property
+    def committed(self) -> int:
+        """The committed offset; -1 if it is unknown, or belongs to records that are no longer in the log."""
+        return self._window_marks.committed
 
     @property
     def log_start_offset(self) -> int:

@@ -87,8 +87,8 @@ class WindowTransaction:
             return
         if is_committed and self._value is not None:
             self._committed_version = self._version
-            if self._marks.value == self._value:
-                self._marks.committed(self._value)
+            _ = self._marks.value  # encoded, so that it is compared with the one that was committed
+            self._marks.committed(self._value)
         self.is_open = self._marks.transactional = False
         self._ended.set()
 

@@ -250,6 +250,8 @@ class PartitionMarks:
 
     def committed(self, value: CommittedOffset) -> None:
         """Record that `value` was committed; the mark stays dirty if it has changed since the request."""
+        if self.window is not None:
+            self.window.committed = value.offset
         if self._is_current(value):
             self.dirty = self.rejected = False
 

@@ -56,6 +56,8 @@ class WindowMarks:
         self.on_restart: Callable[[int], None] | None = None
         self.size = 0
         """Bytes of the metadata that was last encoded."""
+        self.committed = -1
+        """The offset of the last commit that the group coordinator has confirmed; -1 if unknown. The log has its records before it."""
         self._is_shrunk = False
         self._text = text
         self._epochs: list[tuple[int, int]] = []  # first offset and leader epoch, where the epoch changed
@@ -217,6 +219,7 @@ class WindowMarks:
         if self.window.base > log_end:
             self.restart(offset, is_recreated=True)
             return
+        self.committed = min(self.committed, log_end)
         if self.window.end > log_end:
             self.window.truncate(log_end)
         self._forget_epochs(log_end)
@@ -225,6 +228,7 @@ class WindowMarks:
 
     def restart(self, offset: int, *, is_recreated: bool) -> None:
         """Forget what belongs to records that are no longer in the log: all of a recreated topic, else from `offset` on."""
+        self.committed = -1 if is_recreated else min(self.committed, offset)
         if is_recreated:
             self.window.restart(offset)
             self._forget_epochs(0)

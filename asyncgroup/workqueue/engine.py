@@ -24,7 +24,7 @@ from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
-from asyncgroup.model import MillisClock, RecordMetadata
+from asyncgroup.model import MillisClock, RecordMetadata, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.ack_grouping import AckGrouping
@@ -44,6 +44,7 @@ from asyncgroup.workqueue.queue_handler import QueueHandler
 from asyncgroup.workqueue.queue_health import queue_health
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.retry_topic_cleanup import RetryTopicCleanup
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.shared_topics import is_shared
@@ -128,6 +129,7 @@ class QueueEngine(Watcher):
         self._closing: asyncio.Task[None] | None = None
         self._creator = asyncio.current_task()
         self._is_retry_topic_shared = False
+        self._cleanup: RetryTopicCleanup | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.receiver.is_ended else "open"
@@ -151,6 +153,8 @@ class QueueEngine(Watcher):
             await self.group.__aenter__()
             self._handler = self._make_handler(limit)
             self._start(self._grouping.run(), "acknowledgements")
+            if self._cleanup is not None:
+                self._start(self._cleanup.run(), "retry topic")
             self._start(self._run_group(self._handler), "group")
             if self.settings.mode is Mode.EXCLUSIVE:
                 await self._wait_for(self._has_session)
@@ -203,6 +207,28 @@ class QueueEngine(Watcher):
             self._report(error)
         if (retry := self.settings.retry) is not None:
             self._is_retry_topic_shared = await is_shared(self._client, retry, self._topics, self.group_id)
+            self._cleanup = self._make_cleanup()
+
+    def _make_cleanup(self) -> RetryTopicCleanup | None:
+        """Return what deletes the copies that are done; None if others may need them, or a lost commit would skip copies."""
+        topic = self._copy_topics.retry
+        assert topic is not None
+        if self._is_retry_topic_shared or self._config.out_of_range_reset != "earliest":
+            _log.info(
+                "group %s: nothing is deleted from retry topic %r: %s",
+                self.group_id,
+                topic,
+                "other groups may use it"
+                if self._is_retry_topic_shared
+                else f"out_of_range_reset is {self._config.out_of_range_reset!r}, not 'earliest'",
+            )
+            return None
+        return RetryTopicCleanup(self._client, self.group_id, topic, self._committed)
+
+    def _committed(self) -> dict[TopicPartition, int]:
+        """Return the committed offsets of the partitions that the group has assigned."""
+        feeds = {} if self._handler is None else self._handler.feeds
+        return {tp: feed.window.committed for tp, feed in feeds.items()}
 
     async def _check_session(self, session: Session) -> None:
         if self.settings.mode is Mode.EXCLUSIVE:
@@ -248,6 +274,8 @@ class QueueEngine(Watcher):
         except UsageError:  # the session has ended: its last commit had them
             pass
         handler.note_commit()
+        if self._cleanup is not None:
+            self._cleanup.note_commit()
 
     def _report(self, error: AsyncGroupError) -> None:
         self.group._engine._errors.put(error)

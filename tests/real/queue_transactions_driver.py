@@ -22,7 +22,7 @@ def queue(servers: str, group_id: str, topic: str) -> WorkQueue:
         topic,
         config=config,
         transactional_copies=True,
-        retry=RetryTopic(),
+        retry=RetryTopic(f"{topic}-{group_id}-RETRY"),  # a name of the user, so that no copy is deleted
         dead_letter=DeadLetter(20),
         nack_backoff=0.1,
     )

@@ -364,7 +364,7 @@ class Member:
         if plan.max_redeliveries is not None:
             more["dead_letter"] = DeadLetter(plan.max_redeliveries, partitions=2)
         if plan.has_retry:
-            more["retry"] = RetryTopic(partitions=2)
+            more["retry"] = RetryTopic(RETRY, partitions=2)  # a name of the user, so that no copy is deleted
         if plan.is_transactional:
             more["transactional_copies"] = True
         if plan.max_redeliveries is not None:

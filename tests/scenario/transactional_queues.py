@@ -35,7 +35,7 @@ def options(**more: Any) -> dict[str, Any]:
     config = {"isolation_level": "read_committed", "close_timeout": 5.0, **more.pop("config", {})}
     made = {
         "transactional_copies": True,
-        "retry": RetryTopic(partitions=1),
+        "retry": RetryTopic(RETRY, partitions=1),  # a name of the user, so that no copy is deleted
         "dead_letter": DeadLetter(3, partitions=1),
         "nack_backoff": 0.2,
     }
