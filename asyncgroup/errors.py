@@ -23,6 +23,7 @@ AsyncGroupError
 │   └── CorruptRecordsError            a record batch with a wrong CRC or an invalid format
 ├── AuthenticationError                SASL or TLS authentication failed, of the client or of the broker
 ├── BrokerError                        a broker answered with an error code
+│   └── BatchRejectedError             a record was not written because of another record of its batch
 ├── OffsetLookupError                  offsets that could not be looked up, per partition
 ├── OffsetOutOfRangeError              a position outside the log, and no reset policy
 │   ├── LogTruncatedError              the log lost records that were already read
@@ -59,7 +60,7 @@ AsyncGroupError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from asyncgroup.error_codes import ErrorCode, error_name, is_retriable
@@ -70,6 +71,7 @@ __all__ = [
     "AssignmentError",
     "AsyncGroupError",
     "AuthenticationError",
+    "BatchRejectedError",
     "BrokerError",
     "CallerCancelled",
     "ClaimReturned",
@@ -126,10 +128,12 @@ __all__ = [
 class AsyncGroupError(Exception):
     """Base of all errors that asyncgroup itself raises.
 
-    `retriable` says whether the same call may succeed later (Kafka's `RetriableException`).
+    `retriable` says whether the same call may succeed later (Kafka's `RetriableException`). For a producer's record
+    `may_be_written` says whether it may be in the log although it failed: False is certain.
     """
 
     retriable: bool = False
+    may_be_written: bool = False
     _has_foreign_text: ClassVar[bool] = False
     """Whether the message may contain text of another program; control characters in it are then escaped."""
 
@@ -192,7 +196,8 @@ class ConnectionLost(TransportError):
 class RequestTimedOut(TransportError):
     """No response within the request timeout; the connection is closed, because responses arrive in request order.
 
-    Of a producer's record: not acknowledged within `delivery_timeout`, retries included. It may be in the log.
+    Of a producer's record: not acknowledged within `delivery_timeout`, retries included. It may be in the log if
+    `may_be_written` says so.
     """
 
 
@@ -251,6 +256,30 @@ class BrokerError(AsyncGroupError):
         self.what = what
         text = f": {printable(detail, MAX_TEXT_LENGTH)}" if detail else ""
         super().__init__(f"{what}: {self.name} ({code}){text}")
+
+
+class BatchRejectedError(BrokerError):
+    """A broker rejected a batch because of another record in it (KIP-467): this one is not written, and can be sent again.
+
+    The other record's call raises a BrokerError with the reason. If `may_be_written` is set, an earlier attempt had no
+    result, and `retriable` is False. Java raises a KafkaException without a class of its own.
+    """
+
+    _MAX_NAMED: ClassVar[int] = 10
+    """The largest number of records that the message lists."""
+
+    def __init__(
+        self, code: int, what: str, rejected: Sequence[int], *, may_be_written: bool = False
+    ) -> None:
+        named = ", ".join(map(str, rejected[: self._MAX_NAMED]))
+        if (more := len(rejected) - self._MAX_NAMED) > 0:
+            named += f" and {more} more"
+        reason = f"record{'s' if len(rejected) > 1 else ''} {named} of its batch {'were' if len(rejected) > 1 else 'was'} rejected"
+        super().__init__(
+            code, what, reason if may_be_written else f"not written, because {reason}; send it again"
+        )
+        self.may_be_written = may_be_written
+        self.retriable = not may_be_written
 
 
 class OffsetLookupError(AsyncGroupError):
@@ -423,14 +452,18 @@ class DeliveryFailedError(AsyncGroupError):
     """Records given to `Producer.enqueue` that could not be delivered.
 
     `failed` maps each partition to the number of records and the first error; partition -1 stands for a topic whose
-    partitions could not be looked up. `count` is the total number of records. The records themselves are not kept:
-    `ProducerInterceptor.on_acknowledgement` receives each of them with its error.
+    partitions could not be looked up. `count` is the total number of records, and `may_be_written` says whether one of them
+    may be in the log. The records themselves are not kept: `ProducerInterceptor.on_acknowledgement` receives each of them
+    with its error.
     """
 
     _has_foreign_text = True
 
-    def __init__(self, failed: Mapping[TopicPartition, tuple[int, Exception]]) -> None:
+    def __init__(
+        self, failed: Mapping[TopicPartition, tuple[int, Exception]], *, may_be_written: bool = False
+    ) -> None:
         self.failed = dict(failed)
+        self.may_be_written = may_be_written
         self.count = sum(count for count, _ in self.failed.values())
         rows = "; ".join(str(error) for _, (_, error) in sorted(self.failed.items()))
         super().__init__(f"{self.count} record{'s' if self.count != 1 else ''} not delivered: {rows}")

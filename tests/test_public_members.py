@@ -99,6 +99,7 @@ RECEIVED: Final = {
 
 ERROR_MEMBERS: Final = {
     "BrokerError": "code name what",
+    "BatchRejectedError": "code name what",
     "CommitFailedError": "errors group_id",
     "ConfigError": "allowed key value",
     "DeliveryFailedError": "count failed",
@@ -122,7 +123,7 @@ ERROR_MEMBERS: Final = {
     "ProducerLockHeld": "group_id topic",
     "ProducerLockLost": "group_id topic",
 }
-"""What errors have besides `retriable`; those without a line have nothing else."""
+"""What errors have besides `retriable` and `may_be_written`; those without a line have nothing else."""
 
 CONFIG_MEMBERS: Final = {"client", "from_properties", "of"}
 """What configurations have besides their fields."""
@@ -159,7 +160,7 @@ CLASSES = {
 
 def wanted(name: str, kind: type) -> set[str]:
     if issubclass(kind, AsyncGroupError):
-        return {"retriable", *ERROR_MEMBERS.get(name, "").split()}
+        return {"may_be_written", "retriable", *ERROR_MEMBERS.get(name, "").split()}
     if issubclass(kind, Enum):
         return set(kind.__members__)
     if dataclasses.is_dataclass(kind) and name not in MEMBERS:

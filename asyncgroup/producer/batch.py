@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from asyncgroup.errors import AsyncGroupError
@@ -51,6 +51,8 @@ COMPRESS_OFF_LOOP: Final = 16 * 1024
 _NO_HEADERS: Final[list[Header]] = []
 """The headers of all records without any; never modified."""
 
+
+_NO_ERRORS: Final[Mapping[int, ErrorFactory]] = {}
 
 _new_tuple: Final[Any] = tuple.__new__
 """Creates a named tuple without the call of its own `__new__`, for each record that is awaited."""
@@ -273,9 +275,9 @@ class ProducerBatch:
                 stamp = timestamp if append_time < 0 else append_time
                 future.set_result(_new_tuple(RecordMetadata, (topic, partition, offset, stamp)))
 
-    def fail(self, make_error: ErrorFactory) -> None:
-        """Fail the futures, each with an error of its own."""
+    def fail(self, make_error: ErrorFactory, by_index: Mapping[int, ErrorFactory] = _NO_ERRORS) -> None:
+        """Fail the futures, each with an error of its own; the records in `by_index` have other errors than the rest."""
         self.done = True
-        for _, _, future in self.futures:
+        for index, _, future in self.futures:
             if not future.done():
-                future.set_exception(make_error())
+                future.set_exception(by_index.get(index, make_error)())

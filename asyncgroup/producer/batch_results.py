@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import BrokerError, ErrorCode, ProtocolError, RequestTimedOut
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, ProtocolError, RequestTimedOut
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.produce_transaction import ProduceTransaction
+from asyncgroup.producer.record_errors import describe_rejection, record_errors
 from asyncgroup.producer.requests import PartitionProduceResponse, ProduceAction, produce_action
 from asyncgroup.producer.transaction_requests import CONCURRENT_PAUSE
 
@@ -25,6 +27,10 @@ __all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
 _log = logging.getLogger("asyncgroup.producer")
 
 NO_LIMIT: Final = float("inf")
+
+BEFORE_APPEND: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
+"""Retriable codes that a broker sends only before it appends a batch; others may also come from a leader that waits for its
+followers, such as NOT_LEADER_OR_FOLLOWER after an election (`DelayedProduce`)."""
 
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
@@ -35,6 +41,7 @@ class BatchResults:
 
     `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved, and
     `on_batch_split(batch, parts)` for one that is sent in parts; `on_stale_metadata()` if the leader may have moved.
+    `is_unsent(batch)` returns whether the request with a batch in flight still waits for its connection.
     """
 
     def __init__(
@@ -45,6 +52,7 @@ class BatchResults:
         on_batch_done: OnBatchDone,
         on_batch_split: OnBatchSplit,
         on_stale_metadata: Callable[[], None],
+        is_unsent: Callable[[ProducerBatch], bool],
         transaction: ProduceTransaction | None,
     ) -> None:
         self._cluster = cluster
@@ -53,6 +61,7 @@ class BatchResults:
         self._on_batch_done = on_batch_done
         self._on_batch_split = on_batch_split
         self._on_stale_metadata = on_stale_metadata
+        self._is_unsent = is_unsent
         self._transaction = transaction
         self._backoffs: dict[TopicPartition, RetryBackoff] = {}  # of partitions whose last attempt failed
 
@@ -75,7 +84,7 @@ class BatchResults:
         if action is ProduceAction.DONE:
             self.complete(batch, None, partition_response)
             return
-        code, detail = partition_response.error_code, _detail(partition_response)
+        code, detail = partition_response.error_code, describe_rejection(partition_response)
         what = _records(batch)
         if self._transaction is not None and self._transaction.is_fencing(code):
             self._accumulator.drop(batch)
@@ -85,15 +94,15 @@ class BatchResults:
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
             if action is ProduceAction.SPLIT and detail is None:
                 detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
-            self.complete(batch, lambda: BrokerError(code, what, detail))
+            self.complete(batch, lambda: BrokerError(code, what, detail), partition_response)
         elif action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
             if self._accumulator.is_first(batch):
                 self.complete(batch, lambda: BrokerError(code, what, detail))
             else:
-                self.retry(batch, BrokerError(code, what, detail), at_once=True)
+                self.retry(batch, BrokerError(code, what, detail), at_once=True, may_be_written=False)
         elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
-            self.retry(batch, BrokerError(code, what, detail), is_out_of_order=True)
+            self.retry(batch, BrokerError(code, what, detail), is_out_of_order=True, may_be_written=False)
         else:
             at_once, longest = False, NO_LIMIT
             if code == ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -103,7 +112,13 @@ class BatchResults:
                 # no backoff if the response named the new leader (KIP-951)
                 at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
                 self._on_stale_metadata()
-            self.retry(batch, BrokerError(code, what, detail), at_once=at_once, longest=longest)
+            self.retry(
+                batch,
+                BrokerError(code, what, detail),
+                at_once=at_once,
+                longest=longest,
+                may_be_written=code not in BEFORE_APPEND,
+            )
 
     def retry(
         self,
@@ -113,13 +128,14 @@ class BatchResults:
         at_once: bool = False,
         is_out_of_order: bool = False,
         longest: float = NO_LIMIT,
+        may_be_written: bool = True,
     ) -> None:
-        """Send a batch again after a pause of at most `longest` seconds."""
+        """Send a batch again after a pause of at most `longest` seconds; `may_be_written`: by the attempt that failed."""
+        batch.may_be_written |= may_be_written
         if self._accumulator.is_orphan(batch):
             self.complete(batch, _recreated_error(batch))
             return
         batch.last_error = error
-        batch.may_be_written |= not is_out_of_order
         now = asyncio.get_running_loop().time()
         if batch.tp not in self._backoffs:
             self._backoffs[batch.tp] = self._cluster.backoff()
@@ -141,11 +157,11 @@ class BatchResults:
         make_error: ErrorFactory | None,
         partition_response: PartitionProduceResponse | None = None,
     ) -> None:
-        """A batch that was in flight is done: with an error, or with its partition's response."""
+        """A batch that was in flight is done: with an error, or with its partition's response; both if that rejects it."""
         self._backoffs.pop(batch.tp, None)
         if make_error is not None:
             self._accumulator.drop(batch)
-            self.fail(batch, make_error)
+            self.fail(batch, make_error, partition_response)
             return
         self._accumulator.succeed(batch)
         if partition_response is not None and self._accumulator.deallocate(batch):
@@ -156,16 +172,32 @@ class BatchResults:
         """Fail a batch whose topic was deleted and created again."""
         self.fail(batch, _recreated_error(batch))
 
-    def fail(self, batch: ProducerBatch, make_error: ErrorFactory) -> None:
-        """Fail a batch, unless it is done; one that is in flight still gets its result."""
-        if self._accumulator.deallocate(batch):
-            error = make_error()
-            if batch.may_be_written:
-                add_note(error, "an earlier attempt had no result: the records may be in the log")
-            batch.fail(lambda: named_error(error, batch.tp))
-            self._on_batch_done(batch, error)
-            if self._transaction is not None:
-                self._transaction.on_record_failed(error)
+    def fail(
+        self,
+        batch: ProducerBatch,
+        make_error: ErrorFactory,
+        rejection: PartitionProduceResponse | None = None,
+    ) -> None:
+        """Fail a batch, unless it is done; one that is in flight still gets its result. `rejection` may name bad records."""
+        if not self._accumulator.deallocate(batch):
+            return
+        may_be_written = batch.may_be_written or (batch.in_flight and not self._is_unsent(batch))
+        error = make_error()
+        if isinstance(error, AsyncGroupError):
+            error.may_be_written = may_be_written
+        found = rejection and record_errors(batch.tp, batch.count, rejection, may_be_written=may_be_written)
+        others = found.others if found else error
+        by_index = found.by_index if found else {}
+        if batch.may_be_written:
+            for each in {error, others, *by_index.values()}:
+                add_note(each, "an earlier attempt had no result: the records may be in the log")
+        batch.fail(
+            partial(named_error, others, batch.tp),
+            {index: partial(named_error, bad, batch.tp) for index, bad in by_index.items()},
+        )
+        self._on_batch_done(batch, error)
+        if self._transaction is not None:
+            self._transaction.on_record_failed(error)
 
     def fail_all(self, error: Exception) -> None:
         """Fail every batch, in flight or waiting."""
@@ -200,13 +232,3 @@ def _records(batch: ProducerBatch) -> str:
 def _recreated_error(batch: ProducerBatch) -> ErrorFactory:
     text = "the topic was deleted and created again before they were acknowledged"
     return lambda: BrokerError(ErrorCode.UNKNOWN_TOPIC_ID, _records(batch), text)
-
-
-def _detail(partition_response: PartitionProduceResponse) -> str | None:
-    """Return the broker's message about rejected records (KIP-467), or None."""
-    messages = [partition_response.error_message] if partition_response.error_message else []
-    messages += [
-        f"record {bad.batch_index}: {bad.batch_index_error_message}"
-        for bad in partition_response.record_errors
-    ]
-    return "; ".join(messages) or None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from asyncgroup.errors import DeliveryFailedError
+from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batch import ProducerBatch
 
@@ -18,6 +18,7 @@ class DeliveryTracker:
     def __init__(self) -> None:
         self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
         """The number of lost records and the first error, until reported."""
+        self._may_be_written = False  # whether one of them may be in the log
         self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
         """Of each flush under way: its batches that are not done, and the future that resolves when all are."""
 
@@ -29,11 +30,13 @@ class DeliveryTracker:
         """Count `count` lost records of a partition; -1 as its number means that none was chosen yet."""
         before, first = self._lost.get(tp, (0, error))
         self._lost[tp] = (before + count, first)
+        self._may_be_written |= isinstance(error, AsyncGroupError) and error.may_be_written
 
     def take_lost(self) -> DeliveryFailedError | None:
         """Return an error with all records lost since the last call, or None if there are none."""
         lost, self._lost = self._lost, {}
-        return DeliveryFailedError(lost) if lost else None
+        may_be_written, self._may_be_written = self._may_be_written, False
+        return DeliveryFailedError(lost, may_be_written=may_be_written) if lost else None
 
     async def wait(self, batches: Iterable[ProducerBatch]) -> None:
         """Wait until all these batches are done."""

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.errors import TransportError
+from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.requests import EncodedBatch
 from asyncgroup.wire import messages as m
 
@@ -49,7 +50,7 @@ class RequestOutcome(Protocol):
         """It was sent, and there will be no response (acks=0)."""
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:
-        """It was not sent."""
+        """It was not sent; with acks=0 it may have been sent."""
 
 
 class RequestQueue:
@@ -89,6 +90,17 @@ class RequestQueue:
         if not is_sent:
             self._unsent[node] = deque([request])
             self._spawn(self._submit_unsent, node, name=f"produce to node {node}")
+
+    def is_unsent(self, batch: ProducerBatch) -> bool:
+        """Return whether the request with a batch in flight was not written yet: it is certainly not in the log."""
+        if self._is_oneway:
+            return False  # it is removed when the transport's buffer has room again
+        return any(
+            encoded.batch is batch
+            for each in self._unsent.values()
+            for request in each
+            for encoded in request.batches
+        )
 
     def _try_submit(self, request: PendingRequest) -> bool:
         """Send a request now; False if that is not possible."""

@@ -85,7 +85,14 @@ class Sender:
         self._broken = asyncio.Event()  # there is one
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
         self._results = BatchResults(
-            cluster, config, accumulator, on_batch_done, on_batch_split, self._metadata_stale.set, transaction
+            cluster,
+            config,
+            accumulator,
+            on_batch_done,
+            on_batch_split,
+            self._metadata_stale.set,
+            self._queue.is_unsent,
+            transaction,
         )
         self._ids = ProducerIds(cluster, accumulator, self._fail_without_id, self.wake)
         self._has_leaderless = False  # by the last plan
@@ -271,13 +278,17 @@ class Sender:
             if response is not None:
                 self._handle_responses(request, response)
             elif error is not None:
-                self.on_failure(request, error)
+                self._fail_attempt(request, error, may_be_written=True)
         except Exception as bug:  # noqa: BLE001  raised by `_run`
             self._report(bug)
         self._wake_ups.wake_held()
         self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:
+        """A request was not sent; with acks=0 it may have been."""
+        self._fail_attempt(request, error, may_be_written=self._acks == 0)
+
+    def _fail_attempt(self, request: PendingRequest, error: Exception, *, may_be_written: bool) -> None:
         """There is no response to a request."""
         self._count_request(request.node, -1)
         self.wake()
@@ -286,11 +297,12 @@ class Sender:
             self._metadata_stale.set()
             for encoded in request.batches:
                 self._cluster.doubt_leader(encoded.batch.tp, request.node)
-                self._results.retry(encoded.batch, error)  # it may be in the log
+                self._results.retry(encoded.batch, error, may_be_written=may_be_written)
             return
         if not is_final:
             _log.error("a Produce request to node %s failed unexpectedly", request.node, exc_info=error)
         for encoded in request.batches:
+            encoded.batch.may_be_written |= may_be_written
             self._results.complete(encoded.batch, lambda: copy_error(error))
 
     def on_oneway_sent(self, request: PendingRequest) -> None:

@@ -1,0 +1,56 @@
+"""Errors of the records of a batch that a broker rejected because of single records (KIP-467)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from asyncgroup.errors import BatchRejectedError, BrokerError, ErrorCode
+from asyncgroup.model import TopicPartition
+from asyncgroup.producer.requests import PartitionProduceResponse
+
+__all__ = ["RecordErrors", "describe_rejection", "record_errors"]
+
+
+class RecordErrors(NamedTuple):
+    """The errors of the records of a batch."""
+
+    by_index: Mapping[int, BrokerError]
+    """Of the records that were rejected, by their places in the batch."""
+    others: BrokerError
+    """Of all others, which were not written because of those."""
+
+
+def record_errors(
+    tp: TopicPartition, count: int, response: PartitionProduceResponse, *, may_be_written: bool
+) -> RecordErrors | None:
+    """Return the errors for a batch of `count` records that was rejected; None if the response names none of them.
+
+    `may_be_written`: an earlier attempt had no result. As in Java (`Sender.failBatch`) the code of the response is that of
+    the record if there is one only; of several records it may be another one's, so theirs is INVALID_RECORD.
+    """
+    rejected = {
+        bad.batch_index: bad.batch_index_error_message
+        for bad in response.record_errors
+        if 0 <= bad.batch_index < count
+    }
+    if not rejected:
+        return None
+    code = response.error_code if len(rejected) == 1 else ErrorCode.INVALID_RECORD
+    by_index: dict[int, BrokerError] = {}
+    for index, text in rejected.items():
+        by_index[index] = BrokerError(code, f"record for {tp}", text or response.error_message)
+        by_index[index].may_be_written = may_be_written
+    others = BatchRejectedError(
+        response.error_code, f"record for {tp}", sorted(rejected), may_be_written=may_be_written
+    )
+    return RecordErrors(by_index, others)
+
+
+def describe_rejection(response: PartitionProduceResponse) -> str | None:
+    """Return the broker's message about a rejected batch and its records, or None."""
+    messages = [response.error_message] if response.error_message else []
+    messages += [
+        f"record {bad.batch_index}: {bad.batch_index_error_message}" for bad in response.record_errors
+    ]
+    return "; ".join(messages) or None
