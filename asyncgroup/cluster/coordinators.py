@@ -103,6 +103,15 @@ class CoordinatorClient:
             return None
         return known.address
 
+    async def check(self, key: str, kind: int = GROUP) -> None:
+        """Look a coordinator up although it is known, at other brokers first; use another one if that is the result.
+
+        For a caller whose request waits there for longer than a broker takes to fail over. Raises as `find`.
+        """
+        if (known := self._known.get((kind, key))) is not None:
+            self._stale.setdefault((kind, key), known.address.node_id)
+        await self._look_up([key], kind)
+
     async def _look_up(self, keys: list[str], kind: int) -> None:
         """Look these keys up; with brokers before Kafka 3.0 only the first one."""
         stale = (self._stale.get((kind, key)) for key in keys)

@@ -99,7 +99,7 @@ class ConsumerConfig(ClientConfig):
       blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
       again, and not where it was blocked.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
-      it is retried.
+      it is retried. Retriable failures are not counted while the member keeps its claims, as cooperative members do.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
       LeaveGroup. Handlers are cancelled a fifth of it (at most 5 s) before its end.
     - `user_data`: bytes sent to the group leader with the subscription, for assignors that supply none of their own.

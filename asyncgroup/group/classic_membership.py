@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
@@ -46,14 +47,15 @@ from asyncgroup.group.join_requests import (
 )
 from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leave_result
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.membership import JOIN_GRACE, Assignable, HeartbeatResult, JoinedGroup
+from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, Assignable, HeartbeatResult, JoinedGroup
+from asyncgroup.group.parked_requests import ParkedRequests
+from asyncgroup.group.silence import unless_silent
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.group.topics import count_partitions
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.message import Message, Request
 
 __all__ = ["JOIN_LANE", "ClassicMembership"]
 
@@ -64,7 +66,11 @@ JOIN_LANE: Final = "join"
 
 _LANES = count(1)
 
-R = TypeVar("R", bound=Message)
+SYNC_GRACE: Final = 1.0
+"""Seconds for which the response to SyncGroup may come later than that to a heartbeat which says the same."""
+
+REFUSED_SYNC: Final = (HeartbeatResult.REBALANCE, HeartbeatResult.LOST, HeartbeatResult.FATAL)
+"""Results of heartbeats after which the response to SyncGroup cannot be an assignment any more, or has been sent."""
 
 
 class ClassicMembership:
@@ -90,13 +96,12 @@ class ClassicMembership:
         # all members have sent theirs, so two members on one connection would wait for each other
         self.lane = f"{JOIN_LANE}-{next(_LANES)}"
         """The purpose of the connection for this member's JoinGroup and SyncGroup."""
+        self._parked = ParkedRequests(cluster, group_id, config, self.lane)
         self._confirmed_id = ""
         """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
         self._last_topics: list[str] | None = None  # of the last join
         self._stay: CooperativeStay | None = None  # between two joins, if the protocol is cooperative
-        self._waits_for_join = False  # a JoinGroup is in flight
-        self._repeats_join = False  # its connection was closed by `repeat_join`
 
     def __repr__(self) -> str:
         member = self.identity.member_id or "no member"
@@ -147,15 +152,22 @@ class ClassicMembership:
         return joined
 
     async def join_again(self, topics: list[str], reason: str, owned: list[TopicPartition]) -> JoinedGroup:
-        """Join while these partitions are kept. Raises the error also if the member's id or generation is refused."""
-        return await self._join(topics, reason, owned)
+        """Join while these partitions are kept, for as long as any broker responds within the session timeout.
+
+        Raises the error if it is not retriable, or if the member's id or generation is refused.
+        """
+
+        def last_response_at() -> float:
+            kept = self.heartbeats.kept_alive  # by the heartbeat thread, while the event loop was blocked
+            return max(self._cluster.last_response_at, float("-inf") if kept is None else kept.at)
+
+        join = self._join(topics, reason, owned)
+        what = f"join of group {self._group_id!r}"
+        return await unless_silent(join, what, self._config.effective_session_timeout, last_response_at)
 
     def repeat_join(self) -> None:
-        """Close the connection of a JoinGroup that waits for its response, and send it again on a new one."""
-        if self._waits_for_join:
-            _log.warning("group %s: a commit was refused; sending JoinGroup again", self._group_id)
-            self._repeats_join = True
-            self._cluster.pool.abort_lane(self.lane)
+        """Send a JoinGroup or SyncGroup that waits for its response again, as the response may be lost."""
+        self._parked.repeat()
 
     async def _join(self, topics: list[str], reason: str, owned: list[TopicPartition] | None) -> JoinedGroup:
         try:
@@ -167,9 +179,10 @@ class ClassicMembership:
     async def _join_with_retries(
         self, topics: list[str], reason: str, owned: list[TopicPartition] | None
     ) -> JoinedGroup:
-        retry = self._cluster.retry(
-            retries=self._config.rejoin_retry_max, longest=self._config.rejoin_backoff
-        )
+        longest = self._config.rejoin_backoff
+        if owned is not None:  # the pauses must not look like silent brokers
+            longest = min(longest, RETRY_BACKOFF_SHARE * self._config.effective_session_timeout)
+        retry = self._cluster.retry(retries=self._config.rejoin_retry_max, longest=longest)
         while True:
             is_new = not self.identity.member_id
             try:
@@ -183,7 +196,8 @@ class ClassicMembership:
                     continue
                 is_failure = action is not JoinAction.REJOIN or isinstance(error, SyncProtocolChanged)
                 self._member_health.report_attempt(error, is_failure=is_failure)
-                if not retry.failed(counted=is_failure):
+                # a coordinator that fails over takes longer than the retries, and gives no partition away
+                if not retry.failed(counted=is_failure and (owned is None or not error.retriable)):
                     raise
                 _log.info("group %s: join failed, retrying: %s", self._group_id, error)
                 reason = shorten(f"retry after: {error}")
@@ -246,21 +260,34 @@ class ClassicMembership:
         self.heartbeats.publish(self.identity)
         self._member_health.transition_to(MemberState.SYNCING)
         # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
+        refused: asyncio.Future[AsyncGroupError] = asyncio.get_running_loop().create_future()
         heartbeats = asyncio.create_task(
             ClassicHeartbeats(self._cluster, self._group_id, self._config).run(
-                self.identity, self._on_heartbeat
+                self.identity, partial(self._on_heartbeat, refused)
             ),
             name=f"{self._group_id}: heartbeats until the session begins",
         )
+        syncing = asyncio.create_task(self._sync(joined), name=f"{self._group_id}: sync")
         try:
-            return await self._sync(joined)
+            first: list[asyncio.Future[Any]] = [syncing, refused]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if not syncing.done():
+                await asyncio.wait([syncing], timeout=SYNC_GRACE)
+            if not syncing.done():
+                raise refused.result()
+            return syncing.result()
         finally:
-            await cancel_and_wait(heartbeats)
+            await cancel_and_wait(syncing, heartbeats)
 
-    def _on_heartbeat(self, _result: HeartbeatResult, error: AsyncGroupError | None) -> None:
-        """Count the error for `health()`. The result is not needed: the response to SyncGroup has the same error."""
-        if error is not None:
-            self._member_health.count_error(error)
+    def _on_heartbeat(
+        self, refused: asyncio.Future[AsyncGroupError], result: HeartbeatResult, error: AsyncGroupError | None
+    ) -> None:
+        """Count the error for `health()`. The response to SyncGroup has the same error as a refusal, unless it is lost."""
+        if error is None:
+            return
+        self._member_health.count_error(error)
+        if result in REFUSED_SYNC and not refused.done():
+            refused.set_result(error)
 
     async def _sync(self, joined: m.JoinGroupResponse) -> JoinedGroup:
         assignments: dict[str, Assignment] = {}
@@ -277,7 +304,7 @@ class ClassicMembership:
             if not joined.skip_assignment:
                 assignments = self._protocols.assign(protocol, members, partition_counts, racks)
         request = build_sync(self._group_id, self.identity, protocol, assignments)
-        response = await self._request_parked(request)
+        response = await self._parked.send(request, repeats=True)
         if response.error_code:
             is_changed = response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             refusal = SyncProtocolChanged if is_changed else BrokerError
@@ -300,7 +327,7 @@ class ClassicMembership:
     ) -> m.JoinGroupResponse:
         user_data = self._protocols.subscription_user_data(topics)
         request = build_join(self._group_id, self.identity, self._config, user_data, topics, reason, owned)
-        response = await self._request_join(request)
+        response = await self._parked.send(request, repeats=False)
         if response.member_id:
             # also with MEMBER_ID_REQUIRED, which assigns the id to this member
             self.identity = self.identity._replace(member_id=response.member_id)
@@ -312,33 +339,6 @@ class ClassicMembership:
             detail = f"others may have got its partitions in a generation after {former.generation_id}"
             raise BrokerError(ErrorCode.ILLEGAL_GENERATION, f"join of group {self._group_id!r}", detail)
         return response
-
-    async def _request_join(self, request: m.JoinGroupRequest) -> m.JoinGroupResponse:
-        self._waits_for_join = True
-        try:
-            while True:
-                self._repeats_join = False
-                try:
-                    return await self._request_parked(request)
-                except TransportError:
-                    if not self._repeats_join:
-                        raise
-        finally:
-            self._waits_for_join = False
-
-    async def _request_parked(self, request: Request[R]) -> R:
-        """Send a request that the coordinator parks until all members have joined or synced.
-
-        On cancellation its connection is closed, since the broker would process the next request after it.
-        """
-        timeout = self._config.rebalance_timeout + JOIN_GRACE
-        try:
-            return await self._cluster.coordinators.request(
-                self._group_id, request, lane=self.lane, timeout=timeout
-            )
-        except asyncio.CancelledError:
-            self._cluster.pool.abort_lane(self.lane)
-            raise
 
     def _replica_racks(self, topics: Iterable[str]) -> PartitionRacks | None:
         """Return the racks of all replicas; None if the group does not balance by rack."""

@@ -77,7 +77,7 @@ IGNORED: Final[Mapping[str, str]] = {
     ),
     "sticky.partitioning.linger.ms": "the sticky partition changes after batch_size bytes, as in Java; partitioner='timed_round_robin' changes it by time",
     "enable.random.seed": "specific to the C library",
-    "coordinator.query.interval.ms": "the coordinator is looked up when it fails",
+    "coordinator.query.interval.ms": "the coordinator is looked up when it fails, and every 5 s while a join waits there",
     "group.protocol.type": "always `consumer`",
     **_all(
         "deprecated in librdkafka, without effect",

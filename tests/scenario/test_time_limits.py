@@ -305,7 +305,7 @@ async def test_when_leaving_at_the_heartbeat_does_not_wait(env: VirtualEnvironme
 
 async def test_heartbeats_keep_a_member_that_waits_for_the_assignment(env: VirtualEnvironment):
     """Computing the assignment takes longer than the session timeout: both members stay, and the session starts."""
-    held = env.cluster.faults.on("SyncGroup", client_id="ann", nth=2).hold()
+    held = env.cluster.faults.on("SyncGroup", client_id="ann", nth=2, times=None).hold()
     ann = await env.member("ann")
     await env.settled(ann)
     bob = await env.member("bob")
