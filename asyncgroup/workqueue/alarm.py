@@ -1,4 +1,4 @@
-"""Alarm: wakes the dispatcher when a record is due or a deadline passes."""
+"""Alarm: wakes the dispatcher when a record is due or a deadline passes, and does not count the time of a blocked event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ TICK: Final = 0.01
 
 
 class Alarm:
-    """One timer, set to the earliest time at which the dispatcher has something to do."""
+    """One timer, set to the earliest time at which the dispatcher has something to do.
+
+    A timer that runs late shows that the event loop was blocked, as by a handler that should be run with `in_thread`: no other
+    handler could go on in that time, so it does not count for their ack timeouts (`AckTimeouts`).
+    """
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -37,8 +41,10 @@ class Alarm:
         self._timer = self._loop.call_at(max(due, self._earliest), self._ring)
 
     def _ring(self) -> None:
+        now = self._loop.time()
+        self._dispatcher.note_late(now - max(self._at, self._earliest))
         self._timer, self._at = None, NEVER
-        self._earliest = self._loop.time() + TICK
+        self._earliest = now + TICK
         due = self._dispatcher.wake()
         if due < NEVER:
             self.schedule(due)

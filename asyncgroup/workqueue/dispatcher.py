@@ -14,8 +14,9 @@ from typing import Final
 from asyncgroup.errors import UsageError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
+from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
-from asyncgroup.workqueue.due_times import NEVER, DueTimes
+from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD, PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
@@ -60,6 +61,7 @@ class Dispatcher:
         self.works: dict[object, PartitionWork] = {}
         """The partitions that are assigned, by TopicPartition."""
         self.turns = Turns(self._may_take, retry_share)
+        self.timeouts = AckTimeouts(ack_timeout)
         self.ack_timeout = ack_timeout
         """Seconds from a hand-out after which a delivery expires; None: it never does."""
         self.serial = False
@@ -271,9 +273,10 @@ class Dispatcher:
     def _hand_out(self, work: PartitionWork, record: Record, attempt: int) -> Delivery:
         timeout, deadline = self.ack_timeout, None
         if timeout is not None and not self.is_prefetched:
-            deadline = self._clock() + timeout
+            now = self._clock()
+            deadline = now + timeout
             if not work.in_hand:
-                self.watcher.on_due(deadline)
+                self.watcher.on_due(now + self.timeouts.interval)
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
@@ -415,7 +418,7 @@ class Dispatcher:
             self._take_slot(delivery)
         if self.ack_timeout is not None:
             self.renew(delivery)
-            self.watcher.on_due(delivery.deadline or 0.0)
+            self.watcher.on_due(self._clock() + self.timeouts.interval)
 
     def _end(self, delivery: Delivery, state: DeliveryState) -> None:
         work: PartitionWork = delivery._work
@@ -532,8 +535,11 @@ class Dispatcher:
         now = self._clock()
         for work, record in self._due.pop_due(now):
             self._on_due(work, record)
-        due = self._due.first
-        return due if self.ack_timeout is None else min(due, self._expire(now))
+        return min(self._due.first, self._expire(now))
+
+    def note_late(self, seconds: float) -> None:
+        """The alarm runs so many seconds late: if the event loop was blocked, that does not count for ack timeouts."""
+        self.timeouts.note_late(self.works.values(), self._clock(), seconds)
 
     def _on_due(self, work: PartitionWork, record: Record) -> None:
         work.on_room()
@@ -560,12 +566,8 @@ class Dispatcher:
         self._relist_gated()
 
     def _expire(self, now: float) -> float:
-        """End the deliveries whose ack timeout has passed; return the next deadline."""
-        following, expired = NEVER, list[Delivery]()
-        for work in self.works.values():
-            overdue, deadline = work.overdue(now)
-            expired += overdue
-            following = min(following, deadline)
+        """End the deliveries whose ack timeout has passed; return when to look for others."""
+        expired, following = self.timeouts.overdue(self.works.values(), now)
         for delivery in expired:
             self.counts.expired += 1
             delivery._work.expired[delivery.record.offset] = delivery
