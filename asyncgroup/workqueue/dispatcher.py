@@ -18,7 +18,7 @@ from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD, PartitionWork
+from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD, PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
 from asyncgroup.workqueue.turns import Turns
 from asyncgroup.workqueue.watcher import Watcher
@@ -492,7 +492,9 @@ class Dispatcher:
             self._end(delivery, DeliveryState.PUBLISHING)
         elif delivery.state is not DeliveryState.EXPIRED:  # calls that end an expired one are too late
             delivery.state = DeliveryState.PUBLISHING
-        delivery._work.publishing += 1
+        work: PartitionWork = delivery._work
+        work.publishing += 1
+        work.bytes += COPY_OVERHEAD
 
     def finish(self, delivery: Delivery) -> AckOutcome:
         """Acknowledge the record: the broker has acknowledged its copy."""
@@ -517,6 +519,9 @@ class Dispatcher:
 
     def _end_publishing(self, work: PartitionWork) -> None:
         work.publishing -= 1
+        work.bytes -= COPY_OVERHEAD
+        if work.bytes <= work.refill_bytes:
+            work.on_room()
         if not work.is_open:
             work.on_drain()
 

@@ -21,8 +21,14 @@ __all__ = ["PartitionWork"]
 _NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
 """In `lanes`: one record of the key is ready, in hand or waiting for its time, and there is no later one."""
 
-RECORD_OVERHEAD: Final = 200
-"""Approximate bytes of a Record object without key and value."""
+RECORD_OVERHEAD: Final = 560
+"""Approximate bytes of a delivered record besides key, value and headers: the Record, its delivery, its place in a heap and in dicts."""
+
+HEADER_OVERHEAD: Final = 150
+"""Approximate bytes of a header besides its name and value."""
+
+COPY_OVERHEAD: Final = 3500
+"""Approximate bytes of a copy that is being written, besides its value: its headers, and the task that writes it."""
 
 
 class PartitionWork:
@@ -92,7 +98,7 @@ class PartitionWork:
         self.suspect = -1
         """The offset of the suspect that was counted last (`crash_counts`)."""
         self.bytes = 0
-        """Bytes of keys, values and headers of the records that have arrived and are not acknowledged."""
+        """Bytes of memory for the records that have arrived and are not acknowledged, as if all were delivered, and their copies."""
         self.refill_at = -1
         """`on_room` is called when `unread` has fallen to this number."""
         self.refill_bytes = -1
@@ -110,10 +116,10 @@ class PartitionWork:
         )
 
     def size_of(self, record: Record) -> int:
-        """Return the bytes that a record counts in `bytes`."""
+        """Return the bytes that a record counts in `bytes`: also before its delivery what it takes after that."""
         size = len(record.value or b"") + len(record.key or b"") + RECORD_OVERHEAD
         for name, value in record.headers:
-            size += len(name) + len(value or b"")
+            size += len(name) + len(value or b"") + HEADER_OVERHEAD
         return size
 
     @property
@@ -247,6 +253,7 @@ class PartitionWork:
         self.lanes.clear()
         self.blocked = 0
         self.bytes = sum(self.size_of(delivery.record) for delivery in self.in_hand.values())
+        self.bytes += self.publishing * COPY_OVERHEAD
 
     def clear(self, offset: int = 0) -> tuple[list[Delivery], list[Record]]:
         """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
