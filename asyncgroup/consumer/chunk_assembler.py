@@ -115,6 +115,8 @@ class ChunkAssembler:
         self._pending: dict[str, _PendingValue] = {}  # by uuid; the one that began first is first
         self.bytes = 0
         """Bytes of the chunks that are held."""
+        self.has_dropped = False
+        """Whether a chunk was dropped or ignored since this was last set to False."""
         self._completed: tuple[str, int] | None = None  # uuid, and offset of the last chunk
         # the values that ended last, by uuid: the offset of the last chunk, infinity of those given up
         self._ended: dict[str, float] = {}
@@ -187,6 +189,7 @@ class ChunkAssembler:
         return None
 
     def _ignore(self, record: Record, info: ChunkInfo) -> None:
+        self.has_dropped = True
         if info.uuid not in self._ended:
             self._report(record.offset, DropReason.NO_FIRST_CHUNK, info.uuid)
 
@@ -199,6 +202,7 @@ class ChunkAssembler:
         return value
 
     def _report(self, first_offset: int, reason: DropReason, uuid: str) -> None:
+        self.has_dropped = True
         self._remember(uuid, NEVER)
         self._listener.on_dropped(first_offset, reason, uuid)
 

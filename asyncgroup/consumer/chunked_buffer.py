@@ -33,6 +33,10 @@ SEARCH_LIMIT: Final = 256
 """Bytes per record up to which it is faster to search a batch for the name of a header than to decode its records."""
 
 
+LATE: Final = 1.0
+"""Seconds by which a timer is late if the event loop was blocked."""
+
+
 class Reader(Protocol):
     """The attributes that a buffer uses of its partition."""
 
@@ -59,9 +63,12 @@ class ChunkedBuffer(RecordBuffer):
 
     It is filled with the records of a batch up to the next chunk, or with one record that was put together; those after that
     wait in `_rest`.
+
+    Chunks that are dropped at the end of the log have no record after them whose mark passes them, so they are reported as a range
+    without records when the reader has nothing left; values that are still incomplete hold back the commit by themselves.
     """
 
-    __slots__ = ("_assembler", "_reader", "_rest", "_rest_size", "_time", "_timer")
+    __slots__ = ("_assembler", "_passed", "_reader", "_rest", "_rest_size", "_time", "_timer")
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class ChunkedBuffer(RecordBuffer):
         self._reader = reader
         self._rest: list[Record] = []  # of the front batch, after those in `decoded`, in reverse order
         self._rest_size = 0  # wire bytes of the batch that `_rest` came from
+        self._passed = -1  # the first chunk after the last record that was handed out; -1 for none
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._timer: asyncio.TimerHandle | None = None
         super().__init__(
@@ -86,7 +94,7 @@ class ChunkedBuffer(RecordBuffer):
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and continue at `offset`; chunks before it are kept, their values may go on there."""
         super().seek(offset, epoch)
-        self._rest, self._rest_size = [], 0
+        self._rest, self._rest_size, self._passed = [], 0, -1
         self._assembler.move_to(offset)
 
     def forget_from(self, offset: int) -> None:
@@ -128,6 +136,8 @@ class ChunkedBuffer(RecordBuffer):
             if not super().advance():
                 return False
             if not _has_chunk(self.decoded):
+                if self.decoded:
+                    self._passed = -1
                 return True
             self._rest, self.decoded = self.decoded, []
             self._rest_size, self._size = self._size, 0
@@ -138,7 +148,10 @@ class ChunkedBuffer(RecordBuffer):
         """Move the next records from `_rest` to `decoded`: a whole value, or all up to the next chunk."""
         rest, run = self._rest, self.decoded
         while rest and is_chunk(rest[-1].headers):
-            if (record := self._assembler.add(rest.pop(), self._time())) is not None:
+            chunk = rest.pop()
+            if self._passed < 0:
+                self._passed = chunk.offset
+            if (record := self._assembler.add(chunk, self._time())) is not None:
                 run.append(record)
                 break
         else:
@@ -147,10 +160,20 @@ class ChunkedBuffer(RecordBuffer):
             run.reverse()
         self.batches_read += 1
         self._set_timer()
+        if run:
+            self._passed = -1
         if not rest:
             self._size, self._rest_size = self._rest_size, 0
             if not run:
                 self.release()
+                self._report_dropped()
+
+    def _report_dropped(self) -> None:
+        """If nothing is left but chunks were dropped after the last record, report where they were."""
+        if self._assembler.has_dropped and not self:
+            self._assembler.has_dropped = False
+            if self._passed >= 0:
+                self._reader.listener.on_skipped_range(self._passed, self.fetch_offset, self.fetched_epoch)
 
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
         """Remove and return records, see `RecordBuffer`."""
@@ -169,6 +192,7 @@ class ChunkedBuffer(RecordBuffer):
             self.advance()
         else:
             super()._next_within(room, taken, plain)
+            self._passed = -1
 
     # --- expiry -------------------------------------------------------------------------------------------------
 
@@ -181,10 +205,16 @@ class ChunkedBuffer(RecordBuffer):
             self._timer = None
 
     def _on_timer(self) -> None:
-        """Give up values without a chunk for `chunk_expiry`; only time in which the reader waits for records counts."""
+        """Give up values without a chunk for `chunk_expiry`; only time in which the reader waits for records counts.
+
+        While the event loop was blocked, the reader could not wait: chunks may have arrived that are not read yet.
+        """
+        assert self._timer is not None
+        late = self._time() - self._timer.when()
         self._timer, reader = None, self._reader
-        if reader.waiting and not reader.paused and not self:
+        if reader.waiting and not reader.paused and not self and late < LATE:
             self._assembler.expire(self._time())
+            self._report_dropped()
         else:
             self._assembler.touch(self._time())
         self._set_timer()

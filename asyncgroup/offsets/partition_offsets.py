@@ -147,12 +147,14 @@ class PartitionMarks:
         """Skip a range without records to hand out, only transaction markers and aborted records.
 
         A mark that reaches `start`, now or later, moves on to `end`, so that the group's lag becomes 0. Only the last range
-        is remembered. `leader_epoch` is that of the record before `end`.
+        is remembered; one that goes on where that ends extends it. `leader_epoch` is that of the record before `end`.
         """
         if self.window is not None:
             if self.window.skip_range(start, end, leader_epoch):
                 self.touch()
             return
+        if start < end and self._skipped[0] < start <= self._skipped[1]:
+            start = self._skipped[0]
         self._skipped = (start, end, leader_epoch)
         if start <= self.next_offset < end:
             self._move(self.next_offset, self.metadata, self.leader_epoch)

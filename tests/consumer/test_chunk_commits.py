@@ -18,7 +18,7 @@ from asyncgroup.model import Header, Record
 from asyncgroup.offsets.partition_offsets import PartitionMarks
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.consumer.support import TP, pop
-from tests.consumer.test_chunked_buffer import Row, in_batches, rows_of, whole
+from tests.consumer.test_chunked_buffer import Row, in_batches, log_of, rows_of, whole
 from tests.profiles import examples
 
 RANDOM = st.integers(0, 2**31).map(random.Random)
@@ -44,6 +44,9 @@ class Marks(PositionListener):
 
     def on_value_dropped(self, first_offset: int) -> None:
         self.marks.release_value(first_offset)
+
+    def on_skipped_range(self, start: int, end: int, epoch: int) -> None:
+        self.marks.skip_range(start, end, epoch)
 
 
 def wrong_chunk(rng: random.Random, info: ChunkInfo, part: bytes) -> Row:
@@ -157,10 +160,10 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
             assert assembler.bytes == sum(value.bytes for value in assembler._pending.values()) <= size
             assert len(assembler) <= pending
         assert max(Counter(record.offset for record in reader.got).values(), default=1) == 1
-        # all is marked: only what is incomplete holds the commit back
+        # all is marked: only what is incomplete holds the commit back, also if the log ends with chunks that were given up
         for record in reader.got:
             marks.mark_record(record)
-        first = min(reader.buffer._assembler.first_offset, marks.next_offset)
+        first = int(min(reader.buffer._assembler.first_offset, len(rows)))
         assert marks.value.offset == first
         heir = Reader(rng, batches, ends, max_pending_chunked=100)
         unmarked = reader.got[marked:]
@@ -189,7 +192,28 @@ def test_whether_the_commit_passes_a_value_that_another_one_displaced(auto_ack_o
         assert [record.value for record in reader.got] == [b"efgh"]
         reader.place.marks.mark_record(reader.got[0])
         assert reader.place.dropped == [0]
-        assert reader.place.marks.value.offset == (3 if auto_ack_oldest else 0)
+        assert reader.place.marks.value.offset == (4 if auto_ack_oldest else 0)
+        reader.buffer.close()
+
+    asyncio.run(story())
+
+
+def test_the_commit_passes_chunks_that_are_given_up_at_the_end_of_the_log() -> None:
+    """The second copy of a value that was complete, and a value that lacks its first chunk."""
+
+    async def story() -> None:
+        value = rows_of("value", b"abcd", 2)
+        rows = [*whole(b"one"), *value, *value, rows_of("other", b"efgh", 2)[1]]
+        ends = list(range(1, len(rows) + 1))
+        reader = Reader(random.Random(2), log_of(*([row] for row in rows)), ends)
+        marks = reader.place.marks
+        reader.read(3)
+        for record in reader.got:
+            marks.mark_record(record)
+        assert marks.value.offset == 3
+        reader.read(6)
+        assert [record.value for record in reader.got] == [b"one", b"abcd"]
+        assert (marks.value.offset, marks.dirty) == (6, True)
         reader.buffer.close()
 
     asyncio.run(story())

@@ -16,6 +16,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.scenario.three_protocols import in_each_protocol
+from tests.stories.queue_members import opened, window_of
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
@@ -247,6 +248,47 @@ async def test_a_producer_that_dies_between_two_chunks(
         await env.bell.until(lambda: committed(env)[0] == 5, "committed", env.limit)
     assert handler.values == [b"one", b"two", b"three"]
     assert len(hook.calls) == 1
+
+
+@in_each_protocol
+async def test_the_commit_passes_an_incomplete_value_at_the_end_of_the_log(env: VirtualEnvironment) -> None:
+    """No record follows whose mark would pass its chunks; nor those that come after the value was given up."""
+    handler, hook = Collector(env), Dropped()
+    async with (
+        writer(env) as producer,
+        member(env, hooks=(hook,), **ASSEMBLE, chunk_expiry=30.0) as ann,
+        running(ann.run("orders", handler)),
+    ):
+        values = Values(producer)
+        await values.whole(b"one")
+        await values.chunk("a", 0)
+        await values.chunk("a", 1)
+        await handler.until("done 0@0")
+        await env.bell.until(lambda: committed(env).get(0) == 1, "committed", env.limit)
+        await env.bell.until(lambda: bool(hook.calls), "expiry", env.limit)
+        await env.bell.until(lambda: committed(env)[0] == 3, "committed", env.limit)
+        assert await values.chunk("a", 2) == 3
+        await env.bell.until(lambda: committed(env)[0] == 4, "committed", env.limit)
+        await values.whole(b"two")
+        await env.bell.until(lambda: committed(env)[0] == 5, "committed", env.limit)
+    assert handler.values == [b"one", b"two"]
+
+
+async def test_a_work_queue_passes_an_incomplete_value_at_the_end_of_the_log(env: VirtualEnvironment) -> None:
+    async with writer(env) as producer, opened(env, config={**ASSEMBLE, "chunk_expiry": 30.0}) as queue:
+        values = Values(producer)
+        await values.whole(b"one")
+        await values.chunk("a", 0)
+        await values.chunk("a", 1)
+        await (await queue.receive()).ack()
+        await asyncio.sleep(10.0)
+        assert (await window_of(env)).base == 1
+        await asyncio.sleep(60.0)
+        assert (await window_of(env)).base == 3
+        assert queue.statistics().lag == 0
+        await values.whole(b"two")
+        await (await queue.receive()).ack(durable=True)
+        assert (await window_of(env)).base == 4
 
 
 @pytest.mark.full
