@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -188,6 +188,18 @@ class Connection:
     def in_flight(self) -> int:
         """Number of requests that wait for a response."""
         return len(self._in_flight)
+
+    def would_delay(self, cls: type[Request[Any]], held_apis: Collection[str], patience: float) -> bool:
+        """Return whether a request may wait for long, as the broker serves those in flight first.
+
+        That is the case if one of another API is in flight, and is one of those that brokers hold back (`held_apis`), or was
+        sent more than `patience` seconds ago.
+        """
+        name, since = APIS[cls.API_KEY].name, self._loop.time() - patience
+        return any(
+            request.api != name and (request.api in held_apis or request.sent_at < since)
+            for request in self._in_flight
+        )
 
     @property
     def received_bytes(self) -> int:

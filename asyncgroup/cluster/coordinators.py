@@ -185,17 +185,25 @@ class CoordinatorClient:
         message: Request[R],
         *,
         lane: str = CONTROL,
+        spare_lane: str | None = None,
         timeout: float | None = None,
         highest: int | None = None,
         kind: int = GROUP,
     ) -> R:
         """Send a request to the coordinator of `key`; after a failure the next request looks the coordinator up again.
 
-        Raises BrokerError if there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
+        The lanes are those of `NetworkClient.request_versioned`. Raises BrokerError if there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
         coordinator before the response arrives), ProtocolError.
         """
         return await self.request_versioned(
-            key, type(message), lambda _: message, lane=lane, timeout=timeout, highest=highest, kind=kind
+            key,
+            type(message),
+            lambda _: message,
+            lane=lane,
+            spare_lane=spare_lane,
+            timeout=timeout,
+            highest=highest,
+            kind=kind,
         )
 
     async def request_versioned(
@@ -205,6 +213,7 @@ class CoordinatorClient:
         build: RequestBuilder[R],
         *,
         lane: str = CONTROL,
+        spare_lane: str | None = None,
         timeout: float | None = None,
         highest: int | None = None,
         kind: int = GROUP,
@@ -219,7 +228,13 @@ class CoordinatorClient:
                 pending[scope] = address
                 try:
                     return await self._network.request_versioned(
-                        address, cls, build, lane=lane, timeout=timeout, highest=highest
+                        address,
+                        cls,
+                        build,
+                        lane=lane,
+                        spare_lane=spare_lane,
+                        timeout=timeout,
+                        highest=highest,
                     )
                 finally:
                     pending.pop(scope, None)
@@ -227,7 +242,9 @@ class CoordinatorClient:
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait for the cancelled one
-            self._network.pool.abandon_lane(self._network.lane_node(address), lane)
+            for each in (lane, spare_lane):
+                if each is not None:
+                    self._network.pool.abandon_lane(self._network.lane_node(address), each)
             now = self._known.get((kind, key))
             where = (
                 address

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.cluster.bootstrap import PROVIDER, Bootstrap, BootstrapServers
 from asyncgroup.cluster.connection import Address, Connection, OnResponse
@@ -23,6 +23,13 @@ from asyncgroup.wire.message import Message, Request
 __all__ = ["NetworkClient", "RequestBuilder"]
 
 R = TypeVar("R", bound=Message)
+
+HELD_APIS: Final = frozenset({"OffsetCommit", "TxnOffsetCommit"})
+"""Requests that a broker answers when other brokers have replicated what they wrote, at most after 5 s
+(`offsets.commit.timeout.ms`)."""
+
+PATIENCE: Final = 0.1
+"""Seconds after which any other request in flight may be one that the broker does not answer soon."""
 
 RequestBuilder: TypeAlias = Callable[[int], Request[R]]
 """Returns the request for a given version."""
@@ -167,11 +174,17 @@ class NetworkClient:
         build: RequestBuilder[R],
         *,
         lane: str = CONTROL,
+        spare_lane: str | None = None,
         timeout: float | None = None,
         highest: int | None = None,
     ) -> R:
-        """Like `request`, for a message that depends on the version: `build(version)` makes it."""
+        """Like `request`, for a message that depends on the version: `build(version)` makes it.
+
+        If it may wait for long on `lane`, because of other requests in flight, it is sent on `spare_lane`, if that is given.
+        """
         connection = await self.connection(node, lane)
+        if spare_lane is not None and connection.would_delay(cls, HELD_APIS, PATIENCE):
+            connection = await self.connection(node, spare_lane)
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 

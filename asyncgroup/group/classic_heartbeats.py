@@ -22,7 +22,12 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.heartbeat_schedule import HeartbeatSchedule
 from asyncgroup.group.keep_alive import ClassicKeepAlive, KeptAlive
-from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, HeartbeatResult, heartbeat_timeout
+from asyncgroup.group.membership import (
+    HEARTBEAT_LANE,
+    RETRY_BACKOFF_SHARE,
+    HeartbeatResult,
+    heartbeat_timeout,
+)
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
@@ -65,7 +70,7 @@ class _HeartbeatResponse(NamedTuple):
 
 
 class ClassicHeartbeats:
-    """Sends heartbeats for one identity until cancelled, on the connection that it shares with commits.
+    """Sends heartbeats for one identity until cancelled, on the connection of commits if no request is in flight there.
 
     They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one.
     The coordinator responds to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a
@@ -371,7 +376,7 @@ class ClassicHeartbeats:
         )
         try:
             response = await self._cluster.coordinators.request(
-                self._group_id, request, lane=GROUP_LANE, timeout=self.timeout
+                self._group_id, request, lane=GROUP_LANE, spare_lane=HEARTBEAT_LANE, timeout=self.timeout
             )
         except NoBrokersError as error:
             return _HeartbeatResponse(HeartbeatResult.RETRY, error)

@@ -23,7 +23,12 @@ from asyncgroup.errors import (
 from asyncgroup.group.consumer_heartbeat_errors import RESULTS, HeartbeatAction, heartbeat_refusal
 from asyncgroup.group.consumer_member_state import ConsumerMemberState
 from asyncgroup.group.keep_alive import ConsumerKeepAlive, KeptAlive
-from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, HeartbeatResult, heartbeat_timeout
+from asyncgroup.group.membership import (
+    HEARTBEAT_LANE,
+    RETRY_BACKOFF_SHARE,
+    HeartbeatResult,
+    heartbeat_timeout,
+)
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
@@ -337,7 +342,12 @@ class ConsumerHeartbeats:
     async def _send(self, timeout: float) -> HeartbeatOutcome:
         try:
             response = await self._cluster.coordinators.request_versioned(
-                self._group_id, m.ConsumerGroupHeartbeatRequest, self._build, lane=GROUP_LANE, timeout=timeout
+                self._group_id,
+                m.ConsumerGroupHeartbeatRequest,
+                self._build,
+                lane=GROUP_LANE,
+                spare_lane=HEARTBEAT_LANE,
+                timeout=timeout,
             )
         except NoBrokersError as error:
             return HeartbeatOutcome(HeartbeatAction.RETRY, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from asyncgroup.checks import check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of
@@ -24,7 +25,7 @@ from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.group.membership import CLOSED, RETRY_BACKOFF_SHARE
+from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SHARE
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
@@ -33,6 +34,9 @@ from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
 __all__ = ["GroupEngine", "MembershipFactory"]
+
+LANES: Final = (GROUP_LANE, HEARTBEAT_LANE)
+"""The purposes of the connections that the groups of a cluster share."""
 
 
 class GroupEngine:
@@ -90,7 +94,8 @@ class GroupEngine:
         if self._owns_cluster:
             self._client.network.check_not_started(f"group {self.group_id!r}")
             await self.cluster.__aenter__()
-        self._client.pool.acquire_lane(GROUP_LANE)
+        for lane in LANES:
+            self._client.pool.acquire_lane(lane)
         self._holds_lane = True
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
@@ -120,7 +125,8 @@ class GroupEngine:
         self._client.pool.retire_lanes({*self._source.lanes, self._membership.lane})
         if self._holds_lane:
             self._holds_lane = False
-            self._client.pool.release_lane(GROUP_LANE)
+            for lane in LANES:
+                self._client.pool.release_lane(lane)
         if self._owns_cluster:
             await self.cluster.aclose()
         self._member_health.transition_to(MemberState.CLOSED)

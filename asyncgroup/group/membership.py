@@ -23,6 +23,7 @@ from asyncgroup.offsets import MemberIdentity
 __all__ = [
     "CANCELLED",
     "CLOSED",
+    "HEARTBEAT_LANE",
     "JOIN_GRACE",
     "RETRY_BACKOFF_SHARE",
     "Assignable",
@@ -33,6 +34,11 @@ __all__ = [
     "Membership",
     "heartbeat_timeout",
 ]
+
+HEARTBEAT_LANE: Final = "heartbeat"
+"""The purpose of the connection for a heartbeat that is due while another request, such as a commit, is in flight on that of
+the group: a broker serves the requests of a connection one after another, and may hold a commit for 5 s
+(`offsets.commit.timeout.ms`). It is opened for the first such heartbeat."""
 
 JOIN_GRACE: Final = 5.0
 """Seconds beyond `rebalance_timeout` that a join may take (`JOIN_GROUP_TIMEOUT_LAPSE` in Java)."""

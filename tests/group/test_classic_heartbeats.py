@@ -22,7 +22,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
-from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.membership import HEARTBEAT_LANE, HeartbeatResult
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from tests.offsets.fakes import FakeCluster, now
 
@@ -49,8 +49,8 @@ class Scene:
     def on_heartbeat(self, group_id: str, seconds: float) -> None:
         self.seen.append((group_id, seconds))
 
-    async def request(self, key: str, message: Any, *, lane: str, timeout: float) -> Any:
-        assert (key, lane) == ("g", GROUP_LANE)
+    async def request(self, key: str, message: Any, *, lane: str, spare_lane: str, timeout: float) -> Any:
+        assert (key, lane, spare_lane) == ("g", GROUP_LANE, HEARTBEAT_LANE)
         assert (message.member_id, message.generation_id, message.group_instance_id) == IDENTITY
         self.timeouts.add(timeout)
         self.beats.append(now())

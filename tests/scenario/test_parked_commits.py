@@ -1,0 +1,93 @@
+"""Brokers park commits for seconds: heartbeats do not wait for them, as they go over a connection of their own then."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup
+from asyncgroup.cluster import client_of
+from tests.scenario.support import SessionEndHook, WorkHandler, member, running
+from tests.scenario.three_protocols import made_for
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+FULL = pytest.mark.full
+EACH = [pytest.param("cooperative", marks=FULL), pytest.param("eager", marks=FULL), "consumer"]
+PARKED = 5.0
+
+
+def purposes(cluster: Cluster) -> list[str]:
+    """Return the purposes of the open connections, sorted."""
+    return sorted(lane.purpose for lane in client_of(cluster).pool._lanes.values() if lane.is_open)
+
+
+@pytest.mark.parametrize("protocol", EACH)
+async def test_heartbeats_go_on(protocol: str) -> None:
+    """Commits follow each other all the time, 5 s each; the session timeout is 10 s."""
+    ends = SessionEndHook()
+    async with made_for(protocol) as env:
+        handler = WorkHandler(env)
+        async with (
+            member(env, hooks=(ends,), auto_commit_interval=0.5) as group,
+            running(group.run("orders", handler)),
+        ):
+            await handler.until("setup")
+            await asyncio.sleep(2 * env.heartbeat_interval)
+            parked = env.cluster.faults.on("OffsetCommit", client_id="ann", times=None).delay(PARKED)
+            for _ in range(60):
+                await env.produce(1, [0])
+                await asyncio.sleep(0.5)
+            api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
+            beats = [each.time for each in env.cluster.history.of(api, client_id="ann")][1:]
+            pauses = [after - before for before, after in itertools.pairwise(beats)]
+            assert max(pauses) < env.heartbeat_interval + 0.5
+            assert parked.hits > 3
+            assert purposes(group.cluster).count("heartbeat") == 1
+            assert not ends.causes
+            parked.cancel()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("protocol", ["cooperative", "eager", "consumer"])
+async def test_idle_members_need_no_further_connection(protocol: str) -> None:
+    """Neither one, nor two groups that share a cluster, whose heartbeats coincide."""
+    async with (
+        made_for(protocol) as env,
+        Cluster(env.bootstrap_servers, ConsumerConfig(**env.config("ann"))) as cluster,
+    ):
+        groups = [ConsumerGroup(cluster, name, ConsumerConfig(**env.config("ann"))) for name in ("g", "h")]
+        handlers = [WorkHandler(env), WorkHandler(env)]
+        async with (
+            groups[0],
+            groups[1],
+            running(groups[0].run("orders", handlers[0])),
+            running(groups[1].run("orders", handlers[1])),
+        ):
+            for handler in handlers:
+                await handler.until("setup")
+            with env.network.source("10.2.0.1"):
+                await asyncio.sleep(5 * env.heartbeat_interval)
+            assert "heartbeat" not in purposes(cluster)
+
+
+@pytest.mark.full
+async def test_the_connection_of_heartbeats_closes_with_the_group(env: VirtualEnvironment) -> None:
+    async with Cluster(env.bootstrap_servers, ConsumerConfig(**env.config("ann"))) as cluster:
+        handler = WorkHandler(env)
+        async with (
+            ConsumerGroup(
+                cluster, "g", ConsumerConfig(**env.config("ann"), auto_commit_interval=0.5)
+            ) as group,
+            running(group.run("orders", handler)),
+        ):
+            parked = env.cluster.faults.on("OffsetCommit", client_id="ann").delay(2 * env.heartbeat_interval)
+            await env.produce(1, [0])
+            await parked.wait_hit()
+            await asyncio.sleep(2 * env.heartbeat_interval)
+            assert "heartbeat" in purposes(cluster)
+        await asyncio.sleep(1.0)
+        assert "heartbeat" not in purposes(cluster)
