@@ -81,6 +81,10 @@ class Hooks:
             if any(map(inspect.iscoroutinefunction, listeners)):
                 raise ConfigError("hooks", f"async def {event}", "plain methods, not coroutine functions")
 
+    def has_listener(self, event: str) -> bool:
+        """Return whether a hook has a method for the event: a frequent one need not be prepared without."""
+        return bool(self._listeners[event])
+
     def emit(self, event: str, *values: object) -> None:
         """Call every listener; an exception in one is logged."""
         for listener in self._listeners[event]:

@@ -1,48 +1,27 @@
-"""Record accumulator: a queue of batches per partition, and the decision which batches to send now.
+"""Record accumulator: all records that are not done, as a queue of batches per partition.
 
-Synchronous state without I/O or tasks; the current time is a parameter. `PartitionQueue` keeps the order of a partition.
+Synchronous state without I/O or tasks; the current time is a parameter. `PartitionQueue` keeps the order of a partition, and
+`SendSchedule` decides which batches to send now.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
-from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch, ResultReceiver
-from asyncgroup.producer.partition_queue import NO_ID, PartitionQueue
+from asyncgroup.producer.batch import ProducerBatch, ResultReceiver
+from asyncgroup.producer.partition_queue import LONG_AGO, NO_ID, PartitionQueue
 from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
+from asyncgroup.producer.queue_times import NEVER
+from asyncgroup.producer.send_schedule import SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["RecordAccumulator", "SendPlan"]
-
-COMPRESSED_AHEAD: Final = 8
-"""Batches of a partition that are compressed before they can be sent."""
-
-NEVER = float("inf")
-"""A loop time that never comes."""
-
-
-class SendPlan(NamedTuple):
-    """What the sender does next."""
-
-    requests: dict[int, list[ProducerBatch]]
-    """Batches to send now, by the node id of their leader."""
-    expired: list[ProducerBatch]
-    """Batches whose delivery timeout has passed."""
-    unknown_leader_topics: set[str]
-    """Topics with a partition that has records to send and no known leader."""
-    needs_id: bool
-    """Whether a partition has records to send that need a producer id."""
-    to_compress: list[ProducerBatch]
-    """Closed batches to compress before they can be sent."""
-    wake_at: float
-    """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
+__all__ = ["RecordAccumulator"]
 
 
 class RecordAccumulator:
@@ -51,24 +30,21 @@ class RecordAccumulator:
     def __init__(
         self, config: ProducerConfig, clock: Callable[[], float], memory: ProducerMemory | None = None
     ) -> None:
-        self._clock = clock
+        self.clock = clock
+        """Returns the loop's time."""
         self._codec, self._level = config.compression_type, config.compression_level
         self._batch_size = config.batch_size
-        self._compresses = config.compression_type != "none"
         self._batch_records = config.effective_batch_records or sys.maxsize
-        self._linger = config.effective_linger
         self._delivery_timeout = config.delivery_timeout
-        self._max_request_size = config.max_request_size
         self._is_idempotent = config.effective_enable_idempotence
         self._is_transactional = config.transactional_id is not None
         self.memory = memory or producer_memory(config, None)
         self.partition_limits = partition_limits(config)
+        self.schedule = SendSchedule(config)
         self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues_of: defaultdict[str, list[PartitionQueue]] = defaultdict(list)  # by topic
         self.incomplete: dict[ProducerBatch, None] = {}
         """Every batch that is not done, in order of creation; a dict used as an ordered set."""
-        # partitions with batches that are not in flight; one that was served moves to the end
-        self._active: dict[PartitionQueue, None] = {}
-        self._in_flight: dict[ProducerBatch, None] = {}
         self._topic_ids: dict[str, UUID] = {}
         self._orphans: list[ProducerBatch] = []  # of recreated topics, removed from their queues
         self._orphans_in_flight: set[ProducerBatch] = set()
@@ -87,11 +63,6 @@ class RecordAccumulator:
         """Whether a caller waits until records are done."""
         return self.memory.waiting > 0 or bool(self.partition_limits and self.partition_limits.waiting)
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a batch is not in flight."""
-        return bool(self._active)
-
     def queue(self, tp: TopicPartition) -> PartitionQueue:
         """Return the queue of a partition; create it if there is none."""
         queue = self.queues.get(tp)
@@ -99,6 +70,7 @@ class RecordAccumulator:
             queue = self.queues[tp] = PartitionQueue(
                 tp, is_idempotent=self._is_idempotent, is_transactional=self._is_transactional
             )
+            self._queues_of[tp.topic].append(queue)
             if self._is_idempotent and self._producer_id != NO_ID:
                 queue.set_producer_id(self._producer_id, self._epoch)
         return queue
@@ -113,8 +85,9 @@ class RecordAccumulator:
             return
         self._producer_id = NO_ID
         self._topic_ids.pop(topic, None)
-        for tp in [tp for tp in self.queues if tp.topic == topic]:
-            del self.queues[tp]
+        for queue in self._queues_of.pop(topic, ()):
+            del self.queues[queue.tp]
+            self.schedule.forget(queue)
 
     # --- recreated topics --------------------------------------------------------------------------------------
 
@@ -133,11 +106,11 @@ class RecordAccumulator:
         self._topic_ids[topic] = topic_id
         if known == NO_UUID:
             return
-        for queue in [queue for tp, queue in self.queues.items() if tp.topic == topic]:
+        for queue in self._queues_of.get(topic, ()):
             self._orphans += queue.expire(NEVER)
             self._orphans_in_flight.update(batch for batch in queue.sent if not batch.done)
             queue.restart()
-            self._update(queue)
+            self.schedule.on_change(queue)
 
     def update_topic_ids(self, view: ClusterView) -> None:
         """Compare the ids of all topics with those in newer metadata."""
@@ -160,6 +133,7 @@ class RecordAccumulator:
         for queue in self.queues.values():
             if queue.needs_id:
                 queue.set_producer_id(producer_id)
+        self.schedule.on_producer_id()
 
     def use_transactional_id(self, producer_id: int, epoch: int) -> None:
         """Number the batches of all partitions from 0 on under the producer id and epoch of a transactional id.
@@ -169,10 +143,14 @@ class RecordAccumulator:
         self._producer_id, self._epoch = producer_id, epoch
         for queue in self.queues.values():
             queue.set_producer_id(producer_id, epoch)
+        self.schedule.on_producer_id()
 
     def remove_done(self) -> bool:
         """Remove the batches that are done from their queues; return whether the result of one is unknown."""
-        self._expire(float("-inf"))
+        for queue in self.queues.values():
+            if queue.has_waiting:
+                queue.expire(LONG_AGO)
+                self.schedule.on_change(queue)
         return any(queue.has_gap for queue in self.queues.values())
 
     def take_without_id(self) -> list[ProducerBatch]:
@@ -180,7 +158,7 @@ class RecordAccumulator:
         waiting = [queue for queue in self.queues.values() if queue.needs_id]
         batches = [batch for queue in waiting for batch in queue.expire(NEVER)]
         for queue in waiting:
-            self._update(queue)
+            self.schedule.on_change(queue)
         return batches
 
     # --- append ------------------------------------------------------------------------------------------------
@@ -195,11 +173,12 @@ class RecordAccumulator:
         size: int,
         future: ResultReceiver | None,
     ) -> bool:
-        """Append a record for which `size` bytes are reserved; True if it began or filled a batch: the sender must be woken."""
+        """Append a record for which `size` bytes are reserved; True if it filled a batch, which is sent at once."""
         batch = queue.open
         if batch is not None and batch.append(timestamp, key, value, headers, size, future):
-            return batch.closed
-        now = self._clock()
+            return batch.closed and self.on_filled(queue)
+        now = self.clock()
+        is_filled = batch is not None  # the open one has no room for it
         batch = ProducerBatch(
             queue.tp,
             self._codec,
@@ -213,14 +192,26 @@ class RecordAccumulator:
         batch.append(timestamp, key, value, headers, size, future)
         queue.add(batch)
         self.incomplete[batch] = None
-        self._active[queue] = None
+        self.schedule.on_batch_begun(queue, batch)
+        return (is_filled or batch.closed) and self.on_filled(queue)
+
+    def on_filled(self, queue: PartitionQueue) -> bool:
+        """The open batch of a queue has no room for more records; return True."""
+        self.schedule.on_batch_ready(queue, self.clock())
         return True
+
+    def close(self, queue: PartitionQueue) -> bool:
+        """Close the open batch of a queue, so that it is sent without lingering; return whether there was one."""
+        if queue.open is None:
+            return False
+        queue.close_open()
+        return self.on_filled(queue)
 
     def close_open(self) -> None:
         """Close all open batches, so that they are sent without lingering."""
         for batch in self.incomplete:
             if not batch.closed:
-                self.queues[batch.tp].close_open()
+                self.close(self.queues[batch.tp])
 
     # --- send plan ---------------------------------------------------------------------------------------------
 
@@ -235,103 +226,23 @@ class RecordAccumulator:
     ) -> SendPlan:
         """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
 
-        `admit`, if given, says whether a partition belongs to the transaction already; if not, its batches wait.
+        `leader` returns the node id of a partition's leader, -1 if it is unknown: another function for other metadata, as its
+        answers are remembered. `admit`, if given, says whether a partition belongs to the transaction already; if not, its
+        batches wait for `schedule.on_partitions_added`.
 
         Nodes in `busy_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must call
         `succeed`, `retry`, `drop` or `split` for each. The caller must also `deallocate` and fail the `expired` ones; one
         that is in flight still gets its result.
         """
-        requests: dict[int, list[ProducerBatch]] = {}
-        sizes: dict[int, int] = {}
-        unknown_leader_topics: set[str] = set()
-        to_compress: list[ProducerBatch] = []
-        needs_id = False
-        expired, wake_at = self._expire(now)
-        # `_active` is in the order of service, so that with full requests all partitions of a node get their turn
-        for queue in list(self._active):
-            needs_id |= queue.needs_id
-            if self._compresses:
-                to_compress += self._begin_compressing(queue, now, skip_linger=skip_linger)
-            batch = queue.next_batch(now)
-            if batch is None:
-                continue  # it has to wait for results, or for a producer id
-            if admit is not None and not admit(queue.tp):
-                continue  # it has to wait for AddPartitionsToTxn
-            at = self._ready_at(queue, batch, skip_linger=skip_linger)
-            if at > now:
-                wake_at = min(wake_at, at)
-                continue
-            if batch.compressing:
-                continue
-            node = leader(queue.tp)
-            if node < 0:
-                unknown_leader_topics.add(queue.tp.topic)
-                continue
-            size = sizes.get(node, 0) + batch.size
-            if node in busy_nodes or (node in sizes and size > self._max_request_size):
-                continue  # it is sent after the response to a request in flight
-            if queue.in_flight and queue.node != node:
-                continue  # the leader has moved: the former one's results come first
-            self._begin(queue, batch, node)
-            requests.setdefault(node, []).append(batch)
-            sizes[node] = size
-        return SendPlan(requests, expired, unknown_leader_topics, needs_id, to_compress, wake_at)
-
-    def _expire(self, now: float) -> tuple[list[ProducerBatch], float]:
-        """Return the batches past their deadline, and the next deadline. Waiting ones are removed from their queue."""
-        expired: list[ProducerBatch] = []
-        next_deadline = NEVER
-        for batch in self._in_flight:
-            if batch.deadline > now:
-                next_deadline = min(next_deadline, batch.deadline)
-            elif not batch.done:
-                expired.append(batch)
-        for queue in list(self._active):
-            expired += queue.expire(now)
-            next_deadline = min(next_deadline, queue.next_deadline)
-            self._update(queue)
-        return expired, next_deadline
-
-    def _ready_at(self, queue: PartitionQueue, batch: ProducerBatch, *, skip_linger: bool) -> float:
-        if batch.closed or skip_linger:
-            return queue.retry_at
-        return max(queue.retry_at, batch.created_at + self._linger)
-
-    def _begin_compressing(
-        self, queue: PartitionQueue, now: float, *, skip_linger: bool
-    ) -> list[ProducerBatch]:
-        """Return the batches of a queue to compress on a thread: large ones that are closed, or have lingered."""
-        found: list[ProducerBatch] = []
-        for batch in itertools.islice(queue.fresh, COMPRESSED_AHEAD):
-            if (
-                batch.compressing is None
-                and batch.size >= COMPRESS_OFF_LOOP
-                and (batch.closed or self._ready_at(queue, batch, skip_linger=skip_linger) <= now)
-            ):
-                if batch is queue.open:
-                    queue.close_open()
-                batch.closed = batch.compressing = True
-                found.append(batch)
-        return found
-
-    def _begin(self, queue: PartitionQueue, batch: ProducerBatch, node: int) -> None:
-        queue.begin(batch, node)
-        self._in_flight[batch] = None
-        del self._active[queue]
-        self._update(queue)
-
-    def _update(self, queue: PartitionQueue) -> None:
-        """Make a queue active if it has a batch that is not in flight."""
-        if queue.has_waiting:
-            self._active[queue] = None
-        else:
-            self._active.pop(queue, None)
+        return self.schedule.plan(now, leader, busy_nodes, skip_linger=skip_linger, admit=admit)
 
     # --- results ------------------------------------------------------------------------------------------------
 
     def succeed(self, batch: ProducerBatch) -> None:
         """The batch in flight is in the log."""
-        self._end(batch).succeed(batch, self._clock())
+        queue = self._end(batch)
+        queue.succeed(batch, self.clock())
+        self._update(queue)
 
     def retry(self, batch: ProducerBatch, at: float, *, is_out_of_order: bool = False) -> None:
         """Send the batch in flight again, not before loop time `at`; it is dropped if its time is over."""
@@ -362,9 +273,20 @@ class RecordAccumulator:
         return parts
 
     def _end(self, batch: ProducerBatch) -> PartitionQueue:
-        del self._in_flight[batch]
+        """Return the queue of a batch in flight that gets its result now."""
         self._orphans_in_flight.discard(batch)
         return self.queues[batch.tp]
+
+    def _update(self, queue: PartitionQueue) -> None:
+        """A result has changed a queue: its next batch may be sent now."""
+        if queue.has_waiting:
+            self.schedule.on_change(queue)
+
+    def on_compressed(self, batches: Sequence[ProducerBatch]) -> None:
+        """These batches are compressed; they may be sent."""
+        for batch in batches:
+            if (queue := self.queues.get(batch.tp)) is not None:
+                self.schedule.on_change(queue)
 
     def deallocate(self, batch: ProducerBatch) -> bool:
         """Free the memory of a batch that is done; False if that happened before."""

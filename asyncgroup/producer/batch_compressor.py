@@ -19,12 +19,14 @@ _JOB_BATCHES: Final = 8
 
 
 class BatchCompressor:
-    """Compresses closed batches in order. `on_compressed()` is called when some are done; `spawn` runs coroutine functions.
+    """Compresses closed batches in order. `on_compressed(batches)` is called when some are done; `spawn` runs coroutine functions.
 
     A batch that is waiting or being compressed is `compressing`, and is not sent.
     """
 
-    def __init__(self, spawn: Callable[..., None], on_compressed: Callable[[], None]) -> None:
+    def __init__(
+        self, spawn: Callable[..., None], on_compressed: Callable[[Sequence[ProducerBatch]], None]
+    ) -> None:
         self._spawn = spawn
         self._on_compressed = on_compressed
         self._waiting: deque[ProducerBatch] = deque()
@@ -46,7 +48,7 @@ class BatchCompressor:
                 share = min(_JOB_BATCHES, -(-len(self._waiting) // _JOBS))
                 batches = [self._waiting.popleft() for _ in range(share)]
                 await run_off_loop(_compress, batches)
-                self._on_compressed()
+                self._on_compressed(batches)
         finally:
             self._jobs -= 1
 

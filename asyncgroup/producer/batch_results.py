@@ -204,6 +204,7 @@ class BatchResults:
         self._accumulator.close_open()
         for batch in list(self._accumulator.incomplete):
             self.fail(batch, lambda: copy_error(error))
+        self._accumulator.remove_done()
 
     def expire(self, batch: ProducerBatch, id_error: Exception | None) -> None:
         """Fail a batch whose delivery timeout is over; `id_error` is why there is no producer id, if there is none."""

@@ -59,6 +59,7 @@ class PartitionQueue:
         "fresh",
         "is_idempotent",
         "is_transactional",
+        "needs_id",
         "node",
         "open",
         "producer_id",
@@ -87,6 +88,8 @@ class PartitionQueue:
         self.retry_at = LONG_AGO
         """Loop time before which nothing is sent."""
         self.producer_id = NO_ID
+        self.needs_id = is_idempotent
+        """Whether it cannot send anything before `set_producer_id`."""
         self.epoch = 0
         self._next_sequence = 0
         self._next_ordinal = 0  # unlike sequence numbers, ordinals never begin again
@@ -122,19 +125,6 @@ class PartitionQueue:
         return bool(self.fresh) or self._in_flight < len(self.sent)
 
     @property
-    def next_deadline(self) -> float:
-        """The loop time at which the first of the batches that are not in flight expires; infinity without any."""
-        deadlines = [batch.deadline for batch in self.sent if not batch.in_flight]
-        if self.fresh:
-            deadlines.append(self.fresh[0].deadline)
-        return min(deadlines, default=float("inf"))
-
-    @property
-    def needs_id(self) -> bool:
-        """Whether it cannot send anything before `set_producer_id`."""
-        return self.is_idempotent and self.producer_id == NO_ID
-
-    @property
     def has_gap(self) -> bool:
         """Whether a batch left without success, and no later one was accepted: it may be in the log."""
         return self._gap is not None
@@ -160,6 +150,7 @@ class PartitionQueue:
     def set_producer_id(self, producer_id: int, epoch: int = 0) -> None:
         """Number the batches from 0 on under a producer id and epoch that no broker knows yet."""
         self.producer_id, self.epoch, self._last_success = producer_id, epoch, LONG_AGO
+        self.needs_id = False
         self._renumber()
 
     def restart(self) -> None:
@@ -279,7 +270,7 @@ class PartitionQueue:
 
     def _begin_epoch(self) -> None:
         if self.epoch == MAX_EPOCH:
-            self.producer_id = NO_ID
+            self.producer_id, self.needs_id = NO_ID, True
         else:
             self.epoch += 1
             self._renumber()
@@ -290,6 +281,17 @@ class PartitionQueue:
             self._number(batch)
 
     # --- expiry -------------------------------------------------------------------------------------------------
+
+    def overdue(self, now: float) -> list[ProducerBatch]:
+        """Return the batches in flight that are not done and whose time is over; they still get their results."""
+        return [batch for batch in self.sent if batch.in_flight and not batch.done and batch.deadline <= now]
+
+    def next_deadline(self, now: float) -> float:
+        """Return the first loop time after `now` at which a batch expires; infinity without any."""
+        deadlines = [batch.deadline for batch in self.sent if not batch.done and batch.deadline > now]
+        if self.fresh:
+            deadlines.append(self.fresh[0].deadline)
+        return min(deadlines, default=float("inf"))
 
     def expire(self, now: float) -> list[ProducerBatch]:
         """Remove the waiting batches that are done or whose time is over; return the latter."""

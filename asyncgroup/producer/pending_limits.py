@@ -26,6 +26,18 @@ class PendingLimit(NamedTuple):
         return records if self.counts_records else size
 
 
+class Waiters:
+    """The number of callers that wait for limits which are counted together."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __repr__(self) -> str:
+        return f"<Waiters {self.count}>"
+
+
 class PendingLimits:
     """Limits that a record has to meet, all of them; the methods are those of BufferMemory.
 
@@ -33,8 +45,9 @@ class PendingLimits:
     limit only, so this cannot lock up.
     """
 
-    def __init__(self, limits: Sequence[PendingLimit]) -> None:
+    def __init__(self, limits: Sequence[PendingLimit], waiters: Waiters | None = None) -> None:
         self._limits = tuple(limits)
+        self._waiters = waiters or Waiters()
         self._failures = 0  # calls of `fail`
         self._make_error: Callable[[], Exception] = AssertionError  # of the last one
 
@@ -74,6 +87,7 @@ class PendingLimits:
                 raise self._make_error()
             if each.memory.try_reserve(amount):
                 continue
+            self._waiters.count += 1
             try:
                 waiting = each.memory.reserve(amount, self)
                 if each.budget is not None:
@@ -82,6 +96,8 @@ class PendingLimits:
             except BaseException:
                 self._release(self._limits[:number], size)
                 raise
+            finally:
+                self._waiters.count -= 1
 
     def force(self, size: int) -> None:
         """Reserve a record of `size` bytes, even above the limits."""
@@ -132,6 +148,7 @@ class PartitionLimits:
         self._records = records
         self._size = size
         self._partitions: dict[TopicPartition, PendingLimits] = {}
+        self._waiters = Waiters()  # of all partitions
 
     def __repr__(self) -> str:
         return f"<PartitionLimits {len(self._partitions)} partitions, {self.waiting} callers waiting>"
@@ -139,13 +156,13 @@ class PartitionLimits:
     @property
     def waiting(self) -> int:
         """The number of callers that wait."""
-        return sum(limits.waiting for limits in self._partitions.values())
+        return self._waiters.count
 
     def of(self, tp: TopicPartition) -> PendingLimits:
         """Return the limits of a partition."""
         found = self._partitions.get(tp)
         if found is None:
-            found = self._partitions[tp] = PendingLimits(self._new_limits(tp))
+            found = self._partitions[tp] = PendingLimits(self._new_limits(tp), self._waiters)
         return found
 
     def _new_limits(self, tp: TopicPartition) -> list[PendingLimit]:

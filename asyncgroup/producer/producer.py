@@ -145,6 +145,7 @@ class Producer:
                 await self._abandon()
                 raise
         self._wake_ups.start()
+        self._writer.start()
         self._open = True
         self._update_accepting()
         return self
@@ -360,8 +361,9 @@ class Producer:
                 headers, ordering_key, deliver_at, deliver_after, self._writer.clock
             )
         if self._steps is not None:
-            if await self._steps.enqueue(ProducerRecord(topic, value, key, headers, partition, timestamp)):
-                await asyncio.sleep(0)
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            if await self._steps.enqueue(record) or self._writer.turn_is_over():
+                await self._writer.rest()
             return
         size = measure_record(value, key, headers, partition, timestamp)
         if size > self._max_size:
@@ -371,14 +373,16 @@ class Producer:
             return
         if not self._memory.try_reserve(size):
             headers = await self._writer.wait_for_memory(size, headers)
-        if self._put(topic, timestamp, key, value, headers, partition, size, None):
-            await asyncio.sleep(0)  # a caller that never has to wait must still let other tasks run
+        if self._put(topic, timestamp, key, value, headers, partition, size, None) or (
+            self._writer.turn_is_over()
+        ):
+            await self._writer.rest()  # a caller that never has to wait must still let other tasks run
 
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
         """Write records as `enqueue` does, at about half its cost for each.
 
         A record is a tuple of the first arguments of `send` in their order: topic, value, key, headers, partition,
-        timestamp. The iterable must not block. Other tasks run whenever a batch begins. If it raises, the earlier records
+        timestamp. The iterable must not block. Other tasks run at least every millisecond. If it raises, the earlier records
         are written.
         """
         if self._steps is None:

@@ -51,6 +51,7 @@ class RecordPath:
         on_transaction_change: Callable[[], None],
     ) -> None:
         self._hooks = hooks
+        self._has_hooks = any(map(hooks.has_listener, ("on_produce", "on_delivered", "on_batch_done")))
         self._spawn = spawn
         self._budget = budget
         self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
@@ -92,6 +93,7 @@ class RecordPath:
 
     def start(self) -> None:
         """Start the tasks that send, and that forget idle topics."""
+        self.accumulator.clock = asyncio.get_running_loop().time
         self.sender.start()
         self._spawn(self.router.forget_idle, name="forget idle topics")
         if self._budget is not None:
@@ -104,7 +106,8 @@ class RecordPath:
             remove_listener(self._budget, self.sender.wake)
 
     def wake(self) -> None:
-        """Plan again: batches may be sent that had to wait."""
+        """Plan again: batches may be sent that had to wait, also for their partition to be added to the transaction."""
+        self.accumulator.schedule.on_partitions_added()
         self.sender.wake()
 
     def use_producer_id(self, producer_id: int, epoch: int) -> None:
@@ -176,6 +179,10 @@ class RecordPath:
             if silent:
                 self.deliveries.add_lost(batch.tp, silent, error)
         self.deliveries.on_batch_done(batch)
+        if self._has_hooks:
+            self._emit(batch, error)
+
+    def _emit(self, batch: ProducerBatch, error: Exception | None) -> None:
         self._hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
             self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, MillisClock
@@ -18,10 +18,16 @@ from asyncgroup.producer.arguments import (
     copy_headers,
     measure_record,
 )
-from asyncgroup.producer.record_path import RecordPath
+from asyncgroup.producer.record_path import RecordPath, loop_time
 from asyncgroup.producer.route import RecordFuture, Route
 
 __all__ = ["RecordWriter"]
+
+MAX_TURN: Final = 0.001
+"""Seconds for which callers of `enqueue` that need not wait keep the event loop: a part of the linger.
+
+So a plan and the responses come in time, while a turn costs little for each of its records.
+"""
 
 
 class RecordWriter:
@@ -41,10 +47,30 @@ class RecordWriter:
         self._refusal = refusal
         self._memory = path.memory
         self._router = path.router
-        self._wake = path.wake
+        self._wake = path.sender.wake
+        self._time: Callable[[], float] = loop_time
+        self._turn_ends_at = 0.0  # loop time
+        self._resting = 0  # callers in `rest`
 
     def __repr__(self) -> str:
         return f"<RecordWriter {'accepting' if self.is_accepting else 'refusing'} records>"
+
+    def start(self) -> None:
+        """Use the clock of the running event loop."""
+        self._time = asyncio.get_running_loop().time
+
+    def turn_is_over(self) -> bool:
+        """Return whether callers have kept the event loop for long enough."""
+        return self._time() >= self._turn_ends_at
+
+    async def rest(self) -> None:
+        """Let other tasks run, and the sender, then begin the next turn: all callers that rest share MAX_TURN."""
+        self._resting += 1
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._turn_ends_at = self._time() + MAX_TURN / self._resting
+            self._resting -= 1
 
     def check_accepting(self) -> None:
         """Raise unless records are accepted."""
@@ -74,32 +100,28 @@ class RecordWriter:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Append a record for which `size` bytes are reserved; True if it began or filled a batch. Frees them if it raises."""
+        """Append a record for which `size` bytes are reserved; True if it filled a batch. Frees them if it raises."""
         try:
             stamp = self.clock() if timestamp is None else timestamp
             if not self.is_accepting:
                 raise self._refusal()
             route = self._router.current_route(topic)
             if route is not None and (partition or 0) < route.partition_count:
-                began_batch = route.put(stamp, key, value, headers, partition, size, future)
-            else:
-                began_batch = self._router.put(topic, stamp, key, value, headers, partition, size, future)
+                return route.put(stamp, key, value, headers, partition, size, future)
+            return self._router.put(topic, stamp, key, value, headers, partition, size, future)
         except BaseException:
             self._memory.release(size)
             raise
-        if began_batch:
-            self._wake()
-        return began_batch
 
     async def put_all(
         self, records: Iterable[RecordFields], write_large: Callable[..., Awaitable[Any]]
     ) -> None:
         """Append records without futures; `write_large` (`Producer.enqueue`) gets those above `max_size`.
 
-        Other tasks run whenever a batch begins. If it raises, the earlier records are appended.
+        Other tasks run whenever a batch is full, and at the end of a turn. If it raises, the earlier records are appended.
         """
         check_records(records)
-        reserve, clock, router = self._memory.try_reserve, self.clock, self._router
+        reserve, clock, router, time = self._memory.try_reserve, self.clock, self._router, self._time
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
@@ -127,13 +149,12 @@ class RecordWriter:
                 stamp = clock() if timestamp is None else timestamp
                 # not by `put`: that spares two calls for each record
                 if route is not None and (partition or 0) < route.partition_count:
-                    began_batch = route.put(stamp, key, value, headers, partition, size, None)
+                    is_filled = route.put(stamp, key, value, headers, partition, size, None)
                 else:
-                    began_batch = router.put(topic, stamp, key, value, headers, partition, size, None)
+                    is_filled = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0
-                if began_batch:
-                    self._wake()
-                    await asyncio.sleep(0)
+                if is_filled or time() >= self._turn_ends_at:
+                    await self.rest()
                     route_topic = None
         finally:
             if size:

@@ -176,7 +176,7 @@ class Route:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Append a record for which `size` bytes are reserved to its partition; True if it began or filled a batch.
+        """Append a record for which `size` bytes are reserved to its partition; True if it filled a batch.
 
         Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
@@ -186,7 +186,7 @@ class Route:
             batch = self._queues[sticky.current].open
             if batch is not None and batch.append(timestamp, key, value, headers, size, future):
                 sticky.produced += size
-                return batch.closed
+                return batch.closed and self._accumulator.on_filled(self._queues[sticky.current])
         if partition is not None:
             if not 0 <= partition < self.partition_count:
                 raise BrokerError(
@@ -234,14 +234,12 @@ class Route:
         """
         sticky = self._sticky
         sticky.produced += size
-        if sticky.current >= 0:
-            self._queues[sticky.current].close_open()
+        is_filled = sticky.current >= 0 and self._accumulator.close(self._queues[sticky.current])
         if sticky.current < 0 or sticky.produced >= self._batch_size:
             sticky.next_partition(self._available, self._queued_batches())
             sticky.produced = size
         queue = self._queues[sticky.current]
-        self._accumulator.append(queue, timestamp, key, value, headers, size, future)
-        return True
+        return self._accumulator.append(queue, timestamp, key, value, headers, size, future) or is_filled
 
     def choose(self, key: bytes | None, size: int, is_full: Callable[[TopicPartition, int], bool]) -> int:
         """Return the partition for a record of `size` bytes; the topic must be known. Without a key, not a full one.

@@ -84,7 +84,7 @@ class Router:
         size: int,
         future: RecordFuture,
     ) -> bool:
-        """Route a record for which `size` bytes are reserved; True if it began or filled a batch.
+        """Route a record for which `size` bytes are reserved; True if it filled a batch.
 
         If it raises, the record was not accepted: ConfigError for an invalid topic name or if the partitioner returns
         an invalid partition.

@@ -50,7 +50,7 @@ class SendSteps:
         return await future
 
     async def enqueue(self, record: ProducerRecord) -> bool:
-        """Write a record, waiting only until it is accepted; True if it began or filled a batch."""
+        """Write a record, waiting only until it is accepted; True if it filled a batch."""
         return await self._accept(record, None)
 
     def send_nowait(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata]:
@@ -137,12 +137,12 @@ class SendSteps:
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
-            began_batch = self._writer.put(topic, timestamp, key, value, headers, number, size, end)
+            is_filled = self._writer.put(topic, timestamp, key, value, headers, number, size, end)
         except BaseException:
             self._give_back(tp, size)
             raise
         self._number(end)
-        return began_batch
+        return is_filled
 
     def _partition_found(
         self, record: ProducerRecord, size: int, limits: PartitionLimits

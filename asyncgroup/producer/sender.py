@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Final
 
@@ -44,6 +44,10 @@ ADDS_PARTITIONS: Final = 12
 """The first Produce version that adds partitions to the transaction (KIP-890)."""
 
 
+MAX_TURN: Final = 0.002
+"""Seconds after which a plan leaves the next requests to the next turn of the event loop."""
+
+
 class Sender:
     """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
 
@@ -70,7 +74,7 @@ class Sender:
         self._spawn = spawn
         self._wake_ups = wake_ups
         self._transaction = transaction
-        self._compressor = BatchCompressor(spawn, self.wake)
+        self._compressor = BatchCompressor(spawn, self._on_compressed)
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._queue = RequestQueue(cluster.network, self, self._build, spawn, is_oneway=self._acks == 0)
         self._requests: Counter[int] = Counter()  # requests in flight by node
@@ -97,6 +101,7 @@ class Sender:
         self._ids = ProducerIds(cluster, accumulator, self._fail_without_id, self.wake)
         self._has_leaderless = False  # by the last plan
         self._view: ClusterView | None = None  # the metadata that topic ids were compared with
+        accumulator.schedule.on_due = self._wake_by
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight by node {dict(+self._requests)}>"
@@ -112,6 +117,22 @@ class Sender:
         """Plan again in the next turn of the event loop: there may be new batches to send."""
         if self._next_plan is None and self._loop is not None:
             self._next_plan = self._loop.call_soon(self._plan, context=self._context)
+
+    def _wake_by(self, when: float) -> None:
+        """Plan again at loop time `when` at the latest; at once while a caller waits, as no batch lingers then."""
+        if self._next_plan is not None or self._loop is None:
+            return
+        if self._accumulator.has_waiting_callers:
+            self.wake()
+        elif self._timer is None or self._timer.when() > when:
+            if when <= self._loop.time():
+                self.wake()
+            else:
+                self._wake_at(when, self._loop)
+
+    def _on_compressed(self, batches: Sequence[ProducerBatch]) -> None:
+        self._accumulator.on_compressed(batches)
+        self.wake()
 
     async def wait_idle(self) -> None:
         """Wait until no request is in flight, for at most `request_timeout`: none is sent again for records that failed."""
@@ -181,10 +202,11 @@ class Sender:
                 break
             for node, batches in plan.requests.items():
                 self._begin_request(node, batches)
-            if not self._accumulator.has_waiting:
+            if self._loop is not None and self._loop.time() - now > MAX_TURN:
+                self.wake()  # the other tasks come first
                 break
-        self._has_leaderless = bool(plan.unknown_leader_topics)
-        if plan.unknown_leader_topics:
+        self._has_leaderless = plan.has_leaderless
+        if plan.has_leaderless:
             self._metadata_stale.set()
         if plan.needs_id:
             self._ids.want()

@@ -199,6 +199,18 @@ def read_control_type(batch: BatchView, *, check_crc: bool = True) -> ControlTyp
         raise CorruptRecordsError(f"control batch at offset {batch.base_offset}: {error}") from error
 
 
+_compiled: Any = None
+"""The module of the compiled code once it is loaded: an import statement for each batch would cost more than its builder."""
+
+
+def _load_compiled() -> Any:
+    global _compiled
+    from asyncgroup.wire import compiled
+
+    _compiled = compiled
+    return compiled
+
+
 class BatchBuilder:
     """Builds one record batch of magic 2.
 
@@ -232,16 +244,15 @@ class BatchBuilder:
         base_sequence: int = -1,
         level: int | None = None,
     ) -> None:
-        if codec not in CODECS:
+        number = CODECS.get(codec)
+        if number is None:
             raise ConfigError("codec", codec, f"one of {', '.join(CODECS)}")
-        from asyncgroup.wire.compiled import DefaultRecordBatchBuilder
-
-        self._codec, self._level = CODECS[codec], level
+        self._codec, self._level = number, level
         # By the same library and at the same level, but without a CRC of the plain records, which is later overwritten.
         in_builder = codec == "zstd" and level is None
-        self._builder = DefaultRecordBatchBuilder(
+        self._builder = (_compiled or _load_compiled()).DefaultRecordBatchBuilder(
             2,
-            CODECS[codec if in_builder else "none"],
+            number if in_builder else 0,
             int(transactional),
             producer_id,
             producer_epoch,

@@ -1,0 +1,268 @@
+"""Send schedule: which partitions have a batch to send now, by node, and when the others have to be looked at.
+
+A queue is looked at when something has changed: a batch began or was filled, a result arrived, a time has come. So a plan costs
+as much as what has changed since the last one, however many partitions have records. Each queue with a batch that is not in
+flight is in one place:
+
+| place | until |
+|---|---|
+| lingering | its open batch has lingered, was filled, or callers wait for memory |
+| backing off | the pause after a failure is over |
+| without producer id, not in the transaction | there is an id; AddPartitionsToTxn was answered |
+| ready, by node | its node takes a request: fewer than `max_in_flight_requests` are in flight, and there is room for the batch |
+| none | a result arrives, or its batch is compressed |
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Callable, Container
+from typing import Final, NamedTuple
+
+from asyncgroup.config import ProducerConfig
+from asyncgroup.model import TopicPartition
+from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.producer.partition_queue import PartitionQueue
+from asyncgroup.producer.queue_times import NEVER, QueueTimes
+
+__all__ = ["SendPlan", "SendSchedule"]
+
+COMPRESSED_AHEAD: Final = 8
+"""Batches of a partition that are compressed before they can be sent."""
+
+MAX_BATCHES: Final = 250
+"""Batches of a request: about what can be encoded, and acknowledged, in a turn of the event loop of some milliseconds."""
+
+Leader = Callable[[TopicPartition], int]
+"""Return the node id of a partition's leader; -1 if it is unknown."""
+
+
+class SendPlan(NamedTuple):
+    """What the sender does next."""
+
+    requests: dict[int, list[ProducerBatch]]
+    """Batches to send now, by the node id of their leader."""
+    expired: list[ProducerBatch]
+    """Batches whose delivery timeout has passed."""
+    has_leaderless: bool
+    """Whether a partition has records to send and no known leader."""
+    needs_id: bool
+    """Whether a partition has records to send that need a producer id."""
+    to_compress: list[ProducerBatch]
+    """Closed batches to compress before they can be sent."""
+    wake_at: float
+    """Loop time at which to plan again at the latest; infinity if there is nothing to wait for."""
+
+
+class _Conditions(NamedTuple):
+    """What a plan depends on besides the queues."""
+
+    now: float
+    leader: Leader
+    skip_linger: bool
+    admit: Callable[[TopicPartition], bool] | None
+
+
+class SendSchedule:
+    """The places of all queues. State without I/O or tasks."""
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._linger = config.effective_linger
+        self._max_request_size = config.max_request_size
+        self._compresses = config.compression_type != "none"
+        self._is_transactional = config.transactional_id is not None
+        self.on_due: Callable[[float], None] = lambda _at: None
+        """Called with the loop time at which a plan is due, if it is earlier than `SendPlan.wake_at`."""
+        self._changed: dict[PartitionQueue, None] = {}
+        """Queues to look at in the next plan; a dict used as an ordered set, as the others are."""
+        self._deadlines = QueueTimes()
+        """When the oldest batch of each queue expires."""
+        self._lingering = QueueTimes()
+        self._backing_off = QueueTimes()
+        self._without_id: dict[PartitionQueue, None] = {}
+        self._unadmitted: dict[PartitionQueue, None] = {}  # not in the transaction yet
+        # by node (-1: unknown), in the order of service: with full requests all partitions get their turn
+        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._ready_node: dict[PartitionQueue, int] = {}  # of each queue in `_ready`
+        self._leader: Leader | None = None  # of the last plan
+
+    def __repr__(self) -> str:
+        return (
+            f"<SendSchedule {len(self._ready_node)} partitions ready, {len(self._lingering)} lingering, "
+            f"{len(self._backing_off)} backing off>"
+        )
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def on_change(self, queue: PartitionQueue) -> None:
+        """Look at a queue in the next plan."""
+        self._changed[queue] = None
+
+    def on_batch_begun(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """A batch was added to a queue; it lingers unless it is full already."""
+        self._deadlines.put(queue, batch.deadline)
+        if batch.closed or not self._linger:
+            self.on_batch_ready(queue, batch.created_at)
+        elif queue.needs_id or self._is_transactional:
+            # what it needs besides records is asked for at once
+            self.on_batch_ready(queue, batch.created_at)
+        else:
+            at = batch.created_at + self._linger
+            self._lingering.put(queue, at)
+            self.on_due(at)
+
+    def on_batch_ready(self, queue: PartitionQueue, now: float) -> None:
+        """A batch of a queue is full, or must not linger any longer."""
+        self._changed[queue] = None
+        self.on_due(now)
+
+    def on_producer_id(self) -> None:
+        """There is a producer id for all queues that need one."""
+        self._changed |= self._without_id
+        self._without_id.clear()
+
+    def on_partitions_added(self) -> None:
+        """Partitions were added to the transaction."""
+        self._changed |= self._unadmitted
+        self._unadmitted.clear()
+
+    def forget(self, queue: PartitionQueue) -> None:
+        """Drop an idle queue."""
+        self._place(queue, None)
+        for times in (self._deadlines, self._lingering, self._backing_off):
+            times.discard(queue)
+        for place in (self._changed, self._without_id, self._unadmitted):
+            place.pop(queue, None)
+
+    # --- plan ---------------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        now: float,
+        leader: Leader,
+        busy_nodes: Container[int],
+        *,
+        skip_linger: bool,
+        admit: Callable[[TopicPartition], bool] | None,
+    ) -> SendPlan:
+        """Return the plan of `RecordAccumulator.plan`; the batches of its requests are in flight."""
+        given = _Conditions(now, leader, skip_linger, admit)
+        if leader != self._leader:
+            self._leader = leader
+            self._changed |= dict.fromkeys(self._ready_node)
+        expired = self._expire(now)
+        self._changed |= dict.fromkeys(self._backing_off.pop_due(now))
+        self._changed |= dict.fromkeys(self._lingering.pop_due(NEVER if skip_linger else now))
+        changed, self._changed = self._changed, {}
+        to_compress: list[ProducerBatch] = []
+        for queue in changed:
+            if self._compresses:
+                to_compress += self._begin_compressing(queue, given)
+            self._place(queue, self._node_for(queue, given))
+        requests = {
+            node: batches
+            for node, ready in self._ready.items()
+            if ready and node >= 0 and node not in busy_nodes and (batches := self._fill(node, ready, given))
+        }
+        return SendPlan(
+            requests,
+            expired,
+            bool(self._ready.get(-1)),
+            bool(self._without_id),
+            to_compress,
+            min(self._deadlines.next, self._backing_off.next, self._lingering.next),
+        )
+
+    def _expire(self, now: float) -> list[ProducerBatch]:
+        """Return the batches past their deadline. Those that wait are removed from their queue."""
+        expired: list[ProducerBatch] = []
+        for queue in self._deadlines.pop_due(now):
+            expired += queue.overdue(now)
+            expired += queue.expire(now)
+            self._changed[queue] = None
+            if (deadline := queue.next_deadline(now)) < NEVER:
+                self._deadlines.put(queue, deadline)
+        return expired
+
+    def _node_for(self, queue: PartitionQueue, given: _Conditions) -> int | None:
+        """Return the node that the next batch can be sent to (-1: unknown), or None if it has to wait."""
+        if queue.needs_id:
+            if queue.has_waiting:
+                self._without_id[queue] = None
+            else:
+                self._without_id.pop(queue, None)
+            return None
+        batch = queue.next_batch(given.now)
+        if batch is None:
+            return None  # there is none, or results must be known first
+        if given.admit is not None and not given.admit(queue.tp):
+            self._unadmitted[queue] = None
+            return None
+        if queue.retry_at > given.now:
+            self._backing_off.put(queue, queue.retry_at)
+            return None
+        if self._lingers(queue, batch, given) or batch.compressing:
+            return None
+        node = given.leader(queue.tp)
+        if node >= 0 and queue.in_flight and queue.node != node:
+            return None  # the leader has moved: the former one's results come first
+        return node
+
+    def _lingers(self, queue: PartitionQueue, batch: ProducerBatch, given: _Conditions) -> bool:
+        """Whether an open batch waits for more records; if so, the queue is looked at when it has lingered."""
+        if batch.closed or given.skip_linger:
+            return False
+        at = batch.created_at + self._linger
+        if at <= given.now:
+            return False
+        self._lingering.put(queue, at)
+        return True
+
+    def _place(self, queue: PartitionQueue, node: int | None) -> None:
+        """Make a queue ready for a node, or for none. It keeps its place if it was ready for the same node."""
+        before = self._ready_node.get(queue)
+        if before == node:
+            return
+        if before is not None:
+            del self._ready[before][queue]
+        if node is None:
+            del self._ready_node[queue]
+            return
+        self._ready_node[queue] = node
+        self._ready.setdefault(node, OrderedDict())[queue] = None
+
+    def _fill(
+        self, node: int, ready: OrderedDict[PartitionQueue, None], given: _Conditions
+    ) -> list[ProducerBatch]:
+        """Return the batches of a request to a node: one of each queue, the longest waiting first, as many as it can hold."""
+        batches: list[ProducerBatch] = []
+        size = 0
+        while ready and len(batches) < MAX_BATCHES:
+            queue = next(iter(ready))
+            batch = queue.next_batch(given.now)
+            if batch is not None and not self._lingers(queue, batch, given):
+                size += batch.size
+                if batches and size > self._max_request_size:
+                    break
+                queue.begin(batch, node)
+                batches.append(batch)
+            self._place(queue, None)
+            if queue.has_waiting:
+                self._changed[queue] = None  # its next batch belongs to the next request
+        return batches
+
+    def _begin_compressing(self, queue: PartitionQueue, given: _Conditions) -> list[ProducerBatch]:
+        """Return the batches of a queue to compress on a thread: large ones that are closed, or have lingered."""
+        found: list[ProducerBatch] = []
+        for batch in itertools.islice(queue.fresh, COMPRESSED_AHEAD):
+            if (
+                batch.compressing is None
+                and batch.size >= COMPRESS_OFF_LOOP
+                and not self._lingers(queue, batch, given)
+            ):
+                if batch is queue.open:
+                    queue.close_open()
+                batch.closed = batch.compressing = True
+                found.append(batch)
+        return found

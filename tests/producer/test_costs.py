@@ -1,0 +1,148 @@
+"""Steps per record stay the same however many partitions have records: calls are counted, not time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from asyncgroup.model import TopicPartition
+from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.partition_queue import PartitionQueue
+from tests.producer.support import TOPIC, produced, writing
+from tests.producer.test_accumulator import made, put
+
+LOOKS = ("next_batch", "expire", "next_deadline", "overdue")
+"""Methods of a queue by which a plan looks at it."""
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often queues are looked at, by plans."""
+    counts: Counter[str] = Counter()
+    for name in LOOKS:
+        method = getattr(PartitionQueue, name)
+
+        def counted(self: PartitionQueue, *args: Any, _name: str = name, _method: Any = method) -> Any:
+            counts[_name] += 1
+            return _method(self, *args)
+
+        monkeypatch.setattr(PartitionQueue, name, counted)
+    return counts
+
+
+def node_of(tp: TopicPartition) -> int:
+    return tp.partition % 3
+
+
+@pytest.mark.parametrize("partitions", [10, 1000])
+def test_a_plan_looks_at_what_has_changed(partitions: int, looks: Counter[str]) -> None:
+    """Batches linger in all partitions while one partition gets, sends and completes a batch 100 times."""
+    accumulator, time = made(linger=10.0, batch_size=200, buffer_bytes=1 << 20, enable_idempotence=True)
+    accumulator.set_producer_id(1)
+    for number in range(partitions):
+        put(accumulator, TopicPartition("t", number), b"lingers")
+    accumulator.plan(time.now, node_of, ())
+    looks.clear()
+    for _ in range(100):
+        time.now += 0.001
+        put(accumulator, TopicPartition("t", 0), b"." * 100)  # fills the batch before it
+        plan = accumulator.plan(time.now, node_of, ())
+        for batch in (batch for batches in plan.requests.values() for batch in batches):
+            accumulator.succeed(batch)
+            accumulator.deallocate(batch)
+            batch.complete(0)
+    assert looks.total() < 100 * 10
+
+
+@pytest.mark.parametrize("state", ["busy", "backing off", "leaderless"])
+def test_a_plan_does_not_look_at_partitions_that_cannot_send(state: str, looks: Counter[str]) -> None:
+    accumulator, time = made(linger=0.0, buffer_bytes=1 << 20, max_request_size=1 << 20)
+    partitions = [TopicPartition("t", 2 + number * 3) for number in range(1000)]  # of node 2
+    for tp in partitions:
+        put(accumulator, tp, b"waits")
+    busy = {2} if state == "busy" else set()
+
+    def leader(tp: TopicPartition) -> int:
+        return -1 if state == "leaderless" and tp.partition % 3 == 2 else tp.partition % 3
+
+    if state == "backing off":
+        while requests := accumulator.plan(time.now, leader, ()).requests:
+            for batch in requests[2]:
+                accumulator.retry(batch, time.now + 60.0)
+    accumulator.plan(time.now, leader, busy)
+    looks.clear()
+    for _ in range(100):
+        put(accumulator, TopicPartition("t", 0), b"goes")
+        (batch,) = accumulator.plan(time.now, leader, busy).requests[0]
+        accumulator.succeed(batch)
+        accumulator.deallocate(batch)
+    assert looks.total() < 100 * 10
+    assert len(accumulator.incomplete) == 1000
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("how", ["enqueue", "enqueue_all", pytest.param("topics", marks=pytest.mark.full)])
+async def test_a_record_costs_no_plan(how: str, monkeypatch: pytest.MonkeyPatch, looks: Counter[str]) -> None:
+    """3,000 records for 1,000 partitions, one after the other, share 1,000 batches."""
+    plans, plan = 0, RecordAccumulator.plan
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal plans
+        plans += 1
+        return plan(*args, **kwargs)
+
+    monkeypatch.setattr(RecordAccumulator, "plan", counted)
+    async with writing(nodes=1, partitions=1000, linger=0.005) as (cluster, producer):
+        topics = [TOPIC]
+        if how == "topics":
+            topics = [f"{TOPIC}-{number}" for number in range(100)]
+            for topic in topics:
+                cluster.create_topic(topic, 10)
+            await asyncio.gather(*(producer.send(topic, b"known", partition=0) for topic in topics))
+        else:
+            await producer.send(TOPIC, b"known", partition=0)
+        before, earlier = plans, len(produced(cluster))
+        looks.clear()
+        partitions = 1000 // len(topics)
+        records = [
+            (topic, b"%d" % number, None, (), number, None)
+            for _ in range(3)
+            for topic in topics
+            for number in range(partitions)
+        ]
+        if how == "enqueue_all":
+            await producer.enqueue_all(records)
+        else:
+            for topic, value, _, _, number, _ in records:
+                await producer.enqueue(topic, value, partition=number)
+        await producer.flush()
+        requests = produced(cluster)[earlier:]
+        batches = [
+            part for each in requests for topic in each.request.topic_data for part in topic.partition_data
+        ]
+        assert len(batches) == 1000
+        assert plans - before < 100
+        assert looks.total() < 10 * 1000
+
+
+class Queues(dict[TopicPartition, PartitionQueue]):
+    """The queues of all partitions, which must not be searched."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+    values = items = keys = __iter__
+
+
+def test_an_idle_topic_is_forgotten_without_a_search() -> None:
+    accumulator, _ = made()
+    for number in range(100):
+        accumulator.queue(TopicPartition(f"t{number}", 0))
+    accumulator.queues = Queues(accumulator.queues)
+    accumulator.forget("t7")
+    assert len(accumulator.queues) == 99
+    assert not accumulator.queues.get(TopicPartition("t7", 0))
