@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
-from asyncgroup.model import Header, MillisClock, Record
+from asyncgroup.model import Header, Record
 from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "RecordOrigin",
     "dead_letter_copy",
     "deliver_at",
-    "due_delay",
+    "due_at",
     "earlier_attempts",
     "is_of_other_group",
     "ordering_key",
@@ -218,12 +218,9 @@ def deliver_at(record: Record) -> int | None:
     return _number(_last(record.headers, DELIVER_AT), _INT64_MAX)
 
 
-def due_delay(retry_topic: str | None, clock: MillisClock, record: Record, *, delays_all: bool) -> float:
-    """Return the seconds until a record is due, 0 or less if it is; without `delays_all` only copies in the retry topic wait."""
-    if not record.headers or not (delays_all or record.topic == retry_topic):
-        return 0.0
-    at = deliver_at(record)
-    return 0.0 if at is None else (at - clock()) / 1000
+def due_at(retry_topic: str | None, record: Record, *, delays_all: bool) -> int | None:
+    """Return `deliver_at` of a record for which it counts: without `delays_all` only of copies in the retry topic."""
+    return deliver_at(record) if delays_all or record.topic == retry_topic else None
 
 
 def ordering_key(record: Record) -> bytes | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from asyncgroup.errors import UsageError
@@ -16,6 +17,7 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
+from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD, PartitionWork
@@ -35,7 +37,7 @@ class Dispatcher:
     """The state of a work queue over all its partitions.
 
     - `delay_of(failures)` is the delay in seconds before a record is delivered again (`Backoff.delay`).
-    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `due_delay(record)` the seconds that a record with headers waits
+    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `delivery_times` says for which time of day a record with headers waits
       when it arrives, and `earlier_attempts(record)` the deliveries that led to a copy in a retry topic.
     """
 
@@ -51,7 +53,7 @@ class Dispatcher:
         retry_share: float = 0.3,
         allow_out_of_order: bool = False,
         ordering_key: Callable[[Record], bytes | None] = lambda record: record.key,
-        due_delay: Callable[[Record], float] | None = None,
+        delivery_times: DeliveryTimes | None = None,
         earlier_attempts: Callable[[Record], int] = lambda _: 0,
     ) -> None:
         self.mode = mode
@@ -73,7 +75,7 @@ class Dispatcher:
         self._clock = clock
         self._delay_of = delay_of
         self._ordering_key = ordering_key
-        self._due_delay = due_delay
+        self._delivery_times = delivery_times or DeliveryTimes(lambda _: None, lambda: 0)
         self._earlier_attempts = earlier_attempts
         self._has_lanes = mode is Mode.KEY_SHARED
         self._holds_lanes = not allow_out_of_order
@@ -201,8 +203,8 @@ class Dispatcher:
         elif record.offset in attempts and self.publisher.is_last(self.attempts(work, record)):
             self._copy_exhausted(work, record)
             work.note_unread()
-        elif self._due_delay is not None and (delay := self._due_delay(record)) > 0:
-            self._wait(work, record, self._clock() + delay, is_delayed=True)
+        elif (at := self._delivery_times.of(record)) is not None:
+            self._wait_until(work, record, at)
             work.note_unread()
         else:
             self._make_ready(work, record)
@@ -527,20 +529,26 @@ class Dispatcher:
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
-    def _wait(self, work: PartitionWork, record: Record, due: float, *, is_delayed: bool = False) -> None:
+    def _wait(self, work: PartitionWork, record: Record, due: float) -> None:
         if not work.is_open:
             return
-        if is_delayed:
-            work.delayed.add(record.offset)
         if self._due.add(work, record, due):
             self.watcher.on_due(due)
+
+    def _wait_until(self, work: PartitionWork, record: Record, at: int) -> None:
+        """Wait for a time of day, in ms."""
+        if not work.is_open:
+            return
+        work.delayed.add(record.offset)
+        if self._delivery_times.add(work, record, at):
+            self.watcher.on_due(self._clock() + self._delivery_times.seconds_left)
 
     def wake(self) -> float:
         """Handle the records and deadlines that are due; return the loop time of the next one, infinity without one."""
         now = self._clock()
-        for work, record in self._due.pop_due(now):
+        for work, record in chain(self._due.pop_due(now), self._delivery_times.pop_due()):
             self._on_due(work, record)
-        return min(self._due.first, self._expire(now))
+        return min(self._due.first, self._expire(now), now + self._delivery_times.seconds_left)
 
     def note_late(self, seconds: float) -> None:
         """The alarm runs so many seconds late: if the event loop was blocked, that does not count for ack timeouts."""

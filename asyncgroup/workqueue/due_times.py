@@ -18,12 +18,14 @@ NEVER: Final = float("inf")
 _FEW: Final = 1000
 """Entries that are never looked through."""
 
+_numbers: Final = count()  # of the entries of all heaps: a record may wait in one after the other
+
 _Entry = tuple[float, int, PartitionWork, Record]
 """Due time, a number that orders equal times, and whose record it is."""
 
 
 class DueTimes:
-    """A heap by time, so that a short delay does not wait for a longer one (as it does in a queue for each delay).
+    """A heap by time, of the event loop or of the day, so that a short delay does not wait for a longer one (as it does in a queue for each delay).
 
     A record that is forgotten elsewhere (revoked, truncated, delivered again in order) stays in the heap until its time, or until
     such entries are the majority. An entry counts only while `PartitionWork.wait_numbers` has its number.
@@ -31,7 +33,6 @@ class DueTimes:
 
     def __init__(self) -> None:
         self._heap: list[_Entry] = []
-        self._numbers = count()
         self._prune_at = _FEW
 
     def __len__(self) -> int:
@@ -39,14 +40,14 @@ class DueTimes:
 
     @property
     def first(self) -> float:
-        """The loop time at which the next record is due."""
+        """The time at which the next record is due."""
         return self._heap[0][0] if self._heap else NEVER
 
     def add(self, work: PartitionWork, record: Record, due: float) -> bool:
-        """Add a record that is due at loop time `due`; return whether that is before all others."""
+        """Add a record that is due at the time `due`; return whether that is before all others."""
         if len(self._heap) >= self._prune_at:
             self._prune()
-        number = next(self._numbers)
+        number = next(_numbers)
         work.waiting[record.offset] = record
         work.wait_numbers[record.offset] = number
         heapq.heappush(self._heap, (due, number, work, record))

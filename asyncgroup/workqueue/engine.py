@@ -30,10 +30,11 @@ from asyncgroup.producer import Producer
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.claim_feed import FeedParts
-from asyncgroup.workqueue.copies import due_delay, earlier_attempts, ordering_key_by
+from asyncgroup.workqueue.copies import due_at, earlier_attempts, ordering_key_by
 from asyncgroup.workqueue.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
 from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
@@ -111,7 +112,9 @@ class QueueEngine(Watcher):
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
             ordering_key=ordering_key_by(settings.ordering_key),
-            due_delay=partial(due_delay, copy_topics.retry, clock, delays_all=not settings.mode.in_order),
+            delivery_times=DeliveryTimes(
+                partial(due_at, copy_topics.retry, delays_all=not settings.mode.in_order), clock
+            ),
             earlier_attempts=earlier_attempts,
         )
         interceptors.dispatcher = self.dispatcher

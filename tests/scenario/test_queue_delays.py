@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from asyncgroup import Producer
-from asyncgroup.workqueue import Mode
+from asyncgroup.workqueue import Delivery, Mode, RetryTopic
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, clock_of, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
@@ -108,3 +109,61 @@ async def test_a_time_far_away(env: VirtualEnvironment):
         await asyncio.sleep(200.0)
         assert ann.of("begin") == ["0@1#1"]
     assert (await window_of(env)).runs == [(1, 2)]
+
+
+class Clock:
+    """The time of day: that of the event loop, and what it was set to since."""
+
+    def __init__(self, env: VirtualEnvironment) -> None:
+        self._clock = clock_of(env)
+        self.step = 0.0
+
+    def __call__(self) -> int:
+        return self._clock() + round(self.step * 1000)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [60.0, -30.0],
+    ids=["the machine was suspended, or its clock was set forward", "the clock was set back"],
+)
+@pytest.mark.parametrize("retried", [False, True])
+async def test_the_clock_is_set(env: VirtualEnvironment, step: float, retried: bool):
+    """A delivery time is a time of day: records are not handed out before it, nor much later, whatever the clock does meanwhile."""
+    clock = Clock(env)
+
+    async def work(delivery: Delivery) -> None:
+        if retried and delivery.attempt == 1:
+            await delivery.reconsume_later(100.0)
+
+    options: dict[str, Any] = {"clock": clock, "retry": RetryTopic(partitions=1)}
+    async with working(env, "ann", work, **options) as ann:
+        await (send(env, b"0") if retried else send(env, b"0", deliver_after=100.0))
+        if retried:
+            await ann.until("end 0@0#1")
+        began = now()
+        await asyncio.sleep(10.0)
+        clock.step = step
+        await asyncio.sleep(100.0 - 10.0 - step - 1.0)
+        assert len(ann.of("begin")) == int(retried)
+        await ann.until_count("end", 1 + int(retried))
+        assert 100.0 - step - 1.0 <= now() - began <= 100.0 - step + 6.0
+
+
+async def test_a_clock_that_is_set_forward_beyond_the_time(env: VirtualEnvironment):
+    """The record is delivered within a few seconds, and a nacked one waits for the time that it was given."""
+    clock = Clock(env)
+    async with opened(env, clock=clock) as queue:
+        await send(env, b"0", deliver_after=100.0)
+        await send(env, b"1")
+        nacked = await queue.receive()
+        assert nacked.value == b"1"
+        await nacked.nack(delay=50.0)
+        await asyncio.sleep(10.0)
+        clock.step, began = 500.0, now()
+        delivery = await queue.receive()
+        assert (delivery.value, now() - began < 6.0) == (b"0", True)
+        await delivery.ack()
+        again = await queue.receive()
+        assert (again.value, 39.0 < now() - began < 42.0) == (b"1", True)
+        await again.ack()

@@ -175,7 +175,7 @@ def _early_retries() -> AbstractContextManager[object]:
 
 def _copies_are_due_at_once() -> AbstractContextManager[object]:
     """Copies in the retry topic are delivered when they arrive."""
-    return patch.object(engine, "due_delay", lambda *_, **__: 0.0)
+    return patch.object(engine, "due_at", lambda *_, **__: None)
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------------

@@ -174,8 +174,7 @@ async def opened(
         topics or env.topic,
         config=settings,
         hooks=[env.bell],
-        clock=clock_of(env),
-        **options,
+        **{"clock": clock_of(env), **options},
     )
     with source_of(env, member):
         async with queue:
