@@ -64,6 +64,8 @@ class BatchResults:
         self._is_unsent = is_unsent
         self._transaction = transaction
         self._backoffs: dict[TopicPartition, RetryBackoff] = {}  # of partitions whose last attempt failed
+        self.on_retry: Callable[[TopicPartition, Exception], object] | None = None
+        """Called with the error of an attempt that is repeated."""
 
     def __repr__(self) -> str:
         return f"<BatchResults: {len(self._backoffs)} partitions after a failure>"
@@ -143,6 +145,8 @@ class BatchResults:
         at_once = at_once or (is_out_of_order and batch.sequence > 0)
         pause = 0.0 if at_once else min(self._backoffs[batch.tp].next(), longest)
         _log.debug("%s: attempt %d failed: %s", batch.tp, batch.attempts, error)
+        if self.on_retry is not None:
+            self.on_retry(batch.tp, error)
         self._accumulator.retry(batch, now + pause, is_out_of_order=is_out_of_order)
 
     def _split(self, batch: ProducerBatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -37,7 +37,7 @@ from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
 
-__all__ = ["Producer", "fail_producer"]
+__all__ = ["Producer", "fail_producer", "watch_retries"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -467,3 +467,13 @@ def fail_producer(producer: Producer, error: ClosedError) -> None:
     """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
     producer._failure = error
     producer._on_failure(error)
+
+
+def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], object]) -> None:
+    """Call `on_retry(topic, error)` with each error after which an attempt is repeated, long before `delivery_timeout`.
+
+    The topic is that of the records; it is empty for requests of a transaction.
+    """
+    producer._path.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
+    if producer._transactions is not None:
+        producer._transactions.watch_retries(lambda error: on_retry("", error))

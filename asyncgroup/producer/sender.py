@@ -18,6 +18,7 @@ from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectionLost, UnsupportedVersionError
 from asyncgroup.lifecycle import copy_error
+from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.batch_compressor import BatchCompressor
@@ -105,6 +106,10 @@ class Sender:
 
     def __repr__(self) -> str:
         return f"<Sender: requests in flight by node {dict(+self._requests)}>"
+
+    def watch_retries(self, on_retry: Callable[[TopicPartition, Exception], object]) -> None:
+        """Call `on_retry` with the error of each attempt that is repeated."""
+        self._results.on_retry = on_retry
 
     def start(self) -> None:
         """Start the sender's tasks."""

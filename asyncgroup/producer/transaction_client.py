@@ -84,6 +84,10 @@ class TransactionClient:
         """Whether the producer can only be closed: the error, which all calls raise, reports the lost records."""
         return self.manager.state is TransactionPhase.FATAL_ERROR
 
+    def watch_retries(self, on_retry: Callable[[AsyncGroupError], object]) -> None:
+        """Call `on_retry` with the error of each attempt that is repeated."""
+        self._coordinator.on_retry = on_retry
+
     # --- begin ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:

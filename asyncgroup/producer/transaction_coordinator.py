@@ -123,6 +123,8 @@ class TransactionCoordinatorClient:
         self._transactional_id = transactional_id
         self._timeout = timeout
         self._transaction_timeout = transaction_timeout
+        self.on_retry: Callable[[AsyncGroupError], object] | None = None
+        """Called with the error of an attempt that is repeated, unless it only waits for the end of another transaction."""
 
     def __repr__(self) -> str:
         return f"<TransactionCoordinatorClient {self._transactional_id!r}>"
@@ -340,6 +342,8 @@ class TransactionCoordinatorClient:
             if not goes_on(answer) or not pause.failed():
                 return answer
             is_uncertain |= not answer.is_definite
+            if answer.error is not None and not is_concurrent and self.on_retry is not None:
+                self.on_retry(answer.error)
             await pause.wait()
 
     async def _attempt(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -27,6 +27,7 @@ from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
 from asyncgroup.model import MillisClock, RecordMetadata, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
+from asyncgroup.producer.producer import watch_retries
 from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.claim_feed import FeedParts
@@ -167,12 +168,12 @@ class QueueEngine(Watcher):
 
     def _make_copies(self, config: ProducerConfig) -> CopyWriter:
         if not self.settings.transactional_copies:
-            return DirectCopies(Producer(self.cluster, config))
+            return DirectCopies(self._make_producer(config))
         named = transactions_config(config, self._config, self.group_id, self._client.random)
         return CopyTransactions(
             self._client,
             self.group_id,
-            lambda: Producer(self.cluster, named),
+            partial(self._make_producer, named),
             time_limit=named.transaction_timeout,
             raises_fenced=config.transactional_id is not None,
             window_of=lambda tp: None if self._handler is None else self._handler.window_of(tp),
@@ -180,6 +181,14 @@ class QueueEngine(Watcher):
             on_failure=self._end,
             on_end=self._grouping.note,
         )
+
+    def _make_producer(self, config: ProducerConfig) -> Producer:
+        producer = Producer(self.cluster, config)
+        watch_retries(producer, self._on_copy_retry)
+        return producer
+
+    def _on_copy_retry(self, topic: str, error: Exception) -> None:
+        self._publisher.note_retry(topic, error)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.create_task(work, name=f"work queue {self.group_id}: {name}"))

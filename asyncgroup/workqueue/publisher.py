@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 from asyncgroup.errors import (
@@ -226,6 +227,21 @@ class TopicPublisher:
         if self.breaker is not None:
             self.breaker.note_end(dead=False)
 
+    def note_retry(self, topic: str, error: Exception) -> None:
+        """The producer has failed to write to a topic, and tries again; an empty topic: the transaction of all copies is not committed.
+
+        A copy that waits for a broker for two minutes is reported at the first failure, and not at the end.
+        """
+        waiting: dict[str, _Copying] = {}
+        for copying in chain.from_iterable(self._copies.values()):
+            if topic in ("", copying.record.topic):
+                waiting.setdefault(copying.record.topic, copying)
+        text = describe_error(error)
+        for each, copying in waiting.items():
+            if self.failing.get(each) != text:
+                self.failing[each] = text
+                self._call(partial(self._on_error, _copy_error(copying, 1, error)))
+
     # --- one copy --------------------------------------------------------------------------------------------------------
 
     def _start(self, delivery: Delivery, record: OutgoingCopy, reason: str | None) -> _Copying:
@@ -309,6 +325,8 @@ class TopicPublisher:
         copies.discard(copying)
         if not copies:
             self._copies.pop(copying.tp, None)
+        if not self._copies:  # no copy waits that fails
+            self.failing.clear()
 
     # --- errors ----------------------------------------------------------------------------------------------------------
 
