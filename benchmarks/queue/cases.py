@@ -44,6 +44,8 @@ class Case(NamedTuple):
     size: int = 100
     """Bytes of a value."""
     baseline: str | None = None
+    partitions: int | None = None
+    """Partitions of its topic; None for those of the command line."""
 
     @property
     def mean_work(self) -> float:
@@ -67,6 +69,7 @@ CASES: Final = {
     for case in (
         Case("keys", "100 keys, 5 ms a record", "work", 20_000, 100, 0.005),
         Case("idle", "handlers without work", "work", 200_000, 1000),
+        Case("wide", "handlers without work, 1,000 partitions", "work", 200_000, 1000, partitions=1000),
         Case("many-keys", "10,000 keys, 1 to 5 ms a record", "work", 20_000, 10_000, 0.001, 0.001),
         Case("poison", "5 % poison records", "work", 20_000, 100, 0.005, poison=0.05, baseline="keys"),
         # the one poison record shows that the client has begun
@@ -93,7 +96,7 @@ def with_baselines(names: list[str]) -> list[str]:
     return [name for name in CASES if name in wanted]
 
 
-WORKING: Final = ("keys", "idle", "many-keys")
+WORKING: Final = ("keys", "idle", "wide", "many-keys")
 BLOCKED: Final = ("blocked-idle", "blocked")
 RETRYING: Final = (*WORKING, "poison", "fresh-alone", "fresh", *BLOCKED)
 
@@ -123,7 +126,7 @@ PARALLEL_CONSUMER: Final = JavaProgram(
 
 CLAIM: Final = "asyncgroup.claim"
 TASKS_ALONE: Final = "tasks-alone"
-REFERENCES: Final = {"idle": CLAIM, "keys": TASKS_ALONE, "many-keys": TASKS_ALONE}
+REFERENCES: Final = {"idle": CLAIM, "wide": CLAIM, "keys": TASKS_ALONE, "many-keys": TASKS_ALONE}
 """The client that ratios refer to, by case."""
 
 
@@ -135,7 +138,7 @@ CLIENTS: Final = {
     client.name: client
     for client in (
         _own("asyncgroup", "run", "queue.run(handle): the handler returns or raises", RETRYING),
-        _own("asyncgroup.iterate", "iterate", "async for delivery in queue: await delivery.ack()", ("idle",)),
+        _own("asyncgroup.iterate", "iterate", "async for delivery in queue: await delivery.ack()", ("idle", "wide")),
         _own(CLAIM, "claim", "async for record in claim: claim.mark(record), in sequence", WORKING),
         Client(
             TASKS_ALONE, "asyncgroup", "tasks that only sleep, without Kafka: what asyncio can reach", ("keys", "many-keys"),

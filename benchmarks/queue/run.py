@@ -220,6 +220,10 @@ async def run(
                 progress.advance(task)
 
 
+def _partitions(options: argparse.Namespace, case: str) -> int:
+    return CASES[case].partitions or int(options.partitions)
+
+
 def _records(options: argparse.Namespace, case: str) -> int:
     own = CASES[case].records
     return options.records or own if own else 0
@@ -237,7 +241,7 @@ async def _load_all(
     cases = [name for name in options.cases if CASES[name].kind != "fresh"]
     task = progress.add_task("loading the topics", total=sum(_records(options, name) for name in cases))
     for name in cases:
-        topic = topics[name] = Topic(cluster, options.partitions, 0, 1)
+        topic = topics[name] = Topic(cluster, _partitions(options, name), 0, 1)
         stack.push_async_callback(topic.remove, groups if name == cases[0] else [])
         records = _records(options, name)
         await load(cluster, topic, CASES[name], records, lambda number: progress.advance(task, number))
@@ -250,7 +254,7 @@ def _settings(servers: str, options: argparse.Namespace, name: str) -> dict[str,
     records = _records(options, name)
     return {
         "bootstrap_servers": servers,
-        "partitions": options.partitions,
+        "partitions": _partitions(options, name),
         "kind": case.kind,
         "records": records,
         "keys": case.keys,

@@ -43,6 +43,7 @@ _COLUMNS: Final[Mapping[str, Columns]] = {
     "keys": {**_SPEED, **_SHARES, **_END},
     "many-keys": {**_SPEED, **_SHARES, **_END},
     "idle": {**_SPEED, "of the claim": lambda each: _number(each.ratio, ".3f"), **_END},
+    "wide": {**_SPEED, "of the claim": lambda each: _number(each.ratio, ".3f"), **_END},
     "poison": {
         **_SPEED,
         "cost": lambda each: _number(each.cost, ".1%"),
@@ -136,7 +137,7 @@ def _size(size: int | None) -> str:
 def _caption(options: argparse.Namespace, clients: set[str]) -> str:
     ways = [f"{name}: {client.how}." for name, client in CLIENTS.items() if name in clients]
     text = wrap(
-        f"{options.partitions} partitions, {options.concurrency} handlers at a time, medians of {options.rounds} rounds, "
+        f"{options.partitions} partitions (wide: 1,000), {options.concurrency} handlers at a time, medians of {options.rounds} rounds, "
         f"each client in a process of its own. Clocks start after a tenth of the records or 1 s and stop after the last one or "
         f"{options.seconds:g} s; CPU time is that of the client's process. Logging is off. The bound is min(keys, handlers) / mean sleep, for all "
         "clients. Poison records have keys of their own and fail each time; they are delivered again after 1 s, 2 s, 4 s, … "

@@ -81,6 +81,11 @@ async def check_idle() -> None:
         assert each.committed == 500
 
 
+async def check_wide() -> None:
+    found = (await measured("wide", "asyncgroup.iterate", 300))["asyncgroup.iterate"]
+    assert (found.handled, found.committed) == (300, 300)
+
+
 async def check_many_keys() -> None:
     found = await measured("many-keys", "asyncgroup,tasks-alone", 200)
     assert found["tasks-alone"].handled >= 200
@@ -110,7 +115,7 @@ async def check_blocked() -> None:
     assert found.peak > 1 << 20
 
 
-CHECKS = [check_keys, check_idle, check_many_keys, check_poison, check_fresh, check_blocked]
+CHECKS = [check_keys, check_idle, check_wide, check_many_keys, check_poison, check_fresh, check_blocked]
 
 
 @pytest.mark.asyncio
