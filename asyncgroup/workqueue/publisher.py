@@ -12,7 +12,6 @@ import logging
 import math
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import Final, Protocol
 
 from asyncgroup.errors import (
@@ -121,6 +120,8 @@ class TopicPublisher:
         self._on_trip = on_trip
         self._copies: dict[TopicPartition, set[_Copying]] = {}
         """The copies that are not ended, by the partition of the original."""
+        self._by_topic: dict[str, set[_Copying]] = {}
+        """The same, by the topic that they are written to."""
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that run; those of abandoned copies are no longer in `_copies`."""
         self.failing: dict[str, str] = {}
@@ -232,15 +233,12 @@ class TopicPublisher:
 
         A copy that waits for a broker for two minutes is reported at the first failure, and not at the end.
         """
-        waiting: dict[str, _Copying] = {}
-        for copying in chain.from_iterable(self._copies.values()):
-            if topic in ("", copying.record.topic):
-                waiting.setdefault(copying.record.topic, copying)
         text = describe_error(error)
-        for each, copying in waiting.items():
-            if self.failing.get(each) != text:
+        for each in [topic] if topic else list(self._by_topic):
+            waiting = self._by_topic.get(each)
+            if waiting and self.failing.get(each) != text:
                 self.failing[each] = text
-                self._call(partial(self._on_error, _copy_error(copying, 1, error)))
+                self._call(partial(self._on_error, _copy_error(next(iter(waiting)), 1, error)))
 
     # --- one copy --------------------------------------------------------------------------------------------------------
 
@@ -251,6 +249,7 @@ class TopicPublisher:
             self._give_back(copying)
             return copying
         self._copies.setdefault(copying.tp, set()).add(copying)
+        self._by_topic.setdefault(record.topic, set()).add(copying)
         copying.task = task = asyncio.create_task(self._publish(copying), name=f"copy to {record.topic}")
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._on_task_end(copying, task))
@@ -325,8 +324,12 @@ class TopicPublisher:
         copies.discard(copying)
         if not copies:
             self._copies.pop(copying.tp, None)
-        if not self._copies:  # no copy waits that fails
-            self.failing.clear()
+        topic = copying.record.topic
+        if (waiting := self._by_topic.get(topic)) is not None:
+            waiting.discard(copying)
+            if not waiting:
+                del self._by_topic[topic]
+                self.failing.pop(topic, None)
 
     # --- errors ----------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -59,12 +59,15 @@ class RetryTopicCleanup:
 
     async def run(self) -> None:
         """Delete records until cancelled, or until the brokers refuse it."""
-        while True:
-            await self._is_wanted.wait()
-            await asyncio.sleep(INTERVAL)
-            self._is_wanted.clear()
-            if not await self._delete():
-                return
+        try:
+            while True:
+                await self._is_wanted.wait()
+                await asyncio.sleep(INTERVAL)
+                self._is_wanted.clear()
+                if not await self._delete():
+                    return
+        except Exception:  # noqa: BLE001  a bug: the queue goes on without it
+            _log.exception("%r: bug", self)
 
     async def _delete(self) -> bool:
         """Delete what is done now; return whether to go on."""
@@ -73,6 +76,8 @@ class RetryTopicCleanup:
         errors = await delete_records(self._cluster, due)
         self._deleted |= {tp: offset for tp, offset in due.items() if tp not in errors}
         for tp, error in errors.items():
+            if isinstance(error, ClosedError):
+                return False
             if not error.retriable and not _has_moved(error):
                 _log.warning(
                     "group %s: records of retry topic %r that are done are not deleted: %s",
