@@ -19,6 +19,7 @@ from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.batch_run import RUN_BYTES, BatchRun
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.chunks import CHUNK_HEADERS, CHUNK_UUID, is_chunk
 
@@ -130,10 +131,10 @@ class ChunkedBuffer(RecordBuffer):
         super().release()
         self._assembler.confirm()
 
-    def advance(self) -> bool:
+    def advance(self, most: int = RUN_BYTES) -> bool:
         """Go on to the next records of the front batch, or to the next batch. Raises as `RecordBuffer.advance`."""
         if not self._rest:
-            if not super().advance():
+            if not super().advance(most):
                 return False
             if not _has_chunk(self.decoded):
                 if self.decoded:
@@ -178,17 +179,19 @@ class ChunkedBuffer(RecordBuffer):
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
         """Remove and return records, see `RecordBuffer`."""
         before = self._assembler.first_offset
-        while self._rest and not self.decoded:
-            self._next_run()
         taken = super().pop_records(max_records, max_bytes)
         if taken and before < taken.first_offset:
             taken.reread_offset = int(before)
         return taken
 
-    def _next_within(self, room: int, taken: LazyRecords, plain: BatchView) -> None:
-        if self._rest:
-            self._next_run()
-        elif plain.size > SEARCH_LIMIT * plain.record_count or _CHUNK_UUID in bytes(plain.data):
+    def _refill(self) -> bool:
+        if not self._rest:
+            return False
+        self._next_run()
+        return True
+
+    def _next_within(self, room: int, taken: LazyRecords, plain: BatchView | BatchRun) -> None:
+        if plain.size > SEARCH_LIMIT * plain.record_count or _CHUNK_UUID in bytes(plain.data):
             self.advance()
         else:
             super()._next_within(room, taken, plain)

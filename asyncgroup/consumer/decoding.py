@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, overload
 from asyncgroup.columns import RecordColumns
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Record, TopicPartition, add_records
+from asyncgroup.wire.batch_run import BatchRun
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.decompression import MAX_DECOMPRESSED, decompress_within
 from asyncgroup.wire.off_loop import run_off_loop
@@ -137,7 +138,7 @@ class LazyRecords(Sequence[Record]):
 
     def __init__(self, tp: TopicPartition) -> None:
         self._tp = tp
-        self._parts: list[BatchView | list[Record]] = []
+        self._parts: list[BatchView | BatchRun | list[Record]] = []
         self._count = 0
         self.on_unreadable: Callable[[], None] | None = None
         self.reread_offset: int | None = None
@@ -146,8 +147,8 @@ class LazyRecords(Sequence[Record]):
     def __repr__(self) -> str:
         return f"<LazyRecords {self._tp}: {self._count} records>"
 
-    def add_batch(self, batch: BatchView) -> None:
-        """Append an uncompressed record batch without gaps in its offsets that `check_batch` has accepted."""
+    def add_batch(self, batch: BatchView | BatchRun) -> None:
+        """Append an uncompressed record batch without gaps in its offsets that `check_batch` has accepted, or a valid run."""
         self._parts.append(batch)
         self._count += batch.record_count
 
@@ -194,7 +195,7 @@ class LazyRecords(Sequence[Record]):
                         self.on_unreadable()
                     raise
 
-    def _open(self, part: BatchView | list[Record]) -> Iterator[Record] | list[Record]:
+    def _open(self, part: BatchView | BatchRun | list[Record]) -> Iterator[Record] | list[Record]:
         if isinstance(part, list):
             return part
         return read_batch(*self._tp, part, on_error=self.on_unreadable)
@@ -214,7 +215,7 @@ class LazyRecords(Sequence[Record]):
 def read_columns(
     topic: str,
     partition: int,
-    batch: BatchView,
+    batch: BatchView | BatchRun,
     columns: RecordColumns,
     *,
     start: int = 0,
@@ -222,7 +223,7 @@ def read_columns(
     limit: int = MAX_DECOMPRESSED,
     check_crc: bool = True,
 ) -> None:
-    """Append the records with start <= offset < end of a batch that `check_batch` has accepted.
+    """Append the records with start <= offset < end of a batch that `check_batch` has accepted, or of a valid run.
 
     For `Batch.to_arrow`, and for Spark's range reader, which also reads parts of a batch. Raises as `decode_batch` does; then
     nothing is appended.

@@ -7,7 +7,13 @@ from collections import OrderedDict
 from typing import Any, Self
 
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import (
+    TURN_BYTES,
+    TURN_SECONDS,
+    PartitionConsumer,
+    partition_of,
+    work_of,
+)
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Record
 
@@ -52,7 +58,8 @@ class ReadyQueue:
 class MergedReader:
     """Reads the records of all partitions for which `serve` is running; `records` is the iterator for the user's loop.
 
-    A turn lasts until a record batch is used up or 10 ms have passed; then the next partition with records has its turn.
+    A turn lasts until a record batch, or what was decoded at once of small ones, is used up or 10 ms have passed; then the
+    next partition with records has its turn.
     Records are popped from a partition's own buffer, and only after all waiting is done: a canceled read loses nothing, a
     second loop continues at the very next record, and a pause, seek or end of a partition takes effect at once.
 
@@ -63,6 +70,8 @@ class MergedReader:
         self._ready = ReadyQueue()
         self._current: TopicPartitionState | None = None  # the partition whose turn it is
         self._turn_at = 0.0  # loop time at which its turn ends
+        self._yield_at = 0.0  # loop time at which the reader yields to the event loop
+        self._work = 0  # what it has decoded since it last did, see `TURN_BYTES`
         self._time = asyncio.get_running_loop().time
         self._wake = asyncio.Event()  # a partition became ready, or the reader has ended
         self._idle = asyncio.Event()  # no record is in hand
@@ -140,15 +149,22 @@ class MergedReader:
         self._is_waiting = True
         self.reader = asyncio.current_task()
         try:
-            await asyncio.sleep(0)  # yield to the event loop at every batch
+            if self._work >= TURN_BYTES or self._time() >= self._yield_at:
+                await asyncio.sleep(0)
+                self._begin_to_hold_loop()
             while not self._begin_turn():
                 if self._ended:
                     failure, self._failure = self._failure, None
                     raise StopAsyncIteration if failure is None else failure
                 self._wake.clear()
                 await self._wake.wait()
+                self._begin_to_hold_loop()
         finally:
             self._is_waiting = False
+
+    def _begin_to_hold_loop(self) -> None:
+        self._work = 0
+        self._yield_at = self._time() + TURN_SECONDS
 
     def _begin_turn(self) -> bool:
         """Make the next ready partition the current one; return False if none has a record. Raises its fetch error."""
@@ -156,7 +172,9 @@ class MergedReader:
             if partition.decode_next():
                 self._current = partition
                 partition.waiting -= 1
-                self._turn_at = self._time() + TURN_SECONDS
+                self._turn_at = self._yield_at
+                buffer = partition.buffer
+                self._work += work_of(len(buffer.decoded), buffer.decoded_bytes)
                 self._idle.clear()
                 return True
             # its next batch is being decoded in a thread; `serve` queues it again when that is done

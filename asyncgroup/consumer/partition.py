@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
@@ -29,6 +30,9 @@ from asyncgroup.wire.messages import NO_UUID
 __all__ = ["TopicPartitionState"]
 
 _log = logging.getLogger("asyncgroup.consumer")
+
+_STEPS: Final = 4
+"""The least number of steps in which the small batches of a fetch are decoded."""
 
 
 class TopicPartitionState:
@@ -350,9 +354,13 @@ class TopicPartitionState:
         self.changed.set()
 
     def advance(self) -> bool:
-        """Decode the next batch, as `RecordBuffer.advance`; one that cannot be decoded may be fetched again."""
+        """Decode the next batch, as `RecordBuffer.advance`; one that cannot be decoded may be fetched again.
+
+        Small batches count in full until all that were decoded at once are used up: these are a small part of what the
+        partition may hold, so that it is fetched, or resumes, when there is room.
+        """
         try:
-            return self.buffer.advance()
+            return self.buffer.advance(self.budget.fetch_size // _STEPS)
         except CorruptRecordsError:
             self.made_room()  # the batch may have been damaged on the network: fetch it again
             raise

@@ -21,10 +21,31 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition, wall_clock
 
-__all__ = ["Batches", "Interceptor", "PartitionConsumer", "partition_of"]
+__all__ = [
+    "TURN_BYTES",
+    "TURN_SECONDS",
+    "Batches",
+    "Interceptor",
+    "PartitionConsumer",
+    "partition_of",
+    "work_of",
+]
 
 TURN_SECONDS: Final = 0.01
 """Longest time in seconds that a reader which never waits holds the event loop before it yields."""
+
+TURN_BYTES: Final = 1 << 16
+"""Wire bytes after which it yields if it is about to decode more: those of a full record batch, or of many small ones. So
+partitions that are read at the same time take short turns.
+"""
+
+_RECORD_BYTES: Final = 256
+"""What each record counts as at least."""
+
+
+def work_of(records: int, size: int) -> int:
+    """Return what `records` of together `size` wire bytes count towards `TURN_BYTES`."""
+    return max(size, records * _RECORD_BYTES)
 
 
 class PartitionConsumer:
@@ -60,6 +81,7 @@ class PartitionConsumer:
         self._loop = asyncio.get_running_loop()
         self._loop_time = self._loop.time
         self._turn_at = 0.0  # loop time at which the reader yields to the event loop
+        self._work = 0  # what it has decoded since it last did, see `TURN_BYTES`
 
     def __repr__(self) -> str:
         words = [word for word in ("paused", "stalled", "ended") if getattr(self, word)]
@@ -217,21 +239,34 @@ class PartitionConsumer:
 
         `__anext__` repeats it until a decoded record is available and nothing blocks.
         """
+        buffer = self._buffer
         if self._partition.blocked:
             await self._attend()
-        elif self._loop_time() >= self._turn_at:
+        elif not buffer:
+            await self._wait_for_change()
+        elif self._is_turn_over:
             await self._give_turn()
+        elif buffer.decoded:
+            return
         elif self._partition.begin_decoding():
             await self._wait_for_change()
         elif self._partition.advance():
-            self._turn_at = 0.0  # yield to the event loop at every batch
-            if not self._buffer.decoded:
+            self._work += work_of(len(buffer.decoded), buffer.decoded_bytes)
+            if not buffer.decoded:
                 self._partition.made_room()
         else:
             await self._wait_for_change()
 
+    @property
+    def _is_turn_over(self) -> bool:
+        return self._work >= TURN_BYTES or self._loop_time() >= self._turn_at
+
     async def _give_turn(self) -> None:
         await asyncio.sleep(0)
+        self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._work = 0
         self._turn_at = self._loop_time() + TURN_SECONDS
 
     async def _wait_for_change(self) -> None:
@@ -242,16 +277,18 @@ class PartitionConsumer:
             await partition.changed.wait()
         finally:
             partition.waiting -= 1
-        self._turn_at = self._loop_time() + TURN_SECONDS
+        self._begin_turn()
 
     def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:
         """Return buffered records as a batch; None if the buffered batches had no record to hand out."""
+        before = self._buffer.bytes
         try:
             taken = self._buffer.pop_records(max_records, max_bytes)
         finally:
             self._partition.made_room()
         if not taken:
             return None
+        self._work += work_of(len(taken), before - self._buffer.bytes)
         intercept = self._partition.intercept
         reread_offset = taken.first_offset if taken.reread_offset is None else taken.reread_offset
         taken.on_unreadable = partial(self._on_unreadable, reread_offset, self._partition.jumps)
@@ -300,7 +337,8 @@ class Batches:
     async def __anext__(self) -> Batch:
         """Return the next batch. Raises StopAsyncIteration at the partition's end, fetch errors, CorruptRecordsError."""
         consumer, partition = self._consumer, self._consumer._partition
-        await consumer._give_turn()
+        if consumer._is_turn_over:
+            await consumer._give_turn()
         while True:
             if partition.blocked:
                 await consumer._attend()

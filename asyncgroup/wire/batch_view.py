@@ -17,6 +17,7 @@ from asyncgroup.wire.primitives import Buffer
 __all__ = [
     "CODEC_MASK",
     "CONTROL",
+    "CRC_FROM",
     "DELETE_HORIZON",
     "HEADER_SIZE",
     "LOG_APPEND_TIME",
@@ -30,7 +31,7 @@ __all__ = [
     "assign_offsets",
     "batch_at",
     "batch_sizes",
-    "complete_bytes",
+    "complete_size",
     "iter_batches",
     "pack_batch",
     "put_plain_header",
@@ -84,8 +85,10 @@ MAGIC_AT: Final = 16
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = 17
 _ATTRIBUTES: Final = struct.Struct(">h")
-_ATTRIBUTES_AT: Final = 21
-"""The CRC covers everything from there on."""
+CRC_FROM: Final = 21
+"""The CRC covers everything from there on, which begins with the attributes."""
+_CODEC_AT: Final = CRC_FROM + 1
+"""Position of the attributes' low byte."""
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER: Final = struct.Struct(">qhi")
@@ -228,7 +231,7 @@ class BatchView:
             return crc32(memoryview(self.data)[MAGIC_AT:]) == self.crc
         from asyncgroup.wire.compiled import crc32c
 
-        return crc32c(memoryview(self.data)[_ATTRIBUTES_AT:]) == self.crc
+        return crc32c(memoryview(self.data)[CRC_FROM:]) == self.crc
 
     def set_producer(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Set the attributes for the producer id, producer epoch and first sequence number; the bytes stay as they are."""
@@ -269,15 +272,13 @@ def iter_batches(buffer: Buffer) -> Iterator[BatchView]:
         start += batch.size
 
 
-def complete_bytes(buffer: Buffer) -> int:
-    """Return the size of all complete batches in the buffer together, by their lengths alone."""
-    end = 0
-    while len(buffer) - end >= PREFIX_BYTES:
-        (length,) = _LENGTH.unpack_from(buffer, end + _LENGTH_AT)
-        if length <= 0 or LOG_OVERHEAD + length > len(buffer) - end:
-            break
-        end += LOG_OVERHEAD + length
-    return end
+def complete_size(buffer: Buffer, start: int) -> int:
+    """Return the size of the batch at `start` by its length alone; 0 if it is not complete."""
+    left = len(buffer) - start
+    if left < PREFIX_BYTES:
+        return 0
+    (length,) = _LENGTH.unpack_from(buffer, start + _LENGTH_AT)
+    return LOG_OVERHEAD + length if 0 < length <= left - LOG_OVERHEAD else 0
 
 
 def truncated_batch_size(buffer: Buffer) -> int | None:
@@ -322,7 +323,7 @@ def stamped(batch: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
 def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None = None) -> BatchView:
     """Return a copy with other attributes, with a largest timestamp in ms if it is given, and with its CRC-32C."""
     data = bytearray(batch.data)
-    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, attributes)
+    _ATTRIBUTES.pack_into(data, CRC_FROM, attributes)
     if max_timestamp is not None:
         _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, max_timestamp)
     update_crc(data)
@@ -358,7 +359,7 @@ def update_crc(batch: bytearray) -> None:
     """Recompute the CRC-32C of a complete batch of magic 2; `batch` is exactly its bytes."""
     from asyncgroup.wire.compiled import crc32c
 
-    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
+    with memoryview(batch) as view, view[CRC_FROM:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
 
 
@@ -404,8 +405,8 @@ def _packed(
     return batch
 
 
-def put_plain_header(out: bytearray, batch: BatchView) -> None:
-    """Write the batch's header in front of its decompressed records; the CRC is not updated."""
-    out[:HEADER_SIZE] = batch.data[:HEADER_SIZE]
+def put_plain_header(out: bytearray | memoryview, header: Buffer) -> None:
+    """Write a batch's header in front of its decompressed records; the CRC is not updated."""
+    out[:HEADER_SIZE] = header[:HEADER_SIZE]
     _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LOG_OVERHEAD)
-    _ATTRIBUTES.pack_into(out, _ATTRIBUTES_AT, batch.attributes & ~CODEC_MASK)
+    out[_CODEC_AT] &= ~CODEC_MASK

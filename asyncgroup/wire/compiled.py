@@ -16,13 +16,16 @@ from typing import Final
 
 from aiokafka.errors import UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
+    "HAS_CRC_INSTRUCTION",
     "DefaultRecordBatch",
     "DefaultRecordBatchBuilder",
+    "MemoryRecords",
     "UnsupportedCodecError",
     "calc_crc32c",
     "crc32c",
@@ -40,3 +43,6 @@ def _fastest() -> Callable[[Buffer], int]:
 
 crc32c: Final = _fastest()
 """Return the CRC-32C of a buffer."""
+
+HAS_CRC_INSTRUCTION: Final = crc32c is not calc_crc32c
+"""Whether it uses the CPU's instruction."""

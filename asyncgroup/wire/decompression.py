@@ -28,6 +28,7 @@ __all__ = [
     "XERIAL_BLOCK_SIZE",
     "XERIAL_HEADER",
     "decompress",
+    "decompress_into",
     "decompress_within",
     "too_large",
 ]
@@ -156,6 +157,91 @@ def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
         position += size
 
 
+def decompress_into(codec: int, data: Buffer, out: memoryview) -> int | None:
+    """Decompress into a buffer, for many small pieces of data; return the size, None if it is larger than the buffer.
+
+    Raises CorruptRecordsError for malformed data, UnsupportedVersionError for an unknown codec.
+    """
+    try:
+        if codec == CODECS["snappy"] and (block := _only_block(data)) is not None:
+            return _snappy_into(block, out)
+        if codec == CODECS["gzip"] and (member := _only_member(data, len(out))) is not None:
+            out[: len(member)] = member
+            return len(member)
+        if codec == CODECS["lz4"] and (size := _lz4_block_into(data, out)) is not None:
+            return size
+        growing = _DECOMPRESSORS.get(codec)
+        if isinstance(growing, _GrowingBuffer):
+            return growing.into(data, out)
+    except (zlib.error, DecompressionError, struct.error) as error:
+        raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
+    found = decompress_within(codec, data, len(out))
+    if found is None:
+        return None
+    out[: len(found)] = found
+    return len(found)
+
+
+def _only_member(data: Buffer, room: int) -> bytes | None:
+    """Return gzip data decompressed that consists of one member with at most `room` bytes; else None."""
+    member = zlib.decompressobj(GZIP_WINDOW)
+    found = member.decompress(data, room + 1)
+    return found if member.eof and not member.unused_data and len(found) <= room else None
+
+
+def _only_block(data: Buffer) -> Buffer | None:
+    """Return the block of snappy data that has only one; else None."""
+    if data[: len(XERIAL_HEADER)] != XERIAL_HEADER:
+        return data
+    begin = len(XERIAL_HEADER) + XERIAL_BLOCK_SIZE.size
+    if len(data) < begin:
+        return None
+    (size,) = XERIAL_BLOCK_SIZE.unpack_from(data, len(XERIAL_HEADER))
+    return data[begin:] if begin + size == len(data) else None
+
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_HEADER: Final = 7
+"""Bytes of a frame header: magic, flags, block size, checksum. Then follows the size of the first block."""
+_LZ4_VERSION: Final = 0x40
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_CHECKSUM: Final = 0x04
+"""The flags of a frame: its version, blocks of their own, a checksum after each block, and one of the content."""
+_LZ4_KNOWN: Final = _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM | _LZ4_CHECKSUM
+_LZ4_END: Final = bytes(4)
+
+
+def _lz4_block_into(data: Buffer, out: memoryview) -> int | None:
+    """Decompress an LZ4 frame of one block, as all small ones are; None for other frames, and if that fails.
+
+    The library takes ten times as long for a frame as for its block. The checksums are not verified (Java ignores that of
+    the content, too: `KafkaLZ4BlockInputStream`): the CRC of the record batch covers all of it.
+    """
+    begin = _LZ4_HEADER + 4
+    if len(data) < begin + 4 or data[:4] != _LZ4_MAGIC:
+        return None
+    flags = data[4]
+    size = int.from_bytes(data[_LZ4_HEADER:begin], "little")
+    end = begin + size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+    is_whole = end + 4 + (flags & _LZ4_CHECKSUM) == len(data) and data[end : end + 4] == _LZ4_END
+    if flags & ~_LZ4_KNOWN != _LZ4_VERSION or not is_whole:
+        return None
+    try:
+        return int(lz4.decompress_block_into(data[begin : begin + size], out, output_len=len(out)))
+    except DecompressionError:
+        return None
+
+
+def _snappy_into(block: Buffer, out: memoryview) -> int | None:
+    size = int(snappy.decompress_raw_len(block))
+    if size > len(out):
+        return None
+    if size > len(block) * _SNAPPY_MAX_RATIO:
+        raise CorruptRecordsError(f"snappy: {len(block)} bytes cannot decompress to {size} bytes")
+    return int(snappy.decompress_raw_into(block, out[:size]))
+
+
 # --- LZ4 and zstd: into a buffer that grows --------------------------------------------------------------------------
 
 
@@ -192,6 +278,15 @@ class _GrowingBuffer:
                 return None
             del out  # before the next one is allocated
             size = min(max(size, _SMALLEST_SIZE) * _GROWTH, limit)
+
+    def into(self, data: Buffer, out: memoryview) -> int | None:
+        """Decompress into a buffer; return the size, None if it does not fit."""
+        try:
+            return self._decompress_into(data, out)
+        except DecompressionError as error:
+            if str(error) != self._does_not_fit:
+                raise
+            return None
 
     def _first_size(self, data: Buffer) -> int:
         claimed = self._claimed_size(data)

@@ -13,6 +13,7 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.model import Header, Record
+from asyncgroup.wire.batch_run import BatchRun
 from asyncgroup.wire.batch_view import (
     HEADER_SIZE,
     MIN_RECORD_SIZE,
@@ -60,13 +61,13 @@ def check_batch(topic: str, partition: int, batch: BatchView, check_crc: bool = 
 def read_batch(
     topic: str,
     partition: int,
-    batch: BatchView,
+    batch: BatchView | BatchRun,
     limit: int = MAX_DECOMPRESSED,
     on_error: Callable[[], None] | None = None,
     *,
     check_crc: bool = True,
 ) -> Iterator[Record]:
-    """Yield the records of a batch that `check_batch` has accepted, each created on demand.
+    """Yield the records of a batch that `check_batch` has accepted, or of a valid, uncompressed run, each created on demand.
 
     With `check_crc` the CRCs inside a compressed message of magic 0 or 1 are checked. Raises as `decode_batch` does, possibly
     in the middle of the iteration; `on_error` is called before that.
@@ -92,15 +93,17 @@ def read_batch(
 
 
 def raw_records(
-    batch: BatchView, limit: int = MAX_DECOMPRESSED, check_crc: bool = True
+    batch: BatchView | BatchRun, limit: int = MAX_DECOMPRESSED, check_crc: bool = True
 ) -> tuple[Iterator[Any], int]:
-    """Return the records of a batch that `check_batch` has accepted, and their uncompressed size.
+    """Return the records of a batch or run as for `read_batch`, and their uncompressed size.
 
     aiokafka's compiled reader reads them, and `legacy` those of magic 0 and 1.
 
     Each record is an object with `offset`, `timestamp`, `key`, `value` and `headers`. Errors of the decompressors and of
     the reader are raised as they are, possibly in the middle of the iteration: see `translate_error`.
     """
+    if isinstance(batch, BatchRun):
+        return batch.raw_records(), batch.size
     if batch.magic < 2:
         messages, size = read_messages(batch, limit, check_crc)
         return iter(messages), size
@@ -131,7 +134,7 @@ def _plain_bytes(batch: BatchView, limit: int) -> bytearray | None:
     if batch.record_count > (len(out) - HEADER_SIZE) // MIN_RECORD_SIZE:
         text = f"{len(out) - HEADER_SIZE} bytes cannot contain {batch.record_count} records"
         raise CorruptRecordsError(text)
-    put_plain_header(out, batch)
+    put_plain_header(out, batch.data)
     return out
 
 
@@ -151,21 +154,34 @@ def decode_batch(
     return list(read_batch(topic, partition, batch, limit, check_crc=check_crc))
 
 
-def _location(topic: str, partition: int, batch: BatchView) -> str:
+def _location(topic: str, partition: int, batch: BatchView | BatchRun) -> str:
     offset = batch.base_offset if batch.base_offset >= 0 else batch.last_offset
     return f"{topic}-{partition} at offset {offset}"
 
 
-def translate_error(error: Exception, topic: str, partition: int, batch: BatchView) -> AsyncGroupError:
+def translate_error(
+    error: Exception, topic: str, partition: int, batch: BatchView | BatchRun
+) -> AsyncGroupError:
     """Return the error to raise for an error while reading a batch, with topic, partition and offset."""
     from asyncgroup.wire.compiled import UnsupportedCodecError
 
+    if isinstance(batch, BatchRun):
+        batch = next((one for one in batch.views() if not _is_readable(one)), batch)
     place = _location(topic, partition, batch)
     if isinstance(error, UnsupportedCodecError):
         return UnsupportedVersionError(f"{place}: {error}")
     if isinstance(error, AsyncGroupError):
         return type(error)(f"{place}: {error}")
     return CorruptRecordsError(f"{place}: {type(error).__name__}: {error}")
+
+
+def _is_readable(batch: BatchView) -> bool:
+    try:
+        for _ in raw_records(batch)[0]:
+            pass
+    except Exception:  # noqa: BLE001  decompressors raise errors without a common base class
+        return False
+    return True
 
 
 MARKER_KEY = struct.Struct(">hh")

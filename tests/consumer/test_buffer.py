@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import LARGE_BYTES, MAX_EXPANSION
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
-from asyncgroup.wire import records
-from asyncgroup.wire.decompression import decompress_within
+from asyncgroup.wire import batch_run, records
+from asyncgroup.wire.decompression import decompress_into, decompress_within
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
 from tests.memory import memory_under
 from tests.profiles import examples
@@ -318,24 +319,30 @@ def test_records_that_decompress_to_much_are_handed_out_in_parts(codec: str) -> 
     assert [len(part) for part in found] == [9, 9, 9, 9, 4]
 
 
-def test_no_batch_is_decompressed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 17_000], ids=["in a run", "single"])
+def test_no_batch_is_decompressed_twice(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     calls = []
 
-    def counted(codec: int, data: memoryview, *rest: int) -> bytearray | None:
+    def counted(codec: int, data: memoryview, *rest: object) -> object:
         calls.append(len(data))
-        return decompress_within(codec, data, *rest)
+        return (decompress_into if isinstance(rest[0], memoryview) else decompress_within)(codec, data, *rest)
 
     monkeypatch.setattr(records, "decompress_within", counted)
+    monkeypatch.setattr(batch_run, "decompress_into", counted)
     buffer = RecordBuffer(TP, 0, check_crcs=True)
-    buffer.add(b"".join(batch(10 * n, count=10, codec="zstd") for n in range(5)), zero_copy=True)
+    value = random.Random(1).randbytes(size)  # a batch of more than 16 KiB is in no run
+    buffer.add(b"".join(batch(10 * n, count=10, codec="zstd", value=value) for n in range(5)), zero_copy=True)
     assert buffer.large_front is None
     assert buffer.large_front is None
-    assert buffer.advance()
+    taken = buffer.pop_records(15, 1 << 20)  # a batch undecoded, a part of the next one
+    for _ in range(2):
+        assert [record.offset for record in taken] == list(range(15))
+    assert buffer.large_front is None
     buffer.decoded.clear()
     buffer.release()
-    taken = buffer.pop_records(25, 1 << 20)  # two batches undecoded, a part of the next one
+    taken = buffer.pop_records(15, 1 << 20)
     for _ in range(2):
-        assert [record.offset for record in taken] == list(range(10, 35))
+        assert [record.offset for record in taken] == list(range(20, 35))
     assert [record.offset for record in buffer.pop_records(100, 1 << 20)] == list(range(35, 50))
     assert len(calls) == 5
 

@@ -316,8 +316,9 @@ async def test_stalls_repeat_no_record_for_readers_or_interceptors(brokers: Embe
             with contextlib.suppress(TimeoutError):  # a canceled read loses no record
                 await asyncio.wait_for(anext(partition), 0)
                 raise AssertionError("a read that is canceled before its first step returns no record")
-            got += [(await anext(partition)).offset for _ in range(13)]
-            got += [record.offset for record in await anext(batches)]
+            got += [(await anext(partition)).offset for _ in range(min(13, 1000 - len(got)))]
+            if len(got) < 1000:
+                got += [record.offset for record in await anext(batches)]
             await asyncio.sleep(0.25)  # two and a half periods of max_processing_time: the partition stalls
     assert got == list(range(1000))
     assert seen == got

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer import buffer, decoding
+from asyncgroup.consumer import batch_queue, decoding
 from asyncgroup.consumer.decoding import LARGE_BYTES, LARGE_COUNT, plain_form
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import CorruptRecordsError
@@ -85,7 +85,7 @@ async def test_a_huge_compressed_value_does_not_stop_the_loop(
         threads.add(threading.current_thread())
         return decode_batch(*args)
 
-    monkeypatch.setattr(buffer, "decode_batch", decoded)
+    monkeypatch.setattr(batch_queue, "decode_batch", decoded)
     feed(consumer, batch(0, codec=codec, value=bytes(HUGE)))
 
     async def beat() -> None:

@@ -68,12 +68,17 @@ async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None
     assert (turns.next_ready(), repr(turns)) == (None, "<ReadyQueue: empty>")
 
 
-async def test_a_turn_lasts_until_a_batch_is_used_up() -> None:
+@pytest.mark.parametrize(
+    ("size", "turns"),
+    [(8_000, [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]), (1, [0] * 6 + [1] * 6)],
+    ids=["large batches", "small batches"],
+)
+async def test_a_turn_lasts_until_what_was_decoded_at_once_is_used_up(size: int, turns: list[int]) -> None:
     first, second = partition(0), partition(1)
-    feed(first, batch(0, count=3), batch(3, count=3))
-    feed(second, batch(0, count=2), batch(2, count=2))
+    for consumer in (first, second):
+        feed(consumer, *(batch(base, count=3, value=bytes(size)) for base in (0, 3)))
     async with following(first, second) as reader:
-        assert [number for number, _ in await take(reader, 10)] == [0, 0, 0, 1, 1, 0, 0, 0, 1, 1]
+        assert [number for number, _ in await take(reader, 12)] == turns
 
 
 async def test_a_turn_lasts_at_most_ten_milliseconds() -> None:
@@ -140,10 +145,9 @@ async def test_errors_are_raised_in_the_partitions_turn() -> None:
     feed(first, batch(0, count=1), corrupt(batch(1, count=3)))
     feed(second, batch(0, count=1), batch(1, count=1))
     async with following(first, second) as reader:
-        assert await take(reader, 2) == [(0, 0), (1, 0)]
+        assert await take(reader, 3) == [(0, 0), (1, 0), (1, 1)]
         with pytest.raises(CorruptRecordsError, match="orders-0 at offset 1"):
             await anext(reader.records)
-        assert await take(reader, 1) == [(1, 1)]
         with pytest.raises(CorruptRecordsError):
             await anext(reader.records)
         first.seek(4)

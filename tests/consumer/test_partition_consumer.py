@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import partition_of
+from asyncgroup.consumer.partition_consumer import TURN_SECONDS, partition_of
 from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, ErrorCode
 from asyncgroup.model import Record
 from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
@@ -206,13 +206,17 @@ async def test_a_pause_stops_before_the_next_record_and_keeps_the_buffer() -> No
 async def test_a_pause_between_decoding_and_handing_out_takes_effect() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2))
+    assert await reading(consumer) == 0
+    await asyncio.sleep(2 * TURN_SECONDS)
     task = reading(consumer)
-    await turns(2)  # after the first step the batch is decoded; the second step is in progress
+    await turns(
+        1
+    )  # the next record is decoded; the reader gives the event loop a turn before it hands it out
     consumer.pause()
     await turns(5)
     assert not task.done()
     consumer.resume()
-    assert await task == 0
+    assert await task == 1
 
 
 async def test_an_end_stops_every_reader_before_its_next_record() -> None:
@@ -355,9 +359,9 @@ async def test_interceptors_are_called_once_for_each_record_however_it_is_read()
     """In sarama they are called twice for the record at which MaxProcessingTime ends."""
     seen: list[int] = []
     consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])
-    feed(consumer, batch(0, count=4), batch(4, count=4))
     cancelled = reading(consumer)
     await turns(2)
+    feed(consumer, batch(0, count=4), batch(4, count=4))
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
     assert await rest_of(consumer, 3) == [0, 1, 2]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from asyncgroup.consumer.partition_consumer import TURN_SECONDS, partition_of
+from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS, partition_of
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
@@ -206,11 +206,14 @@ async def read_all(consumer, count: int, work: Callable[[], None]) -> Neighbour:
     return neighbour
 
 
-async def test_a_reader_yields_at_every_batch() -> None:
+@pytest.mark.parametrize(("size", "batches"), [(5_000, 50), (1, 2_000)], ids=["large", "small"])
+async def test_a_reader_yields_after_the_work_of_a_full_batch(size: int, batches: int) -> None:
+    """That is 64 KiB or 256 records, whichever comes first, in one batch or in many."""
     consumer = make_consumer()
-    feed(consumer, *(batch(4 * n, count=4) for n in range(50)))
-    neighbour = await read_all(consumer, 200, lambda: None)
-    assert neighbour.turns >= 50
+    feed(consumer, *(batch(4 * n, count=4, value=bytes(size)) for n in range(batches)))
+    neighbour = await read_all(consumer, 4 * batches, lambda: None)
+    full = 4 * batches * max(size, 256) // TURN_BYTES
+    assert full / 2 <= neighbour.turns <= 2 * full
 
 
 @pytest.mark.parametrize("each", [0.001, 0.004, 0.03])
@@ -222,22 +225,36 @@ async def test_a_reader_yields_every_ten_milliseconds(each: float) -> None:
     assert neighbour.longest < max(TURN_SECONDS + each, 2 * each) + 1e-9
 
 
-async def test_a_reader_of_batches_yields_at_each() -> None:
+@pytest.mark.parametrize(("size", "limit"), [(20_000, 4), (1, 256), (1, 1)])
+async def test_a_reader_of_batches_yields_after_as_much_work(size: int, limit: int) -> None:
+    consumer = make_consumer()
+    feed(consumer, *(batch(4 * n, count=4, value=bytes(size)) for n in range(512)))
+    neighbour, batches, read = Neighbour(), consumer.batches(max_records=limit), 0
+    await asyncio.sleep(0)
+    while read < 2048:
+        read += len(await anext(batches))
+    await neighbour.gone()
+    full = 2048 * max(size, 256) // TURN_BYTES
+    assert full / 2 <= neighbour.turns <= 2 * full
+
+
+async def test_a_reader_of_batches_yields_every_ten_milliseconds() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=200))
     neighbour, batches = Neighbour(), consumer.batches(max_records=2)
     await asyncio.sleep(0)
     for _ in range(100):
         await anext(batches)
+        burn(0.004)
     await neighbour.gone()
-    assert neighbour.turns >= 100
+    assert neighbour.longest < TURN_SECONDS + 0.004 + 1e-9
 
 
 async def test_two_readers_that_never_wait_share_the_loop() -> None:
     first, second = make_consumer(), make_consumer()
     order: list[int] = []
     for consumer in (first, second):
-        feed(consumer, *(batch(4 * n, count=4) for n in range(20)))
+        feed(consumer, *(batch(4 * n, count=4, value=bytes(17_000)) for n in range(20)))
 
     async def read(number: int, consumer) -> None:
         async for record in consumer:

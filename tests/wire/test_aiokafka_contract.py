@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaError, UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 
 import asyncgroup.wire
 
@@ -22,6 +23,7 @@ SYMBOLS = {
     ("aiokafka.errors", "UnsupportedCodecError"),
     ("aiokafka.record.default_records", "DefaultRecordBatch"),
     ("aiokafka.record.default_records", "DefaultRecordBatchBuilder"),
+    ("aiokafka.record.memory_records", "MemoryRecords"),
     ("aiokafka.record.util", "calc_crc32c"),
 }
 TIME = 1_700_000_000_000
@@ -59,7 +61,7 @@ def test_the_installed_aiokafka_release_is_supported():
 @pytest.mark.skipif(PURE_PYTHON, reason="AIOKAFKA_NO_EXTENSIONS selects the pure Python classes")
 def test_the_classes_are_the_compiled_ones():
     """The pure Python classes are twenty times slower."""
-    for cls in (DefaultRecordBatch, DefaultRecordBatchBuilder):
+    for cls in (DefaultRecordBatch, DefaultRecordBatchBuilder, MemoryRecords):
         assert cls.__module__.startswith("aiokafka.record._crecords")
 
 
@@ -94,6 +96,12 @@ def test_reading(kind, codec):
     assert (first.offset, first.timestamp, first.key, first.value) == (0, TIME, b"key", b"value")
     assert list(first.headers) == [("h", b"x"), ("n", None)]
     assert (second.offset, second.key, second.value, list(second.headers)) == (1, None, None, [])
+
+
+def test_reading_several_batches():
+    reader = MemoryRecords(batch() + batch(codec=4))
+    assert [len(list(found)) for found in iter(reader.next_batch, None)] == [2, 2]
+    assert reader.next_batch() is None
 
 
 def test_no_timestamp_is_minus_one():
