@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asyncgroup.checks import check_duration_or_zero, check_metadata
+from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch, Record, TopicPartition
 
@@ -115,14 +115,13 @@ class ClaimState:
         """Whether the last renewal still counts at loop time `now`."""
         return self._renewed is not None and now < self._renewed[1] and self._renewed[0] == self.progress
 
-    def check_mark(self, done: object, metadata: object = "") -> None:
+    def check_mark(self, done: object) -> None:
         """Raise ConfigError where `Claim.mark` would, without a change of state. Safe to call from any thread."""
         if not isinstance(done, Record | Batch):
             raise ConfigError("done", done, "a Record or a Batch; session.mark_offset marks an offset")
         tp = self.consumer.tp
         if done.partition != tp.partition or done.topic != tp.topic:
             raise ConfigError("done", TopicPartition(done.topic, done.partition), f"a record of {tp}")
-        check_metadata(metadata)
 
 
 class Claim:

@@ -75,7 +75,7 @@ class Records:
     partition (offset out of range, corrupt records) is raised by the loop as well; a second loop continues, with the
     other partitions first.
 
-    The claims take turns of one record batch, or of 10 ms if that is shorter. Partitions are not isolated from each
+    The claims take turns of one record batch (of several small ones), or of 10 ms if that is shorter. Partitions are not isolated from each
     other: while the body processes a record, all of them wait.
 
     A record is in hand until the next one is requested. When its claim is revoked or the group closes, the session

@@ -33,6 +33,7 @@ class PartitionMarks:
         "_hold",
         "_skipped",
         "dirty",
+        "late_marks",
         "leader_epoch",
         "metadata",
         "next_offset",
@@ -66,6 +67,8 @@ class PartitionMarks:
         """Whether a commit was given up without a response: the broker may still process it, after newer ones."""
         self.transactional = False
         """Whether a producer commits the mark in a transaction; the committer then leaves it out."""
+        self.late_marks: Callable[[], object] | None = None
+        """Called before the mark is read or moved back: applies the marks of a thread that have not been applied yet."""
         self.window: WindowMarks | None = None
         """What is committed in place of the mark if records are acknowledged in any order (work queues)."""
 
@@ -74,18 +77,30 @@ class PartitionMarks:
         return f"<PartitionMarks {self.next_offset}{state}>"
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether marks beyond some offset are ignored: after a change of the log, or an unreadable batch."""
+        return self._bound is not None
+
+    def _collect(self) -> None:
+        if self.late_marks is not None:
+            self.late_marks()
+
+    @property
     def base(self) -> int:
         """The first offset that is not done; -1 while nothing is committed or marked."""
+        self._collect()
         return self.next_offset if self.window is None else self.window.window.base
 
     @property
     def progress(self) -> int:
         """A number that changes with each mark, or with each change of the window."""
+        self._collect()
         return self.next_offset if self.window is None else self.window.window.version
 
     @property
     def value(self) -> CommittedOffset:
         """The offset, metadata and epoch to commit: the mark, unless a value in chunks holds it back."""
+        self._collect()
         if self.window is not None:
             return self.window.value(self._hold.limit(self.window.window.base), self.topic_id)
         offset, epoch = self._hold.limit(self.next_offset) or (self.next_offset, self.leader_epoch)
@@ -140,6 +155,7 @@ class PartitionMarks:
         """
         if metadata != "":
             check_metadata(metadata)
+        self._collect()
         if check_offset(offset) <= self.next_offset:
             self._move(offset, metadata, _check_epoch(leader_epoch))
 
@@ -174,6 +190,7 @@ class PartitionMarks:
 
         Otherwise all marks below a committed offset that is not in the log would be ignored. This alone commits nothing.
         """
+        self._collect()
         self._skipped = (0, 0, -1)
         self.unanswered = False
         if self.window is not None:
@@ -188,6 +205,7 @@ class PartitionMarks:
         The log was truncated, or the topic was recreated (`topic_id`; nil: the same topic). A mark beyond `offset` moves
         back to it, and later marks beyond `position()` are ignored, as they are of lost records. This alone commits nothing.
         """
+        self._collect()
         self._skipped = (0, 0, -1)
         self.unanswered = False
         self._bound = position
@@ -265,6 +283,7 @@ class PartitionMarks:
 
     def is_due(self, *, retry_rejected: bool) -> bool:
         """Whether the mark has to be committed, by a commit that leaves out rejected marks or does not."""
+        self._collect()
         return self.dirty and not self.transactional and (retry_rejected or not self.rejected)
 
     def touch(self) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio.from_thread
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
@@ -74,6 +75,75 @@ async def test_records_and_marks_pass_between_threads_in_order() -> None:
     assert seen == list(range(2 * BATCH_RECORDS + 10))
     assert run.claims[0].next_mark == 2 * BATCH_RECORDS + 10, "marks take effect before the function returns"
     assert threading.get_ident() not in threads
+
+
+async def test_marks_do_not_call_the_event_loop_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call for each took six times as long as reading the record."""
+    calls: list[object] = []
+    loop = asyncio.get_running_loop()
+    soon = loop.call_soon_threadsafe
+
+    def call_soon_threadsafe(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
+        calls.append(callback)
+        return soon(callback, *args, **kwargs)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", call_soon_threadsafe)
+    count = 4 * BATCH_RECORDS
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        for record in claim:
+            claim.mark(record)
+
+    run = ThreadedRun(work)
+    run.feed(0, count)
+    await run.start()
+    # not read in a way that would apply the marks of the thread
+    await until(lambda: run.claims[0]._state.offsets.next_offset == count)
+    await run.end()
+    assert len(calls) < 100
+
+
+async def test_whatever_reads_marks_on_the_event_loop_sees_those_made_before() -> None:
+    seen: list[object] = []
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        offsets = run.claims[0]._state.offsets
+        for record in claim:
+            claim.mark(record, f"at {record.offset}")
+            if record.offset == 0:
+                seen.append(anyio.from_thread.run_sync(lambda: run.claims[0].next_mark))
+            elif record.offset == 1:
+                seen.append(anyio.from_thread.run_sync(lambda: offsets.is_due(retry_rejected=True)))
+                seen.append(anyio.from_thread.run_sync(lambda: offsets.value[:2]))
+            elif record.offset == 2:
+                anyio.from_thread.run_sync(offsets.reset, 1)
+                seen.append(anyio.from_thread.run_sync(lambda: offsets.value[0]))
+            elif record.offset == 3:
+                before = len(claim._marks._marks)
+                repr(claim)
+                seen.append((before, len(claim._marks._marks)))
+
+    run = ThreadedRun(work)
+    run.feed(0, 4)
+    await run.start()
+    await until(lambda: len(seen) == 5)
+    await run.end()
+    assert seen[:4] == [1, True, (2, "at 1"), 1]
+    assert seen[4] in [(1, 1), (1, 0), (0, 0)], "a repr in the thread applies nothing there"
+    assert run.claims[0].next_mark == 4
+
+
+async def test_a_mark_of_an_unread_record_is_ignored_after_an_unreadable_batch() -> None:
+    """Each mark is judged by itself then, and not only the last one of many."""
+    run = ThreadedRun(lambda *_: None)
+    offsets = run.claims[0]._state.offsets
+    claim = ThreadClaim(run.claims[0])
+    offsets.hold_back(0, lambda: 5)
+    claim.mark(Record("orders", 0, 3))
+    claim.mark(Record("orders", 0, 30))
+    assert run.claims[0].next_mark == 4
+    await run.start()
+    await run.end()
 
 
 async def test_the_function_sees_its_claim_and_session() -> None:
