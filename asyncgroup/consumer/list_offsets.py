@@ -42,7 +42,7 @@ __all__ = [
     "list_offsets_once",
     "look_up_offsets",
     "parse_start",
-    "resolve_start_offsets",
+    "reset_timestamps",
     "timestamp_of",
 ]
 
@@ -114,39 +114,28 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
     raise ConfigError("offset", where, _ALLOWED + hint)
 
 
-async def resolve_start_offsets(
-    cluster: ClusterClient,
+def reset_timestamps(
     partitions: Iterable[TopicPartition],
-    committed: Mapping[TopicPartition, int],
     config: ConsumerConfig,
     *,
     earliest_for: Collection[TopicPartition] = (),
     reader: str = "this consumer",
     clock: MillisClock = wall_clock,
 ) -> dict[TopicPartition, int]:
-    """Return where each partition begins: at its committed offset, or by the policy `auto_offset_reset`.
+    """Return the timestamps with which partitions without a committed offset are looked up, by `auto_offset_reset`.
 
-    Sends one ListOffsets request to each leader of a partition without a committed offset (and a second one for those whose
-    duration reaches past the last record). Committed offsets are not checked: one outside its log shows at the first fetch.
     The partitions `earliest_for` begin at the log's start under every policy: they were added after their topic was
-    subscribed, and no record of them may be missed.
-
-    Raises OffsetOutOfRangeError for policy `error`, naming `reader` and the partitions; BrokerError, TransportError.
+    subscribed, and no record of them may be missed. Raises OffsetOutOfRangeError for policy `error`, naming `reader` and the
+    partitions.
     """
-    wanted, earliest = list(partitions), frozenset(earliest_for)
-    policy = config.auto_offset_reset
-    missing = [tp for tp in wanted if tp not in committed]
-    by_policy = [tp for tp in missing if tp not in earliest]
+    wanted, earliest, policy = list(partitions), frozenset(earliest_for), config.auto_offset_reset
     if policy == "error":
-        if by_policy:
-            names = ", ".join(map(str, by_policy))
+        if refused := [tp for tp in wanted if tp not in earliest]:
+            names = ", ".join(map(str, refused))
             raise OffsetOutOfRangeError(f"{reader} has no committed offset for {names}")
-        timestamp = EARLIEST
-    else:
-        timestamp = timestamp_of(policy, clock)
-    asked = {tp: EARLIEST if tp in earliest else timestamp for tp in missing}
-    found = await list_offsets(cluster, asked, config.isolation_level) if asked else {}
-    return {tp: committed[tp] if tp in committed else found[tp] for tp in wanted}
+        return dict.fromkeys(wanted, EARLIEST)
+    timestamp = timestamp_of(policy, clock)
+    return {tp: EARLIEST if tp in earliest else timestamp for tp in wanted}
 
 
 # --- lookups ---------------------------------------------------------------------------------------------------------

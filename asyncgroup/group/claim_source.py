@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -14,7 +14,7 @@ from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.list_offsets import resolve_start_offsets
+from asyncgroup.consumer.list_offsets import ListOffsetsResult, list_offsets_once, reset_timestamps
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.position_listener import PositionListener
@@ -24,7 +24,7 @@ from asyncgroup.group.membership import HeartbeatStatus
 from asyncgroup.group.topics import KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer, MemberIdentity, PartitionMarks
-from asyncgroup.offsets.fetch_offsets import StoredCommit, fetch_commits
+from asyncgroup.offsets.fetch_offsets import CommitsResult, StoredCommit, fetch_commits_once
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["ClaimSource", "ClaimStart", "StartOffsets", "connect_offsets"]
@@ -115,36 +115,52 @@ class ClaimSource:
             on_tick=on_tick,
         )
 
-    async def find_start_offsets(self, partitions: Sequence[TopicPartition]) -> StartOffsets:
-        """Return where each claim begins: at its committed offset, or by `auto_offset_reset` if there is none.
+    async def fetch_commits(self, partitions: list[TopicPartition]) -> CommitsResult:
+        """Request the group's commits of these partitions once.
 
-        A partition created while the group object was running begins at the log start, also with `error`, since none of
-        its records can have been consumed; so does one whose commit names the id of a deleted topic of the same name.
-        Sends one OffsetFetch, and one ListOffsets per leader of partitions without a committed offset. Raises BrokerError,
-        TransportError, OffsetOutOfRangeError.
+        A partition whose offset an open transaction may still change has an error (KIP-447), as in Kafka's consumers. Raises
+        BrokerError, TransportError.
         """
-        if not partitions:
-            return {}
-        # waits for open transactions that commit offsets of the group (KIP-447), as Kafka's consumers do
-        commits = await fetch_commits(
+        return await fetch_commits_once(
             self.cluster, self.group_id, partitions, lane=GROUP_LANE, require_stable=True, member=self._member
         )
-        recreated = [tp for tp, commit in commits.items() if self._is_of_deleted_topic(tp, commit)]
-        for tp in recreated:
-            del commits[tp]
-        starts = await resolve_start_offsets(
-            self.cluster,
-            partitions,
-            {tp: commit.committed.offset for tp, commit in commits.items()},
-            self.config,
-            earliest_for=[
-                tp
-                for tp in partitions
-                if self.known_topics.was_added(tp) or tp in recreated or tp.topic in self.earliest_topics
-            ],
-            reader=f"group {self.group_id!r}",
-        )
-        return {tp: _claim_start(offset, commits.get(tp)) for tp, offset in starts.items()}
+
+    def claim_starts(
+        self, commits: Mapping[TopicPartition, StoredCommit]
+    ) -> tuple[StartOffsets, set[TopicPartition]]:
+        """Return where claims begin by these commits, and the partitions whose commit is of a deleted topic of the same name."""
+        recreated = {tp for tp, commit in commits.items() if self._is_of_deleted_topic(tp, commit)}
+        starts = {
+            tp: ClaimStart(commit.committed.offset, commit.committed.leader_epoch, commit)
+            for tp, commit in commits.items()
+            if tp not in recreated
+        }
+        return starts, recreated
+
+    def reset_timestamps(
+        self, partitions: Iterable[TopicPartition], recreated: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return with which timestamps the start offsets of partitions without a commit are looked up.
+
+        A partition created while the group object was running begins at the log start, also with `error`, since none of
+        its records can have been consumed; so does one of a topic that was `recreated`. Raises OffsetOutOfRangeError with the
+        policy `error`.
+        """
+        wanted = list(partitions)
+        earliest = [
+            tp
+            for tp in wanted
+            if self.known_topics.was_added(tp) or tp in recreated or tp.topic in self.earliest_topics
+        ]
+        reader = f"group {self.group_id!r}"
+        return reset_timestamps(wanted, self.config, earliest_for=earliest, reader=reader)
+
+    async def list_start_offsets(
+        self, partitions: Iterable[TopicPartition], recreated: Collection[TopicPartition]
+    ) -> ListOffsetsResult:
+        """Ask the leaders of partitions without a commit for their start offsets once; see `reset_timestamps`."""
+        timestamps = self.reset_timestamps(partitions, recreated)
+        return await list_offsets_once(self.cluster, timestamps, self.config.isolation_level)
 
     def _is_of_deleted_topic(self, tp: TopicPartition, commit: StoredCommit) -> bool:
         """Whether the commit names another topic id than the topic has: it was deleted and recreated since."""
@@ -178,10 +194,6 @@ class ClaimSource:
             if claim.paused != (claim.tp in self.paused):
                 consumer = claim._state.consumer
                 (consumer.pause if claim.tp in self.paused else consumer.resume)()
-
-
-def _claim_start(offset: int, commit: StoredCommit | None) -> ClaimStart:
-    return ClaimStart(offset) if commit is None else ClaimStart(offset, commit.committed.leader_epoch, commit)
 
 
 def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> None:

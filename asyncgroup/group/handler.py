@@ -29,7 +29,7 @@ class Handler:
 
     Order of calls in a session:
 
-    1. `setup`, when the claims and their start offsets are known, then `on_assigned`.
+    1. `setup`, when the start offsets of the claims are known, then `on_assigned`.
     2. `consume_claim`, once per claim, each in its own task.
     3. When the session ends, the iterators of the claims stop, and the session waits for every `consume_claim`.
     4. `on_revoked`: records can still be marked and committed, as in Java's listener, which is called before partitions
@@ -40,8 +40,12 @@ class Handler:
     revoked end and their marks are committed, then `on_revoked` is called with their partitions; those that are added
     get `on_assigned` and `consume_claim`, as at the start. The other claims go on.
 
+    A partition whose start offset cannot be found yet (it has no leader, or a transaction may still commit another offset)
+    does not delay the others: by every protocol it gets `on_assigned` and `consume_claim` later in the session, like one that
+    is added by a rebalance. Until then it is in `session.assignment`, but not in `session.claims`.
+
     Calls are paired: `on_revoked` or `on_lost` is called if `on_assigned` was called with partitions (as in Java),
-    `cleanup` if `setup` was called, even if that failed (as in sarama). A session that ends before its start offsets
+    `cleanup` if `setup` was called, even if that failed (as in sarama). A session that ends before its first start offsets
     are known calls none of them.
     """
 

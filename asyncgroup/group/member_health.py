@@ -18,6 +18,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
 from asyncgroup.group.join_watch import JoinWatch
 from asyncgroup.group.membership import JOIN_GRACE
+from asyncgroup.group.start_lookups import PendingStart
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import MemberIdentity
 
@@ -29,6 +30,7 @@ __all__ = [
     "ProblemSource",
     "RunningCalls",
     "diagnose",
+    "error_kind",
 ]
 
 MAX_ERROR_KINDS: Final = 32
@@ -39,6 +41,8 @@ MISSED_HEARTBEATS: Final = 2
 """Heartbeat intervals without a response that are not yet a problem."""
 FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
+START_GRACE: Final = 5.0
+"""Seconds without a response to the lookup of a start offset that are not yet a problem."""
 QUICK_STEPS: Final = 1.0
 """Seconds of a join before its present state that are not worth a mention."""
 
@@ -182,11 +186,16 @@ class MemberHealth:
 
     def count_error(self, error: BaseException, text: str | None = None) -> None:
         """Count an error, retried or not. `text` replaces the text of the error."""
-        kind = type(error).__name__, error.name if isinstance(error, BrokerError) else _text(error)
+        kind = error_kind(error)
         before = self.errors.pop(kind, None)
         if before is None and len(self.errors) == MAX_ERROR_KINDS:
             del self.errors[next(iter(self.errors))]
         self.errors[kind] = _once_more(before, text or _text(error))
+
+
+def error_kind(error: BaseException) -> tuple[str, str]:
+    """Return what errors of one kind have in common: the type, and the error code or else the text."""
+    return type(error).__name__, error.name if isinstance(error, BrokerError) else _text(error)
 
 
 def _once_more(before: _Occurrences | None, text: str) -> _Occurrences:
@@ -225,6 +234,8 @@ class HealthSnapshot(NamedTuple):
     group_protocol: str
     """`classic` or `consumer`."""
     claims: Sequence[Claim] = ()
+    pending_starts: Sequence[PendingStart] = ()
+    """Assigned partitions whose start offsets are not known yet."""
     running_calls: RunningCalls = RunningCalls()
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
     """Nodes with a fetch in flight, and the loop time at which it was sent."""
@@ -321,6 +332,8 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     is_lost = state in _ENDING and ProblemSource.LOST in problems  # then no heartbeats are sent
     if state in _IN_SESSION and not is_lost and member_health.last_heartbeat > NOT_YET:
         yield from _heartbeat_problems(member_health, snapshot.heartbeat_interval, now)
+    if state in (MemberState.STARTING, MemberState.STABLE):
+        yield from _start_problems(snapshot, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)
     for topic, since in sorted(snapshot.missing_topics.items()):
@@ -359,6 +372,21 @@ def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
             yield f"no response to a fetch from node {node_id} for {age:.1f} s"
 
 
+def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+    """Name the partitions that cannot start, together for each reason."""
+    by_reason: dict[object, list[PendingStart]] = {}
+    for pending in snapshot.pending_starts:
+        if pending.error is not None:
+            by_reason.setdefault(error_kind(pending.error), []).append(pending)
+        elif _age(now, pending.since) > START_GRACE:
+            by_reason.setdefault(None, []).append(pending)
+    for waiting in by_reason.values():
+        error, age = waiting[0].error, _age(now, min(pending.since for pending in waiting))
+        text = "no response" if error is None else _text(error)
+        names = _names([str(pending.tp) for pending in waiting])
+        yield f"{names} cannot start, the start offset is unknown for {age:.1f} s: {text}"
+
+
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
     state, calls = snapshot.member_health.state, snapshot.running_calls
     age, join_age = _age(now, snapshot.member_health.state_since), snapshot.member_health.join_age(now)
@@ -371,6 +399,10 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         return f"{_names(calls.labels)} to end: {_age(now, calls.since):.1f} s{limit}"
     if state is MemberState.STARTING:
         return f"its start offsets: {age:.1f} s"
+    if state is MemberState.STABLE and snapshot.pending_starts and not snapshot.claims:
+        names = _names([str(pending.tp) for pending in snapshot.pending_starts])
+        age = _age(now, min(pending.since for pending in snapshot.pending_starts))
+        return f"the start offset of {names}: {age:.1f} s"
     if state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
         return f"topic {min(snapshot.missing_topics)!r} to exist again"
     if state is MemberState.STABLE and problems:

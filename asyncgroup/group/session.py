@@ -72,7 +72,7 @@ class Session:
 
     @property
     def claims(self) -> list[Claim]:
-        """The claims of this member, one for each assigned partition, once their start offsets are known."""
+        """The claims of this member: one for each assigned partition whose start offset is known; see `health()` for the others."""
         return list(self._state.claims)
 
     @property

@@ -1,20 +1,25 @@
 """SessionClaims: the claims of newly assigned partitions start, those of revoked partitions end.
 
-All other claims are not touched, and the session goes on. What ends a whole session is in `session_life`.
+An assigned partition has a claim from the moment at which its start offset is known. All other claims are not touched, and the session goes on. What ends a whole session is in `session_life`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.errors import RevokeTimeout, SessionEnd
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
 from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_commits import SessionCommits
+from asyncgroup.group.session_starts import SessionStarts
+from asyncgroup.group.start_lookups import FoundStart, PendingStart
+from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 
 __all__ = ["SessionClaims"]
@@ -23,16 +28,21 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 class SessionClaims:
-    """Starts and revokes claims of one session, with the handler's hooks around it."""
+    """Starts and revokes claims of one session, with the handler's hooks around it.
+
+    `on_settled` is called once, when the first claims start, or each lookup of a start offset has failed.
+    """
 
     def __init__(
         self,
         source: ClaimSource,
         session: Session,
+        tasks: BackgroundTasks,
         fetcher: Fetcher,
         calls: HandlerCalls,
         commits: SessionCommits,
         member_health: MemberHealth,
+        on_settled: Callable[[], None],
     ) -> None:
         self._source = source
         self._session = session
@@ -42,6 +52,9 @@ class SessionClaims:
         self._calls = calls
         self._commits = commits
         self._member_health = member_health
+        self._starts = SessionStarts(source, session._state, tasks, member_health, self._start, self._settle)
+        self._on_settled = on_settled
+        self._is_settled = False
         # held from `setup` or `on_assigned` to the start of the claims, and by `on_revoked`
         self._hooks = asyncio.Lock()
         self.has_started = False
@@ -50,41 +63,64 @@ class SessionClaims:
     def __repr__(self) -> str:
         return f"<SessionClaims of {self._state.group_id!r}: {self._state.claims!r}>"
 
-    async def start(self, partitions: list[TopicPartition]) -> bool:
-        """Start the claims of newly assigned partitions; False if that failed or the session has ended.
+    # --- assignments ----------------------------------------------------------------------------------------------
 
-        The start offsets are fetched with one request, `setup` and `on_assigned` are called, and each claim is consumed in a
-        task of its own.
-        """
-        state = self._state
-        version = state.claims.version
-        starts = await state.run_until_ended(self._source.find_start_offsets(partitions), "start offsets")
-        if starts is None:
-            return False
+    def apply(self, assignment: Mapping[str, Sequence[int]]) -> ClaimChanges:
+        """Make this the assignment; return what it revokes and what it adds. What has not started yet is only forgotten."""
+        changes = self._state.claims.apply(assignment)
+        self._starts.keep(self._state.claims.starting)
+        return changes
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Start the claims of newly assigned partitions, each as soon as its start offset is known."""
+        self._starts.add(partitions)
+
+    @property
+    def pending_starts(self) -> list[PendingStart]:
+        """The assigned partitions whose start offsets are not known yet, sorted."""
+        return self._starts.pending
+
+    async def run(self) -> None:
+        """Look up start offsets until the session ends."""
+        await self._starts.run()
+
+    async def _start(self, found: list[FoundStart]) -> None:
+        """Start the claims of partitions whose start offsets were found; the first ones, possibly none, after `setup`."""
         async with self._hooks:
-            if state.ended:
+            if not self._state.ended and await self._call_hooks(found):
+                self._settle()
+
+    def _settle(self) -> None:
+        if not self._is_settled:
+            self._is_settled = True
+            self._on_settled()
+
+    async def _call_hooks(self, found: list[FoundStart]) -> bool:
+        """Call `setup` and `on_assigned`, and consume each claim in a task of its own; False if the session has ended."""
+        state = self._state
+        claims = [
+            self._source.make_claim(self._offsets, self._fetcher.budget, tp, start)
+            for tp, start, version in found
+            if state.claims.is_starting(tp, version)
+        ]
+        for claim in claims:
+            state.claims.add(claim)
+        if not self.has_started:
+            self.has_started = True
+            self._source.cluster.hooks.emit("on_session_start", self._session)
+            if not await self._calls.set_up():
                 return False
-            claims = [
-                self._source.make_claim(self._offsets, self._fetcher.budget, tp, start)
-                for tp, start in starts.items()
-                if state.claims.is_starting(tp, version)
-            ]
-            for claim in claims:
-                state.claims.add(claim)
-            if not self.has_started:
-                self.has_started = True
-                self._source.cluster.hooks.emit("on_session_start", self._session)
-                if not await self._calls.set_up():
-                    return False
-            elif not claims:  # withdrawn by a later assignment
-                return True
-            if not await self._calls.assigned(sorted(claim.tp for claim in claims)):
-                return False
-            for claim in claims:
-                if not claim.ended:  # else it was revoked during the hooks
-                    self._fetcher.add(claim._state.consumer)
-                    self._calls.start_claim(claim)
+        elif not claims:  # withdrawn by a later assignment
             return True
+        if not await self._calls.assigned(sorted(claim.tp for claim in claims)):
+            return False
+        for claim in claims:
+            if not claim.ended:  # else it was revoked during the hooks
+                self._fetcher.add(claim._state.consumer)
+                self._calls.start_claim(claim)
+        return True
+
+    # --- revocations ----------------------------------------------------------------------------------------------
 
     async def revoke(self, partitions: list[TopicPartition], cause: SessionEnd, limits: EndLimits) -> None:
         """End some claims: drain their handlers, commit their marks, call `on_revoked`. `limits` are those of `cause`."""

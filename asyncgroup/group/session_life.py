@@ -113,7 +113,14 @@ class SessionLife:
         self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
         self._commits = SessionCommits(self.state, self._config, member_health)
         self._claims = SessionClaims(
-            source, self.session, self._fetcher, self._calls, self._commits, member_health
+            source,
+            self.session,
+            self._tasks,
+            self._fetcher,
+            self._calls,
+            self._commits,
+            member_health,
+            self._on_settled,
         )
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
         self._leaving: asyncio.Task[None] | None = None  # leaves the group of a member that is stuck
@@ -161,13 +168,17 @@ class SessionLife:
     async def _consume(self) -> None:
         """Start the first claims, then consume until the session ends."""
         self._note_topics()
-        added = self.state.claims.apply(self._joined.assignment).added
+        added = self._claims.apply(self._joined.assignment).added
         if type(self._handler)._open is not Handler._open:
             await self.state.run_until_ended(self._handler._open(self.session, self._source), "handler")
             if self.state.ended:
                 return
-        if not await self._claims.start(added):
-            return
+        self._claims.add(added)
+        self._tasks.spawn(self._claims.run)
+        await self.state.wait_ended()
+
+    def _on_settled(self) -> None:
+        """The first claims start, or none of them can yet."""
         self._fetcher.start()
         if self._config.auto_commit:
             self._tasks.spawn(self._commits.auto_commit)
@@ -176,7 +187,6 @@ class SessionLife:
         if self._member_health.state is MemberState.STARTING:  # else it joins again already
             self._member_health.transition_to(MemberState.STABLE)
         self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
-        await self.state.wait_ended()
 
     def _note_topics(self) -> None:
         """Record the topics of the metadata at an assignment: one may have been recreated since it was resolved.
@@ -241,7 +251,7 @@ class SessionLife:
             self._joined = joined
             self._topic_watch.track(joined, self._resolved)
             self._note_topics()
-            changes = self.state.claims.apply(joined.assignment)
+            changes = self._claims.apply(joined.assignment)
             group = f"group {self._source.group_id!r}"
             cause = Rebalanced(f"{group} rebalances: the partition was revoked")
             await self._claims.revoke(changes.revoked, cause, self._limits_of(cause))
@@ -253,8 +263,7 @@ class SessionLife:
         """After a revocation: start the added claims, and watch the topics of the new assignment."""
         if self.state.ended:
             return
-        if added:
-            self._tasks.spawn(self._claims.start, added)
+        self._claims.add(added)
         if self._is_watching:
             self._topic_watch.start(self._joined, self._resolved)
         if self._subscription.wanted != self._resolved.wanted:
@@ -274,7 +283,7 @@ class SessionLife:
             self._resolved = resolved
             if kept != assigned:
                 gone = ", ".join(sorted(assigned.keys() - kept.keys()))
-                changes = self.state.claims.apply(kept)
+                changes = self._claims.apply(kept)
                 cause = TopicsChanged(f"the member no longer subscribes to {gone}")
                 await self._claims.revoke(changes.revoked, cause, self._limits_of(cause))
                 self.state.assignment = kept
@@ -366,7 +375,7 @@ class SessionLife:
     async def _shut_down(self) -> None:
         """Drain the handlers, call their last hooks, and make the last commit."""
         async with self._revoking:  # a revocation that has begun is completed first
-            revoked = self.state.claims.apply({}).revoked
+            revoked = self._claims.apply({}).revoked
         await self._calls.drain()
         for claim in self.state.claims:
             self._fetcher.remove(claim._state.consumer)
@@ -386,6 +395,7 @@ class SessionLife:
         self._update_last_responses()
         snapshot = snapshot._replace(
             claims=self.session.claims,
+            pending_starts=self._claims.pending_starts,
             running_calls=self._calls.running_calls,
             unanswered_fetches=self._fetcher.pending_since,
         )

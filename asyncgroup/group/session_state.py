@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
@@ -49,6 +49,11 @@ class ClaimSet:
     def owned(self) -> list[TopicPartition]:
         """The partitions that are claimed or starting, sorted: those that the member owns in the group."""
         return sorted({*(claim.tp for claim in self), *self._starting})
+
+    @property
+    def starting(self) -> Collection[TopicPartition]:
+        """The assigned partitions whose claims have not been added yet."""
+        return self._starting.keys()
 
     def apply(self, assignment: Mapping[str, Sequence[int]]) -> ClaimChanges:
         """Make this the assignment; return what it revokes and what it adds. An empty one revokes all (eager)."""

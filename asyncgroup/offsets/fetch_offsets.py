@@ -17,7 +17,16 @@ from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
-__all__ = ["STABLE_TIMEOUT", "StoredCommit", "fetch_commits", "fetch_offsets", "fetch_offsets_and_ids"]
+__all__ = [
+    "STABLE_TIMEOUT",
+    "CommitsResult",
+    "StoredCommit",
+    "fetch_commits",
+    "fetch_commits_once",
+    "fetch_offsets",
+    "fetch_offsets_and_ids",
+    "is_retriable_fetch",
+]
 
 _log = logging.getLogger("asyncgroup.offsets")
 
@@ -46,6 +55,22 @@ class StoredCommit(NamedTuple):
     """The decoded metadata; a string that is not an envelope for this offset is text."""
     raw: str
     """The metadata as it is stored."""
+
+
+class CommitsResult(NamedTuple):
+    """The response to one OffsetFetch: for each partition its commit, or its error; neither without a commit."""
+
+    found: dict[TopicPartition, StoredCommit]
+    problems: dict[TopicPartition, AsyncGroupError]
+
+
+def is_retriable_fetch(error: AsyncGroupError) -> bool:
+    """Return whether the committed offset may be known later: also once a transaction has ended (KIP-447), or with a newer epoch."""
+    return bool(getattr(error, "retriable", False)) or _code(error) in _UNTIL_TIMEOUT
+
+
+def _code(error: AsyncGroupError) -> int | None:
+    return error.code if isinstance(error, BrokerError) else None
 
 
 async def fetch_offsets(
@@ -105,20 +130,18 @@ async def fetch_commits(
     deadline = time() + STABLE_TIMEOUT
     while True:
         try:
-            return await _ask(
-                cluster, group_id, wanted, lane, require_stable, None if member is None else member()
+            result = await fetch_commits_once(
+                cluster, group_id, wanted, lane=lane, require_stable=require_stable, member=member
             )
-        except CoordinatorMoved:
-            continue
+            for problem in result.problems.values():
+                raise problem
+            return result.found
         except (BrokerError, TransportError) as error:
-            code = error.code if isinstance(error, BrokerError) else None
-            is_counted = code not in _UNTIL_TIMEOUT
+            is_counted = _code(error) not in _UNTIL_TIMEOUT
             is_over = (retry.is_used_up or not error.retriable) if is_counted else time() >= deadline
             if is_over:
                 raise
-            if code in _MOVED:
-                cluster.coordinators.mark_unknown(group_id)
-            if code == ErrorCode.UNKNOWN_TOPIC_ID:
+            if _code(error) == ErrorCode.UNKNOWN_TOPIC_ID:
                 await _refresh(cluster)
             await retry.pause(error, counted=is_counted)
 
@@ -131,6 +154,37 @@ async def _refresh(cluster: ClusterClient) -> None:
         _log.debug("metadata refresh failed: %s", error)
 
 
+async def fetch_commits_once(
+    cluster: ClusterClient,
+    group_id: str,
+    wanted: list[TopicPartition] | None,
+    *,
+    lane: str,
+    require_stable: bool = False,
+    member: Callable[[], MemberIdentity | None] | None = None,
+) -> CommitsResult:
+    """As `fetch_commits`, with one request, and an error for each partition that has one. Raises errors that concern all.
+
+    If the coordinator moves before it answers, the new one is asked.
+    """
+    while True:
+        problems: Iterable[AsyncGroupError] = ()
+        try:
+            result = await _ask(
+                cluster, group_id, wanted, lane, require_stable, None if member is None else member()
+            )
+            problems = result.problems.values()
+            return result
+        except CoordinatorMoved:
+            continue
+        except BrokerError as error:
+            problems = [error]
+            raise
+        finally:
+            if any(_code(problem) in _MOVED for problem in problems):
+                cluster.coordinators.mark_unknown(group_id)
+
+
 async def _ask(
     cluster: ClusterClient,
     group_id: str,
@@ -138,7 +192,7 @@ async def _ask(
     lane: str,
     require_stable: bool,
     member: MemberIdentity | None,
-) -> dict[TopicPartition, StoredCommit]:
+) -> CommitsResult:
     topics = None if wanted is None else by_topic(wanted)
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics or ()}
@@ -164,7 +218,7 @@ async def _ask(
     if answer.error_code:
         raise BrokerError(answer.error_code, what)
     names = {topic_id: name for name, topic_id in ids.items() if topic_id != m.NO_UUID}
-    found = {}
+    result = CommitsResult({}, {})
     missing = dict.fromkeys(wanted or ())
     for topic in answer.topics:
         # the topics of versions below 8 are of another class, without ids
@@ -173,15 +227,16 @@ async def _ask(
             tp = TopicPartition(name, part.partition_index)
             missing.pop(tp, None)
             if part.error_code:
-                raise BrokerError(part.error_code, f"{what}, partition {tp}")
-            if part.committed_offset >= 0:
+                result.problems[tp] = BrokerError(part.error_code, f"{what}, partition {tp}")
+            elif part.committed_offset >= 0:
                 raw = part.metadata or ""
                 metadata = decode_metadata(tp, part.committed_offset, raw)
                 committed = CommittedOffset(part.committed_offset, metadata.text, part.committed_leader_epoch)
-                found[tp] = StoredCommit(committed, metadata, raw)
+                result.found[tp] = StoredCommit(committed, metadata, raw)
     if missing:  # a broker returns -1 for a partition without a committed offset, and never omits it
-        raise MalformedResponse(f"{what}: the response does not contain {', '.join(map(str, missing))}")
-    return found
+        text = f"{what}: the response does not contain {', '.join(map(str, missing))}"
+        result.problems.update(dict.fromkeys(missing, MalformedResponse(text)))
+    return result
 
 
 def _request(

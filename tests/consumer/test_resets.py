@@ -16,8 +16,9 @@ from asyncgroup.consumer.list_offsets import (
     EARLIEST,
     LATEST,
     Start,
+    list_offsets,
     parse_start,
-    resolve_start_offsets,
+    reset_timestamps,
     timestamp_of,
 )
 from asyncgroup.consumer.offset_resets import LogRange, out_of_range_error, out_of_range_policy
@@ -131,7 +132,8 @@ async def starts(brokers: EmbeddedCluster, committed: dict[TopicPartition, int],
     config = ConsumerConfig(client_id="reader", **more.pop("config", {}))
     async with ClusterClient(brokers.bootstrap_servers, config) as cluster:
         await cluster.topics(["orders"])
-        return await resolve_start_offsets(cluster, TPS, committed, config, **more)
+        asked = reset_timestamps([tp for tp in TPS if tp not in committed], config, **more)
+        return committed | await list_offsets(cluster, asked)
 
 
 @pytest_asyncio.fixture

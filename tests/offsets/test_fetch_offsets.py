@@ -152,7 +152,7 @@ async def test_an_unsupported_version_is_raised_at_once() -> None:
 async def test_members_use_the_group_lane() -> None:
     cluster = cluster_that({})
     source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
-    starts = await source.find_start_offsets(list(STORED))
+    starts, _ = source.claim_starts((await source.fetch_commits(list(STORED))).found)
     assert {tp: (at.offset, at.leader_epoch) for tp, at in starts.items()} == {
         tp: (at.offset, at.leader_epoch) for tp, at in STORED.items()
     }
@@ -195,7 +195,7 @@ async def test_an_epoch_that_stays_stale_is_an_error_in_the_end() -> None:
 async def test_other_clients_send_no_member(member: MemberIdentity | None) -> None:
     cluster = cluster_that({})
     source = ClaimSource(cluster, "g", ConsumerConfig(), (), lambda: member)  # type: ignore[arg-type]
-    await source.find_start_offsets(list(STORED))
+    await source.fetch_commits(list(STORED))
     ((_, request),) = cluster.coordinators.requests
     assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
 

@@ -144,13 +144,12 @@ def _two_owners() -> AbstractContextManager[object]:
 
 def _start_one_later() -> AbstractContextManager[object]:
     """A claim begins one record after the committed offset."""
-    find = ClaimSource.find_start_offsets
+    make = ClaimSource.make_claim
 
-    async def later(*args: Any) -> Any:
-        starts = await find(*args)
-        return {tp: at._replace(offset=at.offset + (at.offset > 0)) for tp, at in starts.items()}
+    def later(self: ClaimSource, committer: Any, budget: Any, tp: Any, start: Any) -> Any:
+        return make(self, committer, budget, tp, start._replace(offset=start.offset + (start.offset > 0)))
 
-    return patch.object(ClaimSource, "find_start_offsets", later)
+    return patch.object(ClaimSource, "make_claim", later)
 
 
 def _handlers_not_waited_for() -> AbstractContextManager[object]:
