@@ -73,6 +73,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         ),
         "balance_by_rack": FLAG,
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
+        "missing_topics": (["error", "wait"], ["ignore", None, True]),
         "rejoin_backoff": PAUSE,
         "rejoin_retry_max": COUNT,
         "max_poll_interval": PAUSE,

@@ -98,6 +98,9 @@ class ConsumerConfig(ClientConfig):
       membership: marks since the last commit are dropped and their records delivered again, so a record that always
       blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
       again, and not where it was blocked.
+    - `missing_topics`: whether a topic subscribed to by name that this member has never seen is an `error`, as it may be a
+      typo, or is waited for (`wait`) while the others are read. One that is deleted later is waited for in either case. A
+      topic that was waited for is read from its start, with any `auto_offset_reset`.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried. Retriable failures are not counted while the member keeps its claims, as cooperative members do.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
@@ -155,6 +158,7 @@ class ConsumerConfig(ClientConfig):
     group_instance_id: str | None = None
     max_poll_interval: float = 300.0
     heartbeat_thread: bool = True
+    missing_topics: Literal["error", "wait"] = "error"
     rejoin_backoff: float = 2.0
     rejoin_retry_max: int = 4
     close_timeout: float = 30.0
@@ -204,6 +208,7 @@ class ConsumerConfig(ClientConfig):
             "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'",
         ),
         "heartbeat_thread": FLAG,
+        "missing_topics": one_of("error", "wait"),
         "rejoin_backoff": DURATION_OR_ZERO,
         "rejoin_retry_max": COUNT,
         "close_timeout": DURATION,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -21,13 +22,16 @@ from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus
-from asyncgroup.group.topics import KnownTopics
+from asyncgroup.group.topics import KnownTopics, ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer, MemberIdentity, PartitionMarks
 from asyncgroup.offsets.fetch_offsets import CommitsResult, StoredCommit, fetch_commits_once
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["ClaimSource", "ClaimStart", "StartOffsets", "connect_offsets"]
+
+
+_log = logging.getLogger("asyncgroup.group")
 
 
 class ClaimStart(NamedTuple):
@@ -114,6 +118,29 @@ class ClaimSource:
             sessions=self._fetch_sessions,
             on_tick=on_tick,
         )
+
+    async def resolve_topics(self, subscription: Subscription) -> ResolvedTopics:
+        """Return the topics of a subscription that exist now, and log what is missing. Raises as `resolve_topics`."""
+        known, before = self.known_topics, {*self.known_topics.missing}
+        resolved = await resolve_topics(
+            self.cluster, subscription, known, waits_for_missing=self._waits_for_missing
+        )
+        for topic in sorted({*known.missing} - before):
+            text = "does not exist any more, its claims end" if topic in known else "does not exist"
+            _log.warning(
+                "group %s: topic %r %s; it is read from its start once it exists", self.group_id, topic, text
+            )
+        for topic in sorted(before - {*known.missing}):
+            _log.info("group %s: topic %r exists now", self.group_id, topic)
+        return resolved
+
+    def may_appear(self, topics: Iterable[str]) -> bool:
+        """Whether the member waits for topics that are unknown: right after its recreation one still is to some brokers."""
+        return self._waits_for_missing or all(topic in self.known_topics for topic in topics)
+
+    @property
+    def _waits_for_missing(self) -> bool:
+        return self.config.missing_topics == "wait"
 
     async def fetch_commits(self, partitions: list[TopicPartition]) -> CommitsResult:
         """Request the group's commits of these partitions once.

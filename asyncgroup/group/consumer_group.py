@@ -145,8 +145,8 @@ class ConsumerGroup:
         `topics` is a name, several names, a compiled pattern, or a SubscriptionPattern, which the broker matches and only the
         consumer protocol has. The next call may have other topics. A concurrent second call waits for the first; `aclose()`
         makes both return. Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler, and
-        for a SubscriptionPattern in a group of the classic protocol; BrokerError for an unknown topic or if the group
-        rejects the member; TransportError when no broker responds; ClosedError if the group is already closed.
+        for a SubscriptionPattern in a group of the classic protocol; BrokerError for an unknown topic (unless `missing_topics="wait"`) or if the
+        group rejects the member; TransportError when no broker responds; ClosedError if the group is already closed.
         """
         await self._engine.consume(topics, handler)
 
@@ -154,9 +154,9 @@ class ConsumerGroup:
         """Run one session after another, until cancelled or until the group closes; then it returns.
 
         It rejoins at once after a rebalance, with backoff after a lost membership or a failed join. Raises what is not
-        retriable: the handler's exception, an unknown topic, a fenced instance id, missing authorization. A topic
-        subscribed by name that is deleted is left out, so that the others continue, and is consumed again once it
-        exists again; after `session_timeout` without it, UNKNOWN_TOPIC_OR_PARTITION is raised.
+        retriable: the handler's exception, an unknown topic (unless `missing_topics="wait"`), a fenced instance id, missing
+        authorization. A topic subscribed by name that is deleted later is left out, so that the others continue, and is
+        consumed again once it exists again.
 
         A group object has one session at a time: a concurrent second call waits until the session of the first one ends,
         and then they take turns. Use another object for another member. Raises UsageError while an iterator of
@@ -206,7 +206,7 @@ class ConsumerGroup:
         the member rejoins at once with the same member id. With cooperative assignors and with the consumer protocol the
         session goes on, and only claims of topics that are left out end. A join in progress is completed first. The same topics
         change nothing. If several calls of `run()` or `consume()` wait, the newest one is changed. `run()` raises the
-        error of an unknown topic.
+        error of an unknown topic, unless `missing_topics="wait"`.
 
         Raises ConfigError for no topics, an invalid name, and a SubscriptionPattern while the member is in a group of the
         classic protocol; UsageError if neither runs; ClosedError.

@@ -39,7 +39,7 @@ from asyncgroup.group.session_life import SessionLife
 from asyncgroup.group.stalls import Stalls
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.group.stuck_claims import CHECKS
-from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
+from asyncgroup.group.topics import ResolvedTopics, Subscription
 from asyncgroup.lifecycle import run_until, wait_shielded
 
 __all__ = ["Member"]
@@ -132,7 +132,7 @@ class Member:
         cluster = self._cluster
         self._member_health.transition_to(MemberState.LOOKING_UP_TOPICS)
         with cluster.tracking(subscription.names):
-            resolved = await resolve_topics(cluster, subscription, self._source.known_topics)
+            resolved = await self._source.resolve_topics(subscription)
             with cluster.tracking(resolved.existing):
                 return await self._membership.join(resolved.subscribed), resolved
 
@@ -229,8 +229,6 @@ class Member:
             return False
         if life is None:
             return None
-        if life.has_started:
-            subscription.unknown_since = None
         if life.state.failure is not None:
             if life.state.failed_by_handler:
                 raise life.state.failure
@@ -241,10 +239,7 @@ class Member:
     def _report_or_raise(self, error: BaseException, subscription: Subscription) -> None:
         """Report an error after which the next session may succeed; raise any other."""
         if isinstance(error, BrokerError) and error.code in UNKNOWN_TOPIC:
-            now = asyncio.get_running_loop().time()
-            if subscription.unknown_since is None:
-                subscription.unknown_since = now
-            is_retriable = self._may_reappear(subscription, subscription.unknown_since, now)
+            is_retriable = self._source.may_appear(subscription.names)
         elif isinstance(error, BrokerError):
             # after UNKNOWN_MEMBER_ID the next join is one of a new member
             is_retriable = error.retriable or error.code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -255,14 +250,6 @@ class Member:
         _log.warning("group %s: %s", self._group_id, error)
         self._member_health.report(ProblemSource.JOIN, error)
         self._member_health.report_error(error)
-
-    def _may_reappear(self, subscription: Subscription, unknown_since: float, now: float) -> bool:
-        """Whether every topic existed before, and they have not been unknown for the session timeout.
-
-        Right after its recreation a topic is still unknown to some brokers.
-        """
-        was_there = all(name in self._source.known_topics for name in subscription.names)
-        return was_there and now < unknown_since + self._membership.heartbeats.session_timeout
 
     async def _back_off(self, retry: RetryLoop) -> bool:
         """Wait before the next session; True if the group closes in that time. If cancelled, leave the group."""

@@ -242,7 +242,7 @@ class HealthSnapshot(NamedTuple):
     idle_reason: str = "a partition: other members own all of them"
     """What a member without claims waits for, in words."""
     missing_topics: Mapping[str, float] = MappingProxyType({})
-    """Topics that no longer exist, with the loop time at which each was found missing."""
+    """Topics that do not exist, with the loop time at which each was found missing."""
 
 
 def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
@@ -338,8 +338,7 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield from _fetch_problems(snapshot, now)
     for topic, since in sorted(snapshot.missing_topics.items()):
         yield (
-            f"topic {topic!r} no longer exists, missing for {_age(now, since):.1f} s; "
-            f"after {snapshot.session_timeout:g} s an error is raised"
+            f"topic {topic!r} does not exist, missing for {_age(now, since):.1f} s; it is read once it exists"
         )
     if (age := _age(now, member_health.state_since)) > _time_limit(state, snapshot):
         yield f"{state.value} for {age:.1f} s"
@@ -403,13 +402,13 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         names = _names([str(pending.tp) for pending in snapshot.pending_starts])
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))
         return f"the start offset of {names}: {age:.1f} s"
-    if state is MemberState.STABLE and snapshot.missing_topics and not snapshot.claims:
-        return f"topic {min(snapshot.missing_topics)!r} to exist again"
-    if state is MemberState.STABLE and problems:
+    if state is MemberState.STABLE and len(problems) > len(snapshot.missing_topics):
         return (
             "brokers to respond without errors; it retries, and the session ends after "
             f"{snapshot.session_timeout:g} s without a heartbeat response"
         )
+    if state is MemberState.STABLE and snapshot.missing_topics:
+        return f"topic {min(snapshot.missing_topics)!r} to exist"
     return snapshot.idle_reason if state is MemberState.STABLE and not snapshot.claims else None
 
 

@@ -47,7 +47,7 @@ from asyncgroup.group.stalls import Stalls
 from asyncgroup.group.stuck_claims import StuckClaims
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_watch import TopicWatch
-from asyncgroup.group.topics import ResolvedTopics, Subscription, resolve_topics
+from asyncgroup.group.topics import ResolvedTopics, Subscription
 from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
@@ -86,9 +86,7 @@ class SessionLife:
         self._topic_watch = TopicWatch(
             source.cluster,
             self._tasks,
-            lambda: membership.heartbeats.session_timeout,
             self.on_topics_changed,
-            self._on_topic_gone,
         )
         self._offsets = source.make_committer(
             lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
@@ -298,7 +296,7 @@ class SessionLife:
         while True:
             try:
                 with cluster.tracking(subscription.names):
-                    return await resolve_topics(cluster, subscription, self._source.known_topics)
+                    return await self._source.resolve_topics(subscription)
             except TransportError as error:
                 self._member_health.report(ProblemSource.JOIN, error)
                 await retry.wait()
@@ -349,11 +347,6 @@ class SessionLife:
         """Join again with the present topics: during the session if the protocol can, else it ends for this cause."""
         if self.state.ended or not self._membership.rejoin(cause):
             self.state.end(cause)
-
-    def _on_topic_gone(self, error: BrokerError) -> None:
-        # a later subscription to it then fails at once as unknown
-        self._source.known_topics.forget_missing(self._resolved.missing)
-        self.state.fail(error, "a subscribed topic was deleted", by_handler=False)
 
     def _on_end(self, cause: SessionEnd) -> None:
         self._calls.limit(cause)

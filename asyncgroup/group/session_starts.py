@@ -157,6 +157,8 @@ class SessionStarts:
     ) -> None:
         """Look up again what failed and is still assigned. Raises an error that a repetition cannot change."""
         current = [tp for tp in self._lookups.current(lookup) if tp in problems]
+        if not current:
+            return
         for tp in current:
             if not is_retriable(problems[tp]):
                 raise problems[tp]

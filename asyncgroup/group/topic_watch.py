@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVarTuple
@@ -13,8 +14,6 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.errors import (
     AsyncGroupError,
-    BrokerError,
-    ErrorCode,
     PartitionsChanged,
     SessionEnd,
     TopicsChanged,
@@ -27,6 +26,8 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["TopicWatch", "watch_missing", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
 
+_log = logging.getLogger("asyncgroup.group")
+
 OnChange = Callable[[SessionEnd], None]
 
 Ts = TypeVarTuple("Ts")
@@ -35,23 +36,18 @@ Ts = TypeVarTuple("Ts")
 class TopicWatch:
     """Watches the topics of a session; each new assignment replaces what is watched.
 
-    `on_change(cause)` is called at a change, at most once for each assignment and way to notice it; `on_gone(error)` if
-    a topic was deleted and not recreated within `timeout()` seconds.
+    `on_change(cause)` is called at a change, at most once for each assignment and way to notice it.
     """
 
     def __init__(
         self,
         cluster: ClusterClient,
         tasks: BackgroundTasks,
-        timeout: Callable[[], float],
         on_change: OnChange,
-        on_gone: Callable[[BrokerError], None],
     ) -> None:
         self._cluster = cluster
         self._tasks = tasks
-        self._timeout = timeout
         self._on_change = on_change
-        self._on_gone = on_gone
         self._tracked = contextlib.ExitStack()
         self._superseded = asyncio.Event()
 
@@ -77,9 +73,7 @@ class TopicWatch:
         if resolved.pattern is not None:
             self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing, self._on_change)
         if resolved.missing:
-            self._watch(
-                watch_missing, cluster, resolved.missing, self._timeout(), self._on_change, self._on_gone
-            )
+            self._watch(watch_missing, cluster, resolved.missing, self._on_change)
 
     def _watch(self, watch: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
         superseded = self._superseded
@@ -202,35 +196,21 @@ async def _refresh_again(cluster: ClusterClient) -> None:
         return
 
 
-async def watch_missing(
-    cluster: ClusterClient,
-    missing: Mapping[str, float],
-    timeout: float,
-    on_change: OnChange,
-    on_timeout: Callable[[BrokerError], None],
-) -> None:
-    """Refresh the metadata with backoff until a missing topic exists again, then call `on_change`.
+async def watch_missing(cluster: ClusterClient, missing: Collection[str], on_change: OnChange) -> None:
+    """Refresh the metadata with backoff until a missing topic exists, then call `on_change`. The topics must be tracked.
 
-    A topic missing for `timeout` seconds, counted from the loop time in `missing`, is an error: it is passed to
-    `on_timeout`. The topics must be tracked.
+    For as long as it takes, as in Java and librdkafka: the other topics are read all the time.
     """
-    retry, time = cluster.retry(cuts_pause=True), asyncio.get_running_loop().time
-    retry.deadline = min(missing.values()) + timeout
+    retry = cluster.retry()
     while True:
         if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
-            on_change(PartitionsChanged(f"topic {back[0]!r} exists again"))
-            return
-        if not retry.failed():
-            topic = min(missing, key=lambda name: missing[name])
-            text = f"it was deleted, and not recreated within {timeout:g} s"
-            on_timeout(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r}", text))
+            on_change(PartitionsChanged(f"topic {back[0]!r} exists now"))
             return
         await retry.wait()
         try:
             await cluster.refresh()
-        except AsyncGroupError:
-            # no broker has responded, so it may exist
-            retry.deadline = max(retry.deadline, time() + retry.next())
+        except AsyncGroupError as error:
+            _log.debug("metadata refresh failed: %s", error)
 
 
 async def watch_pattern(

@@ -42,7 +42,7 @@ class KnownTopics:
     def __init__(self) -> None:
         self._first_counts: dict[str, int] = {}  # partitions when first seen; 0 if created since
         self._ids: dict[str, UUID] = {}
-        self._missing: dict[str, float] = {}  # deleted topics, with the loop time when first missing
+        self._missing: dict[str, float] = {}  # with the loop time when first missing
         self._patterns: set[Pattern] = set()  # matched before
 
     def __contains__(self, topic: object) -> bool:
@@ -74,20 +74,13 @@ class KnownTopics:
         return known
 
     def mark_missing(self, topic: str, now: float) -> None:
-        """Record that a known topic no longer exists."""
+        """Record that a topic does not exist: if it exists later, it was created since."""
         self._missing.setdefault(topic, now)
 
     @property
     def missing(self) -> Mapping[str, float]:
-        """The known topics that no longer exist, with the loop time at which each was first missing."""
+        """The topics that do not exist, with the loop time at which each was first missing."""
         return self._missing
-
-    def forget_missing(self, topics: Iterable[str]) -> None:
-        """Forget missing topics: a later subscription treats them as never seen."""
-        for topic in topics:
-            if self._missing.pop(topic, None) is not None:
-                self._first_counts.pop(topic, None)
-                self._ids.pop(topic, None)
 
     def was_added(self, tp: TopicPartition) -> bool:
         """Whether the partition was created after its topic was first seen."""
@@ -163,8 +156,6 @@ class Subscription:
     def __init__(self, topics: Topics, group_protocol: str = "consumer") -> None:
         self._group_protocol = group_protocol
         self.wanted = check_topics(topics, group_protocol)
-        self.unknown_since: float | None = None
-        """Loop time of the first unknown-topic error since a session started; None if there was none."""
 
     def __repr__(self) -> str:
         return f"<Subscription {self.wanted!r}>"
@@ -191,7 +182,7 @@ class ResolvedTopics(NamedTuple):
     wanted: list[str] | Pattern
     """The subscription at that time."""
     missing: Mapping[str, float] = MappingProxyType({})
-    """Topics that no longer exist, with the loop time at which each was first missing."""
+    """Topics that do not exist, with the loop time at which each was first missing."""
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
@@ -215,12 +206,12 @@ class ResolvedTopics(NamedTuple):
 
 
 async def resolve_topics(
-    cluster: ClusterClient, subscription: Subscription, known: KnownTopics
+    cluster: ClusterClient, subscription: Subscription, known: KnownTopics, *, waits_for_missing: bool = False
 ) -> ResolvedTopics:
     """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
-    A topic subscribed to by name must exist. If it existed before, it is left out until it exists again, so that the
-    others continue, and recorded as missing in `known`. With a pattern that the broker matches no topics are known before the
+    A topic subscribed to by name must exist, unless `waits_for_missing`. If it existed before, it is left out until it exists
+    again, so that the others continue, and recorded as missing in `known`. With a pattern that the broker matches no topics are known before the
     assignment: those that exist now are recorded, so that later ones are known to be new. Raises BrokerError for a topic that never existed or is not
     authorized, TransportError.
     """
@@ -235,7 +226,7 @@ async def resolve_topics(
         matched = sorted(matching_topics(wanted, found))
         known.update([found[name] for name in matched], are_new=known.mark_matched(wanted))
         return ResolvedTopics(matched, wanted)
-    absent = await _missing(cluster, [name for name in wanted if name in known])
+    absent = await _missing(cluster, [name for name in wanted if waits_for_missing or name in known], known)
     there = [name for name in wanted if name not in absent]
     known.update((await cluster.topics(there)).values())
     for name in absent:
@@ -243,12 +234,18 @@ async def resolve_topics(
     return ResolvedTopics(there, wanted, {name: known.missing[name] for name in absent})
 
 
-async def _missing(cluster: ClusterClient, names: list[str]) -> list[str]:
-    """Return those that do not exist, also by fresh metadata."""
+async def _missing(cluster: ClusterClient, names: list[str], known: KnownTopics) -> list[str]:
+    """Return those that do not exist, also by fresh metadata: one that was never seen by that of two refreshes.
+
+    A broker that has just started may not know all topics yet, and a topic that was missing is read from its start.
+    """
     if all(name in cluster.view.topics for name in names):
         return []
     with cluster.tracking(names):
         await cluster.refresh()
+        if any(name not in {*cluster.view.topics, *known.missing} and name not in known for name in names):
+            await cluster.retry().wait()
+            await cluster.refresh()
     return [name for name in names if name not in cluster.view.topics]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerGroup, SubscriptionPattern
+from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
@@ -191,8 +192,13 @@ class Topics:
 
     def __init__(self, *names: str) -> None:
         self.names = list(names or ["orders", "orders-eu", "old-orders", "__consumer_offsets"])
+        self.slow: list[str] = []
+        """Topics that exist, but are only in the metadata after the next refresh."""
         self.tracked: list[str] = []
         self.view = ClusterView()
+
+    def retry(self) -> RetryLoop:
+        return RetryLoop(RetryBackoff(0.1, 2.0, None))
 
     @contextmanager
     def tracking(self, names: Iterable[str]) -> Iterator[None]:
@@ -206,6 +212,7 @@ class Topics:
     async def refresh(self) -> None:
         found = await self.all_topics()
         self.view = ClusterView(topics={name: found[name] for name in self.tracked if name in found})
+        self.names, self.slow = self.names + self.slow, []
 
     async def all_topics(self) -> dict[str, TopicInfo]:
         partitions = {0: PartitionInfo(0, 1)}
@@ -260,6 +267,24 @@ async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     assert known.missing == {}
     assert known.was_added(TopicPartition("a", 0)), "recreated"
     assert not known.was_added(TopicPartition("b", 0))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> None:
+    """A broker that has just started may not know it yet: only a second look counts."""
+    cluster, known = Topics("b"), KnownTopics()
+    subscription = Subscription(["a", "b"])
+    found = await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
+    assert (found.existing, list(found.missing)) == (["b"], ["a"])
+    cluster.names = ["a", "b"]
+    found = await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
+    assert (found.existing, list(found.missing)) == (["a", "b"], [])
+    assert known.was_added(TopicPartition("a", 0)), "no record of it may be skipped"
+    cluster.slow = ["c"]
+    found = await resolve_topics(cluster, Subscription("c"), known, waits_for_missing=True)  # type: ignore[arg-type]
+    assert found.existing == ["c"]
+    assert not known.was_added(TopicPartition("c", 0))
 
 
 def test_change_reports_whether_the_topics_differ() -> None:

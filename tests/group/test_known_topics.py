@@ -80,14 +80,12 @@ def test_a_missing_topic_that_exists_again_is_new_whatever_its_id() -> None:
     assert added(known, "t", 2) == [0, 1]
 
 
-def test_a_forgotten_missing_topic_is_unknown_again() -> None:
+def test_a_missing_topic_that_was_never_seen_is_new_when_it_exists() -> None:
     known = KnownTopics()
-    known.update([topic("t", 2), topic("u", 2)])
     known.mark_missing("t", 5.0)
-    known.forget_missing(["t", "u", "never"])
-    assert known.missing == {}
     assert "t" not in known
-    assert "u" in known
+    known.update([topic("t", 2)])
+    assert added(known, "t", 2) == [0, 1]
 
 
 @given(st.lists(st.integers(1, 20), min_size=1))

@@ -219,36 +219,16 @@ async def test_a_recreated_topic_is_reported() -> None:
 
 
 async def test_a_missing_topic_that_exists_again_is_reported() -> None:
-    cluster, ends, overs = Topics(), [], []
-    start = now()
-    task = await watching(
-        watch_missing(cluster, {"a": start, "b": start}, 10.0, ends.append, overs.append)  # type: ignore[arg-type]
-    )
-    await asyncio.sleep(3)
+    """However long that takes, and also if no broker responds for a while."""
+    cluster, ends = Topics(), []
+    cluster.failures = [NoBrokersError("none") for _ in range(20)]
+    task = await watching(watch_missing(cluster, {"a", "b"}, ends.append))  # type: ignore[arg-type]
+    await asyncio.sleep(3600)
+    assert 1000 < cluster.refreshes < 3600, "every retry_backoff_max"
     cluster.set_ids(b=2)
     await asyncio.sleep(3)
     await task
-    assert [str(end) for end in ends] == ["topic 'b' exists again"]
-    assert overs == []
-
-
-async def test_a_missing_topic_is_an_error_exactly_after_the_timeout() -> None:
-    cluster, ends, overs = Topics(), [], []
-    await asyncio.sleep(2)
-    await watch_missing(cluster, {"a": 1.0, "b": 2.0}, 10.0, ends.append, overs.append)  # type: ignore[arg-type]
-    assert now() == pytest.approx(11.0, abs=0.2)
-    assert ends == []
-    (error,) = overs
-    assert error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert "topic 'a'" in str(error)
-
-
-async def test_a_missing_topic_is_no_error_while_no_broker_responds() -> None:
-    cluster, ends, overs = Topics(), [], []
-    cluster.failures = [NoBrokersError("none") for _ in range(20)]
-    await watch_missing(cluster, {"a": 0.0}, 5.0, ends.append, overs.append)  # type: ignore[arg-type]
-    assert now() > 10.0
-    assert len(overs) == 1
+    assert [str(end) for end in ends] == ["topic 'b' exists now"]
 
 
 async def test_a_pattern_is_matched_every_interval() -> None:

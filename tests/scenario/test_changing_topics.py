@@ -224,7 +224,7 @@ async def test_deleted_and_recreated(env: VirtualEnvironment):
     await asyncio.sleep(4.0)
     for each in (ann, bob):
         assert "topic 'orders'" in str(each.group.health())
-        assert each.group.health().waits_for == "topic 'orders' to exist again"
+        assert each.group.health().waits_for == "topic 'orders' to exist"
         assert not each.group.health().is_healthy
     env.cluster.create_topic("orders", 4)
     began = now()
@@ -272,7 +272,7 @@ async def test_other_topics_are_read_while_one_is_deleted(env: VirtualEnvironmen
         await handler.until("b-0@0")
         health = group.health()
         assert not health.is_healthy
-        assert "topic 'a' no longer exists" in str(health)
+        assert "topic 'a' does not exist" in str(health)
         env.cluster.create_topic("a", 2)
         await assigned(env, group, "a-0", "a-1", "b-0")
         assert not run.done()
@@ -280,23 +280,67 @@ async def test_other_topics_are_read_while_one_is_deleted(env: VirtualEnvironmen
 
 
 @in_each_protocol
-async def test_deleted_for_good(env: VirtualEnvironment):
-    """After session_timeout run() raises the error; the next call raises it at once."""
+async def test_deleted_for_long(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """The other topic is read, however long it takes; the deleted one is read again when it is back."""
     await narrow(env, "a", "b")
     handler = TopicHandler(env)
-    async with member(env, metadata_refresh_interval=600.0) as group:
+    async with member(env, metadata_refresh_interval=600.0, auto_offset_reset="latest") as group:
         async with running(group.run(["a", "b"], handler)) as run:
             await handler.until("assigned a-0,b-0")
             env.cluster.delete_topic("a")
-            began = now()
-            with pytest.raises(BrokerError, match=r"topic 'a'.*not recreated within 10 s") as caught:
-                await run
-            assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            assert env.session_timeout <= now() - began <= 2 * env.session_timeout
-        began = now()
-        with pytest.raises(BrokerError, match=r"topic 'a'.*it does not exist"):
-            await group.run(["a", "b"], handler)
-        assert now() - began < env.session_timeout
+            await asyncio.sleep(10 * env.session_timeout)
+            assert not run.done()
+            await env.produce(1, [0], "b")
+            await handler.until("b-0@0")
+            assert [claim.topic for claim in group.session.claims] == ["b"]
+            (problem,) = group.health().problems
+            assert problem.startswith("topic 'a' does not exist, missing for 9")
+            warnings = [r.getMessage() for r in caplog.records if "topic 'a'" in r.getMessage()]
+            assert warnings == [
+                "group g: topic 'a' does not exist any more, its claims end; it is read from its start once it exists"
+            ]
+            env.cluster.create_topic("a", 1)
+            await env.produce(1, [0], "a")
+            await handler.until("a-0@0")
+            assert group.health().is_healthy
+            env.cluster.delete_topic("a")
+            await assigned(env, group, "b-0")
+        async with running(group.run(["a", "b"], handler)) as run:
+            await assigned(env, group, "b-0")
+            assert not run.done(), "this group object has seen the topic"
+
+
+@in_each_protocol
+async def test_waiting_for_topics_that_never_existed(env: VirtualEnvironment):
+    """With missing_topics="wait" a program may start before its topics; it then reads all of their records."""
+    await narrow(env, "a")
+    handler, ends = TopicHandler(env), SessionEndHook()
+    options = {"missing_topics": "wait", "auto_offset_reset": "error", "metadata_refresh_interval": 600.0}
+    env.cluster.commit("g", {("a", 0): 0})
+    async with member(env, hooks=(ends,), **options) as group, running(group.run(["a", "b", "c"], handler)):
+        await env.produce(1, [0], "a")
+        await handler.until("a-0@0")
+        await asyncio.sleep(5 * env.session_timeout)
+        assert len(group.health().problems) == 2
+        for topic in ("b", "c"):
+            await narrow(env, topic)
+            await env.produce(2, [0], topic)
+            await handler.until(f"{topic}-0@1")
+        assert group.health().is_healthy
+        assert ends.names == ([] if env.sessions_last else ["PartitionsChanged"] * 2)
+
+
+@in_each_protocol
+async def test_waiting_for_the_only_topic(env: VirtualEnvironment):
+    handler = TopicHandler(env)
+    async with member(env, missing_topics="wait") as group, running(group.run("later", handler)) as run:
+        await asyncio.sleep(5 * env.session_timeout)
+        assert not run.done()
+        health = group.health()
+        assert (health.state, health.waits_for) == ("stable", "topic 'later' to exist")
+        await narrow(env, "later")
+        await env.produce(1, [0], "later")
+        await handler.until("later-0@0")
 
 
 @in_each_protocol
