@@ -19,6 +19,7 @@ __all__ = [
     "FLAG",
     "KEEPALIVE",
     "OPTIONAL_DURATION",
+    "OPTIONAL_DURATION_OR_ZERO",
     "RETENTION",
     "SECONDS_HINT",
     "SIZE",
@@ -66,6 +67,10 @@ def _none_or_positive(value: Any) -> bool:
     return value is None or _positive(value)
 
 
+def _none_or_not_negative(value: Any) -> bool:
+    return value is None or _not_negative(value)
+
+
 def _none_or_callable(value: Any) -> bool:
     return value is None or callable(value)
 
@@ -107,6 +112,7 @@ SIZE: Final = (_size, "a whole number of bytes, 1 to 2147483647")
 TEXT: Final = (_text, "a string of at most 32767 bytes")
 FLAG: Final = (_flag, "True or False")
 OPTIONAL_DURATION: Final = (_none_or_positive, "None or a number of seconds above 0")
+OPTIONAL_DURATION_OR_ZERO: Final = (_none_or_not_negative, "None or a number of seconds, 0 or more")
 KEEPALIVE: Final = (
     (lambda value: _none_or_positive(value) and (value or 0) <= _INT16_MAX),
     f"None or a number of seconds above 0, at most {_INT16_MAX}",

@@ -108,7 +108,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
     ProducerConfig: {
         "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
         "enable_idempotence": ([True, False, None], ["true", 0, 1]),
-        "linger": PAUSE,
+        "linger": ([None, *PAUSE[0]], [value for value in PAUSE[1] if value is not None]),
         "batch_records": RECORDS,
         "batch_size": SIZE,
         "max_request_size": SIZE,

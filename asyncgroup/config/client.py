@@ -14,6 +14,7 @@ from asyncgroup.checks import (
     FLAG,
     KEEPALIVE,
     OPTIONAL_DURATION,
+    OPTIONAL_DURATION_OR_ZERO,
     SIZE,
     TEXT,
     Rule,
@@ -212,7 +213,9 @@ def _keys() -> dict[str, frozenset[str]]:
     return {cls.__name__: frozenset(field.name for field in fields(cls)) for cls in classes}
 
 
-_DURATION_CHECKS = (DURATION[0], DURATION_OR_ZERO[0], OPTIONAL_DURATION[0])
+_DURATION_CHECKS = tuple(
+    rule[0] for rule in (DURATION, DURATION_OR_ZERO, OPTIONAL_DURATION, OPTIONAL_DURATION_OR_ZERO)
+)
 _MAY_EXCEED_MAX_SECONDS = frozenset(
     {
         *("metadata_refresh_interval", "metadata_max_idle", "connections_max_idle", "offset_retention"),

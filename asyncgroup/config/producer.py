@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from asyncgroup.checks import DURATION, DURATION_OR_ZERO, FLAG, SIZE, TEXT, Rule, one_of
+from asyncgroup.checks import DURATION, FLAG, OPTIONAL_DURATION_OR_ZERO, SIZE, TEXT, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
 from asyncgroup.errors import ConfigError
 
@@ -14,6 +14,9 @@ __all__ = ["COMPRESSION_LEVELS", "PARTITIONERS", "ProducerConfig"]
 
 COMPRESSION_LEVELS = {"gzip": range(1, 10), "lz4": range(1, 18), "zstd": range(-131_072, 23)}
 """The compression levels of the codecs that have some (KIP-390)."""
+
+DEFAULT_LINGER = 0.005
+"""Seconds that records linger if `linger` is None; Java's default since 4.0 (KIP-1030)."""
 
 PARTITIONERS = (
     *("default", "murmur2_random", "murmur2", "fnv1a_random", "fnv1a", "consistent_random", "consistent"),
@@ -43,7 +46,8 @@ class ProducerConfig(ClientConfig):
       (1), or none (0).
     - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
       (KIP-98). None means yes with `acks="all"`, which it needs.
-    - `linger`: seconds to wait for more records of a partition before a batch is sent.
+    - `linger`: seconds to wait for more records of a partition before a batch is sent. None means 0.005, but a record whose
+      caller waits for its result (`send`) is sent at once if no request with records of its partition is in flight.
     - `batch_records`: records at which a batch is full and sent at once; None for no limit.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
     - `batching`: whether several records are sent in one batch. None means yes unless `chunking` is on; with False,
@@ -76,7 +80,7 @@ class ProducerConfig(ClientConfig):
 
     acks: Literal["all"] | int = "all"
     enable_idempotence: bool | None = None
-    linger: float = 0.005
+    linger: float | None = None
     batch_records: int | None = None
     batch_size: int = 128 * KIB
     max_request_size: int = MIB
@@ -103,7 +107,7 @@ class ProducerConfig(ClientConfig):
             "'all' (Kafka's -1), 1 or 0",
         ),
         "enable_idempotence": FLAG_OR_NONE,
-        "linger": DURATION_OR_ZERO,
+        "linger": OPTIONAL_DURATION_OR_ZERO,
         "batch_records": RECORDS_OR_NONE,
         "batch_size": SIZE,
         "max_request_size": SIZE,
@@ -163,8 +167,10 @@ class ProducerConfig(ClientConfig):
 
     @property
     def effective_linger(self) -> float:
-        """`linger`; 0 without batching."""
-        return self.linger if self.effective_batching else 0.0
+        """`linger`, or 5 ms if it is None; 0 without batching."""
+        if not self.effective_batching:
+            return 0.0
+        return DEFAULT_LINGER if self.linger is None else self.linger
 
     def _check_together(self) -> None:
         super()._check_together()

@@ -18,6 +18,7 @@ from asyncgroup.producer.batch import ProducerBatch, ResultReceiver
 from asyncgroup.producer.partition_queue import LONG_AGO, NO_ID, PartitionQueue
 from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.producer.queue_times import NEVER
+from asyncgroup.producer.record_end import is_awaited
 from asyncgroup.producer.send_schedule import SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
@@ -176,6 +177,8 @@ class RecordAccumulator:
         """Append a record for which `size` bytes are reserved; True if it filled a batch, which is sent at once."""
         batch = queue.open
         if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+            if future is not None:
+                self.on_future(queue, future)
             return batch.closed and self.on_filled(queue)
         now = self.clock()
         is_filled = batch is not None  # the open one has no room for it
@@ -193,7 +196,14 @@ class RecordAccumulator:
         queue.add(batch)
         self.incomplete[batch] = None
         self.schedule.on_batch_begun(queue, batch)
+        if future is not None:
+            self.on_future(queue, future)
         return (is_filled or batch.closed) and self.on_filled(queue)
+
+    def on_future(self, queue: PartitionQueue, future: ResultReceiver) -> None:
+        """A record with a future was appended to a queue: if its caller waits, it is sent without lingering."""
+        if self.schedule.sends_awaited_at_once and is_awaited(future):
+            self.schedule.on_awaited(queue, self.clock())
 
     def on_filled(self, queue: PartitionQueue) -> bool:
         """The open batch of a queue has no room for more records; return True."""

@@ -91,6 +91,7 @@ class ProducerBatch:
         "epoch",
         "futures",
         "in_flight",
+        "is_awaited",
         "last_error",
         "may_be_written",
         "ordinal",
@@ -142,6 +143,8 @@ class ProducerBatch:
         self.done = False
         """Whether it is acknowledged, or has failed and is not retried."""
         self.in_flight = False
+        self.is_awaited = False
+        """Whether a caller waits for one of its records, so that it does not linger longer than necessary."""
         self.may_be_written = False
         """Whether the result of an attempt is unknown: the batch may be in the log."""
         self.ordinal = -1

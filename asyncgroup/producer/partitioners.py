@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncgroup.config import ProducerConfig
+from asyncgroup.config.producer import DEFAULT_LINGER
 from asyncgroup.errors import ConfigError
 from asyncgroup.wire.murmur2 import partition_for_key
 
@@ -214,6 +215,10 @@ def _refuse(_key: bytes | None, _partitions: int, _available: Sequence[int]) -> 
 _Chooser: TypeAlias = Callable[[ProducerConfig, random.Random], TopicPartitioner | None]
 
 
+def _linger(config: ProducerConfig) -> float:
+    return DEFAULT_LINGER if config.linger is None else config.linger
+
+
 def _sticky(_config: ProducerConfig, _rng: random.Random) -> None:
     return None
 
@@ -231,7 +236,7 @@ _RULES: Final[dict[str, tuple[KeyPartitioner | None, _Chooser]]] = {
     "round_robin": (None, lambda _config, _rng: _RoundRobin()),
     "timed_round_robin": (
         partition_for_key,
-        lambda config, rng: TimedRoundRobin(SWITCHES_EACH * config.linger, rng=rng).for_topic(""),
+        lambda config, rng: TimedRoundRobin(SWITCHES_EACH * _linger(config), rng=rng).for_topic(""),
     ),
     "single_partition": (partition_for_key, lambda _config, rng: _single_partition(rng)),
     "manual": (None, lambda _config, _rng: _refuse),

@@ -9,23 +9,26 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import DetailedRecordMetadata, RecordMetadata
 from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
 
-__all__ = ["RecordEnd", "is_silent"]
+__all__ = ["RecordEnd", "is_awaited", "is_silent"]
 
 
 class RecordEnd:
     """Takes the place of a record's future in its batch, and is called at its end even if no caller waits for it."""
 
-    __slots__ = ("_ended", "_interceptors", "caller", "record", "sequence_id")
+    __slots__ = ("_ended", "_interceptors", "caller", "is_awaited", "record", "sequence_id")
 
     def __init__(
         self,
         record: ProducerRecord,
         interceptors: ProducerInterceptors,
         caller: asyncio.Future[RecordMetadata] | None,
+        *,
+        is_awaited: bool = False,
     ) -> None:
         self.record = record
         self.caller = caller
         """The future that the caller has; None for `enqueue`."""
+        self.is_awaited = is_awaited
         self.sequence_id: int | None = None
         self._interceptors = interceptors
         self._ended = False
@@ -56,6 +59,11 @@ class RecordEnd:
         self._interceptors.on_acknowledgement(self.record, None, error)
         if self.caller is not None and not self.caller.done():
             self.caller.set_exception(error)
+
+
+def is_awaited(future: object) -> bool:
+    """Return whether the caller of a record waits for its result now: that of `send`, not that of `send_nowait`."""
+    return getattr(future, "is_awaited", False)
 
 
 def is_silent(future: object) -> bool:

@@ -186,6 +186,8 @@ class Route:
             batch = self._queues[sticky.current].open
             if batch is not None and batch.append(timestamp, key, value, headers, size, future):
                 sticky.produced += size
+                if future is not None:
+                    self._accumulator.on_future(self._queues[sticky.current], future)
                 return batch.closed and self._accumulator.on_filled(self._queues[sticky.current])
         if partition is not None:
             if not 0 <= partition < self.partition_count:

@@ -6,7 +6,7 @@ flight is in one place:
 
 | place | until |
 |---|---|
-| lingering | its open batch has lingered, was filled, or callers wait for memory |
+| lingering | its open batch has lingered or was filled, its caller waits and nothing is in flight, or callers wait for memory |
 | backing off | the pause after a failure is over |
 | without producer id, not in the transaction | there is an id; AddPartitionsToTxn was answered |
 | ready, by node | its node takes a request: fewer than `max_in_flight_requests` are in flight, and there is room for the batch |
@@ -69,6 +69,8 @@ class SendSchedule:
 
     def __init__(self, config: ProducerConfig) -> None:
         self._linger = config.effective_linger
+        self.sends_awaited_at_once = config.linger is None and self._linger > 0.0
+        """Whether a batch with a record whose caller waits lingers only while batches of its partition are in flight."""
         self._max_request_size = config.max_request_size
         self._compresses = config.compression_type != "none"
         self._is_transactional = config.transactional_id is not None
@@ -116,6 +118,14 @@ class SendSchedule:
         """A batch of a queue is full, or must not linger any longer."""
         self._changed[queue] = None
         self.on_due(now)
+
+    def on_awaited(self, queue: PartitionQueue, now: float) -> None:
+        """A caller waits for a record in the open batch of a queue."""
+        if queue.open is not None and not queue.open.is_awaited:
+            queue.open.is_awaited = True
+            self._changed[queue] = None
+            if not queue.in_flight:
+                self.on_due(now)
 
     def on_producer_id(self) -> None:
         """There is a producer id for all queues that need one."""
@@ -211,7 +221,7 @@ class SendSchedule:
 
     def _lingers(self, queue: PartitionQueue, batch: ProducerBatch, given: _Conditions) -> bool:
         """Whether an open batch waits for more records; if so, the queue is looked at when it has lingered."""
-        if batch.closed or given.skip_linger:
+        if batch.closed or given.skip_linger or (batch.is_awaited and not queue.in_flight):
             return False
         at = batch.created_at + self._linger
         if at <= given.now:

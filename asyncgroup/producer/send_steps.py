@@ -72,7 +72,9 @@ class SendSteps:
         return future
 
     async def _accept(self, record: ProducerRecord, future: asyncio.Future[RecordMetadata] | None) -> bool:
-        end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
+        end = RecordEnd(
+            self._interceptors.on_send(record), self._interceptors, future, is_awaited=future is not None
+        )
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:

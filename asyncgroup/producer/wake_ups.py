@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from asyncgroup.model import RecordMetadata
 
@@ -92,6 +92,8 @@ class CallerFuture(asyncio.Future[RecordMetadata]):
     """The result of a record, for the task that awaits it: `CallerFuture(loop=wake_ups)`."""
 
     __slots__ = ()
+    is_awaited: Final = True
+    """Unlike a future of `send_nowait`: see `record_end.is_awaited`."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop, which a task compares with its own."""

@@ -408,6 +408,7 @@ async def test_the_figures_of_a_producer() -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("greetings", 1)
         async with names["metered_producer"](broker.bootstrap_servers, meter) as producer:
+            broker.faults.on("Produce").delay(0.01)
             await producer.send("greetings", b"x")
             broker.faults.on("Produce").error("INVALID_RECORD")
             with pytest.raises(BrokerError):
