@@ -39,7 +39,7 @@ AsyncGroupError
 ├── TransactionError                   a transaction of a producer failed
 │   ├── TransactionAbortedError        it was, or can only be, aborted; the producer can begin another one
 │   ├── ProducerFencedError            the transactional id has a newer epoch; the producer can only be closed
-│   └── TransactionOutcomeUnknown      no answer to its end; the producer can only be closed
+│   └── TransactionOutcomeUnknown      it may be committed or not; the producer can only be closed
 ├── AssignmentError                    the group leader sent an assignment that does not match the subscription
 ├── ConsumerBusy                       another member holds the group of an exclusive consumer
 ├── ProducerLockHeld                   another ExclusiveProducer holds the lock
@@ -524,9 +524,11 @@ class ProducerFencedError(TransactionError):
 
 
 class TransactionOutcomeUnknown(TransactionError):
-    """A request to end the transaction got no answer; the producer can only be closed.
+    """A request to end the transaction may have been processed or not; the producer can only be closed.
 
-    Either the time is over, or the next attempt was refused, which does not say that the first one was.
+    It got no answer, or an error that a coordinator also sends after it has written to its log (NOT_COORDINATOR,
+    COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR). Then either the time is over, or the next
+    attempt was refused, which does not say that the first one was.
 
     `commit` says what was requested. A commit may have been made: the next producer with the same transactional id completes
     it or aborts the transaction. Without one, the coordinator aborts an open transaction after `transaction_timeout`.

@@ -226,7 +226,10 @@ class SessionTransactions:
         if session.ended:
             _log.info("group %s: the last transaction failed: %s", session.group_id, describe_error(error))
             return False
-        _log.warning("group %s: a transaction failed, its batches are repeated: %s", session.group_id, error)
+        what = "its batches are repeated"
+        if action is FailureAction.NEW_PRODUCER:  # it may be committed
+            what = "the next session begins at the committed offsets"
+        _log.warning("group %s: a transaction failed, %s: %s", session.group_id, what, error)
         if isinstance(error, AsyncGroupError):
             session._member_health.report_error(error)
         if action is FailureAction.NEW_PRODUCER:

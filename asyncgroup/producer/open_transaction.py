@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from asyncgroup.cluster import Cluster, client_of
-from asyncgroup.errors import BrokerError, ErrorCode, TransactionAbortedError, TransactionOutcomeUnknown
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ErrorCode,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionOutcomeUnknown,
+)
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.producer.transaction_coordinator import TransactionCoordinatorClient
+from asyncgroup.producer.transaction_coordinator import TransactionCoordinatorClient, code_of
 from asyncgroup.producer.transaction_requests import TransactionAction
 from asyncgroup.producer.transaction_state import ProducerIdentity
 
@@ -15,6 +21,9 @@ __all__ = ["END_TIMEOUT", "OpenTransaction", "end_transaction"]
 
 END_TIMEOUT = 120.0
 """Seconds for which `end_transaction` repeats its request."""
+
+ABORTED_STATES: Final = ("PrepareEpochFence", "PrepareAbort", "CompleteAbort")
+"""States of a transaction that the coordinator aborts."""
 
 
 class OpenTransaction(NamedTuple):
@@ -42,8 +51,8 @@ async def end_transaction(
     transactional id has begun. `timeout` is in seconds.
 
     Raises TransactionAbortedError if a transaction to commit was aborted, by its timeout or by another caller;
-    ProducerFencedError if the transactional id has a newer epoch; TransactionOutcomeUnknown if there was no answer in time,
-    or an error after a request to commit without an answer;
+    ProducerFencedError if a newer producer has the transactional id; TransactionOutcomeUnknown if there was no answer in
+    time, or if a request to commit has failed and may have been processed all the same;
     BrokerError for other errors, as TRANSACTIONAL_ID_AUTHORIZATION_FAILED and INVALID_PRODUCER_ID_MAPPING (the
     coordinator does not know the producer, or not any more).
     """
@@ -55,15 +64,28 @@ async def end_transaction(
     answer = await coordinator.end(producer, commit=commit, is_v2=transaction.version >= 2)
     if answer.error is None:
         return
-    error = answer.error
+    error: AsyncGroupError = answer.error
+    was_aborted = code_of(error) == ErrorCode.INVALID_TXN_STATE
     if answer.action is TransactionAction.FENCED:
-        error = await coordinator.fenced_error(producer)
+        error = fenced = await coordinator.fenced_error(producer)
         error.__cause__ = answer.error
+        was_aborted = _is_aborted_by_coordinator(fenced, producer)
     if answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) or (
         commit and answer.leaves_commit_unknown
     ):
         raise TransactionOutcomeUnknown(name, describe_error(error), commit=commit) from error
-    if commit and isinstance(answer.error, BrokerError) and answer.error.code == ErrorCode.INVALID_TXN_STATE:
+    if commit and was_aborted:
         reason = "it was aborted after transaction_timeout, or by another end_transaction"
         raise TransactionAbortedError(name, reason) from answer.error
+    if answer.action is TransactionAction.FENCED and was_aborted:
+        return
     raise error
+
+
+def _is_aborted_by_coordinator(fenced: ProducerFencedError, producer: ProducerIdentity) -> bool:
+    """Whether the coordinator has aborted the transaction under the next epoch, and no newer producer has begun.
+
+    Before KIP-890 it does not say after the transaction timeout that there is no such transaction, but that the epoch is old.
+    """
+    next_producer = ProducerIdentity(producer.producer_id, producer.epoch + 1)
+    return fenced.current == next_producer and fenced.state in ABORTED_STATES

@@ -222,7 +222,8 @@ class Producer:
                     await self._transactions.abort_open()
         except TimeoutError:
             _log.warning(
-                "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout",
+                "%s: closed before its transaction had ended; the coordinator aborts it after transaction_timeout, unless its "
+                "commit has reached it",
                 self.config.transactional_id,
             )
         try:

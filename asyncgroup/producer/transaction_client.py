@@ -19,6 +19,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     ClosedError,
+    ErrorCode,
     ProducerFencedError,
     RequestTimedOut,
     TransactionOutcomeUnknown,
@@ -27,7 +28,7 @@ from asyncgroup.lifecycle import add_note, cancel_and_wait, copy_error, describe
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_path import RecordPath
-from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
+from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient, code_of
 from asyncgroup.producer.transaction_ending import describe_outcome, is_stopped, outlast_cancellation
 from asyncgroup.producer.transaction_offsets import TransactionOffsets
 from asyncgroup.producer.transaction_requests import TransactionAction
@@ -138,7 +139,7 @@ class TransactionClient:
 
     def _goes_on(self, answer: Answer) -> bool:
         """Whether a request is repeated: while the transaction is aborted, only if its result is unknown."""
-        return self.manager.may_add or not answer.is_definite
+        return self.manager.may_add or answer.is_uncertain
 
     async def _watch_fencing(self) -> None:
         """When a broker has refused the epoch, fail all records with what the coordinator knows of the current one."""
@@ -150,7 +151,7 @@ class TransactionClient:
     async def _on_failed_answer(self, answer: Answer) -> AsyncGroupError:
         """A request of the open transaction failed; return the error for its caller."""
         error = await self._error_of(answer)
-        if not answer.is_definite:
+        if answer.is_uncertain:
             self.manager.on_unknown_result()
         if answer.action >= TransactionAction.FATAL:
             self._transaction.fail_fatally(error)
@@ -163,6 +164,10 @@ class TransactionClient:
         error: AsyncGroupError
         if answer.action is TransactionAction.FENCED:
             error = await self._coordinator.fenced_error(self.manager.producer)
+        elif (
+            code_of(answer.error) == ErrorCode.INVALID_TXN_STATE and answer.action is TransactionAction.FATAL
+        ):
+            error = await self._coordinator.error_of_lost_transaction(self.manager.producer, answer.error)
         elif answer.action in (TransactionAction.RETRY, TransactionAction.MOVED) and self._may_add_or_init:
             limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
             error = RequestTimedOut(
@@ -170,7 +175,8 @@ class TransactionClient:
             )
         else:
             return answer.error
-        error.__cause__ = answer.error
+        if error is not answer.error:
+            error.__cause__ = answer.error
         return error
 
     @property
@@ -265,7 +271,7 @@ class TransactionClient:
         self, ending: asyncio.Task[bool], cancelled: asyncio.CancelledError, *, commit: bool
     ) -> None:
         await outlast_cancellation(ending, self._config.close_timeout)
-        outcome = describe_outcome(ending, commit=commit)
+        outcome = describe_outcome(ending, commit=commit, error=self.manager.error)
         add_note(cancelled, f"transactional id {self.transactional_id!r}: the transaction {outcome}")
 
     async def _end_or_abort(self, *, commit: bool) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
@@ -37,14 +37,16 @@ from asyncgroup.producer.transaction_requests import (
     TransactionAction,
     action_of,
     add_partitions_request,
+    may_be_processed,
     most_urgent,
     txn_offset_commit_request,
 )
 from asyncgroup.producer.transaction_state import ProducerIdentity
+from asyncgroup.producer.wait_log import WaitLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Answer", "TransactionCoordinatorClient"]
+__all__ = ["Answer", "TransactionCoordinatorClient", "code_of"]
 
 R = TypeVar("R", bound=Message)
 
@@ -78,23 +80,18 @@ class Answer(NamedTuple):
     producer: ProducerIdentity | None = None
     """The id and epoch in the response, if it has them."""
     is_uncertain: bool = False
-    """Whether an attempt before this answer got none: it may have been processed, also if `error` is set."""
+    """Whether this attempt, or one before it, may have been processed, although `error` is set."""
 
     @property
     def leaves_commit_unknown(self) -> bool:
         """Whether a transaction may be committed after this answer to EndTxn.
 
-        Without an answer it may. An error after an attempt without an answer does not say that the attempt failed, except
-        for INVALID_TXN_STATE: the coordinator answers a commit that was made with success.
+        It may if an attempt is uncertain, whatever the last one was answered, except for INVALID_TXN_STATE: the coordinator
+        answers a commit that was made with success.
         """
-        if self.error is None or _code(self.error) == ErrorCode.INVALID_TXN_STATE:
+        if self.error is None or code_of(self.error) == ErrorCode.INVALID_TXN_STATE:
             return False
         return self.is_uncertain or self.action in (TransactionAction.RETRY, TransactionAction.MOVED)
-
-    @property
-    def is_definite(self) -> bool:
-        """Whether a coordinator answered: without an answer the request may have been processed."""
-        return isinstance(self.error, BrokerError)
 
 
 GoesOn = Callable[[Answer], bool]
@@ -234,6 +231,17 @@ class TransactionCoordinatorClient:
             state=state,
         )
 
+    async def error_of_lost_transaction(
+        self, producer: ProducerIdentity, error: AsyncGroupError
+    ) -> AsyncGroupError:
+        """Return the error of a producer whose transaction the coordinator does not have (INVALID_TXN_STATE).
+
+        If it knows a newer epoch, as after the transaction timeout, the producer is fenced: in versions before KIP-890 the
+        coordinator says so itself.
+        """
+        fenced = await self.fenced_error(producer)
+        return error if fenced.current in (None, producer) else fenced
+
     # --- group coordinator ----------------------------------------------------------------------------------------
 
     async def commit_offsets(
@@ -330,32 +338,39 @@ class TransactionCoordinatorClient:
             RetryBackoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random),
             timeout=self._timeout,
         )
+        waits = WaitLog(self._timeout)
         is_uncertain = False
         while True:
-            answer = (await self._attempt(attempt))._replace(is_uncertain=is_uncertain)
+            answer = await self._attempt(attempt)
+            is_uncertain |= answer.is_uncertain
+            answer = answer._replace(is_uncertain=is_uncertain)
             if answer.action not in (TransactionAction.RETRY, TransactionAction.MOVED):
                 return answer
             if answer.action is TransactionAction.MOVED:
                 self._cluster.coordinators.mark_stale(key, kind)
-            is_concurrent = _code(answer.error) == ErrorCode.CONCURRENT_TRANSACTIONS
+            is_concurrent = code_of(answer.error) == ErrorCode.CONCURRENT_TRANSACTIONS
             pause = concurrent if is_concurrent else retry
             if not goes_on(answer) or not pause.failed():
                 return answer
-            is_uncertain |= not answer.is_definite
             if answer.error is not None and not is_concurrent and self.on_retry is not None:
                 self.on_retry(answer.error)
+            waits.on_repeat(answer.error)
             await pause.wait()
 
     async def _attempt(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
-            return await attempt()
+            answer = await attempt()
         except BrokerError as error:  # of FindCoordinator
             return Answer(action_of(FIND_COORDINATOR, error.code), error)
         except TransportError as error:
-            return Answer(TransactionAction.RETRY, error)
+            return Answer(TransactionAction.RETRY, error, is_uncertain=may_be_processed(error))
         except AsyncGroupError as error:
-            return Answer(TransactionAction.FATAL, error)
+            return Answer(TransactionAction.FATAL, error, is_uncertain=may_be_processed(error))
+        if answer.error is None:
+            return answer
+        return answer._replace(is_uncertain=may_be_processed(answer.error))
 
 
-def _code(error: Any) -> int | None:
+def code_of(error: object) -> int | None:
+    """Return the error code of a BrokerError; None for other errors."""
     return error.code if isinstance(error, BrokerError) else None

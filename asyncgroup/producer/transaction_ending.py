@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from asyncgroup.errors import TransactionAbortedError
+from asyncgroup.errors import AsyncGroupError, TransactionAbortedError, TransactionOutcomeUnknown
 from asyncgroup.lifecycle import wait_shielded
 
 __all__ = ["describe_outcome", "is_stopped", "outlast_cancellation"]
@@ -23,13 +23,18 @@ async def _wait_within(ending: asyncio.Task[bool], limit: float) -> None:
     await asyncio.wait([ending], timeout=limit)
 
 
-def describe_outcome(ending: asyncio.Task[bool], *, commit: bool) -> str:
-    """Return the outcome of a transaction in words; `ending` is the task that ends it, and returns whether it did as requested."""
+def describe_outcome(ending: asyncio.Task[bool], *, commit: bool, error: AsyncGroupError | None) -> str:
+    """Return the outcome of a transaction in words.
+
+    `ending` is the task that ends it, and returns whether it did as requested; `error` is why the producer can only be closed.
+    """
     if not ending.done():
         return "is still being committed" if commit else "is still being aborted"
     if not ending.cancelled() and isinstance(ending.exception(), TransactionAbortedError):
         return "was aborted"
-    if ending.cancelled() or ending.exception() is not None or not ending.result():
+    if ending.cancelled() or isinstance(error, TransactionOutcomeUnknown):
+        return "may be committed or not" if commit else "may still be open"
+    if ending.exception() is not None or not ending.result():
         return "failed to commit" if commit else "failed to abort"
     return "was committed" if commit else "was aborted"
 

@@ -12,7 +12,15 @@ from enum import IntEnum
 from typing import Final
 
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import ErrorCode
+from asyncgroup.errors import (
+    AsyncGroupError,
+    AuthenticationError,
+    BrokerError,
+    ConnectError,
+    ErrorCode,
+    NoBrokersError,
+    UnsupportedVersionError,
+)
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition, by_topic
 from asyncgroup.wire import messages as m
 
@@ -30,6 +38,7 @@ __all__ = [
     "TransactionAction",
     "action_of",
     "add_partitions_request",
+    "may_be_processed",
     "most_urgent",
     "txn_offset_commit_request",
 ]
@@ -130,6 +139,40 @@ HIGHEST_V1: Final = {
 
 LOWEST_V2: Final = {"TxnOffsetCommitRequest": 5, "EndTxnRequest": 5}
 """Lowest versions of KIP-890, by message."""
+
+
+REFUSED: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+"""Codes that a coordinator sends before it writes to its log. All others may come after that: NOT_COORDINATOR,
+COORDINATOR_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS do if the log moves meanwhile, or if its replicas do not answer
+(`TransactionStateManager.appendTransactionToLog`)."""
+
+
+def may_be_processed(error: AsyncGroupError) -> bool:
+    """Return whether a request to a coordinator may have been processed although it has failed with this error."""
+    if isinstance(error, BrokerError):
+        return error.code not in REFUSED
+    return not isinstance(
+        error, ConnectError | NoBrokersError | AuthenticationError | UnsupportedVersionError
+    )
 
 
 def action_of(table: Table, code: int, default: TransactionAction = ABORT) -> TransactionAction:

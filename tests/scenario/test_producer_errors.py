@@ -256,8 +256,8 @@ MISTAKES = [
     ),
     Mistake(
         left_open,
-        BrokerError,
-        r"'tx', EndTxn \(commit\): INVALID_TXN_STATE \(48\): .* it may have aborted it after transaction_timeout=30 s",
+        ProducerFencedError,
+        r"'tx': fenced: .* took longer than transaction_timeout=30 s and the coordinator aborted it",
         {**TX, "transaction_timeout": 30.0},
         in_log=2,
     ),

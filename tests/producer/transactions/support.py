@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from asyncgroup import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
+from asyncgroup.errors import ErrorCode
 from asyncgroup.producer import Producer
 from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import ControlType, read_batch, read_control_type
@@ -83,3 +84,25 @@ def requests(cluster: EmbeddedCluster, *apis: str) -> list[str]:
         "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "Produce", "EndTxn"
     )  # fmt: skip
     return [exchange.api for exchange in cluster.history if exchange.api in wanted]
+
+
+AFTER_LOG = [
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+]
+"""Codes that a coordinator also sends after it has written the new state to its log (`TransactionStateManager`)."""
+
+
+def answered(code: ErrorCode) -> Callable[[Any], Any]:
+    """Return a change of a response: the request was processed, and is answered with an error code."""
+
+    def change(response: Any) -> Any:
+        if hasattr(response, "error_code"):
+            response.error_code = code
+        for topic in getattr(response, "results_by_topic_v3_and_below", ()):
+            for part in topic.results_by_partition:
+                part.partition_error_code = code
+        return response
+
+    return change

@@ -16,7 +16,15 @@ from asyncgroup.errors import AsyncGroupError, ErrorCode, TransactionOutcomeUnkn
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC
-from tests.producer.transactions.support import INPUT, NAME, committed, offsets_of, producer_of
+from tests.producer.transactions.support import (
+    AFTER_LOG,
+    INPUT,
+    NAME,
+    answered,
+    committed,
+    offsets_of,
+    producer_of,
+)
 from tests.profiles import thinned
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -41,6 +49,7 @@ CODES: Final[dict[str, list[ErrorCode]]] = {
     "FindCoordinator": [E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS],
     "Metadata": [],
 }  # fmt: skip
+COORDINATED: Final = {"AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"}
 
 
 class CallerError(Exception):
@@ -96,9 +105,11 @@ class RandomTransactions:
             fault = cluster.faults.on(
                 api, nth=rng.choice([1, 1, 2, 3]), times=rng.choice([1, 1, 2])
             ).optional()
-            action = rng.choice(["error", "error", "before", "after", "delay", "drop"])
+            action = rng.choice(["error", "error", "answered", "before", "after", "delay", "drop"])
             if action == "error" and CODES[api]:
                 fault.error(rng.choice(CODES[api]))
+            elif action == "answered" and api in COORDINATED:
+                fault.mutate(answered(rng.choice(AFTER_LOG)))  # although it was processed
             elif action == "delay":
                 fault.delay(rng.choice([0.01, 1.0, 6.0]))
             elif action == "drop":

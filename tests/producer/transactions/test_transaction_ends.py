@@ -236,7 +236,7 @@ async def test_a_commit_after_the_transaction_timeout(version: int) -> None:
     """Fatal, as in Java 4.3 (`EndTxnHandler`): this producer can only be closed, and the next one goes on."""
     async with cluster_with_topics() as cluster:
         async with producer_of(cluster, transaction_timeout=5.0) as producer:
-            with pytest.raises((ProducerFencedError, BrokerError)) as raised:
+            with pytest.raises(ProducerFencedError) as raised:
                 async with producer.transaction():
                     await producer.send(TOPIC, b"a", partition=0)
                     await asyncio.sleep(10.0)
@@ -245,8 +245,8 @@ async def test_a_commit_after_the_transaction_timeout(version: int) -> None:
             assert "transaction_timeout=5 s" in text
             assert text.endswith("Close this producer")
             if version == 2:
-                assert isinstance(raised.value, BrokerError)
-                assert raised.value.name == "INVALID_TXN_STATE"
+                assert isinstance(raised.value.__cause__, BrokerError)
+                assert raised.value.__cause__.name == "INVALID_TXN_STATE"
             with pytest.raises(type(raised.value)) as again:
                 async with producer.transaction():
                     pass
@@ -265,10 +265,7 @@ async def test_a_detached_transaction_that_timed_out(version: int, commit: bool)
             detached = await producer.detach_transaction()
         assert detached.version == version
         await asyncio.sleep(10.0)
-        if version == 1:
-            with pytest.raises(ProducerFencedError):
-                await end_transaction(clients, detached, commit=commit)
-        elif commit:
+        if commit:
             with pytest.raises(TransactionAbortedError, match="after transaction_timeout"):
                 await end_transaction(clients, detached, commit=True)
         else:
