@@ -32,6 +32,8 @@ AsyncGroupError
 ├── RecordTooLargeError                a record batch exceeds the fetch limit, and the broker truncated it
 ├── CommitFailedError                  offsets that could not be committed, per partition
 ├── RevokeTimeout                      a handler that still ran when its partition had to be given up
+├── HookTimeout                        setup, on_assigned, on_revoked, on_lost or cleanup took too long
+├── HandlerCancelled                   a method of a handler raised CancelledError, though nothing cancelled it
 ├── ClaimStuck                         a handler made no progress with a record for max_poll_interval
 ├── EventLoopBlocked                   a handler or another task did not await for more than a second
 ├── MarkDropped                        a record was marked through its group after its claim had ended
@@ -90,7 +92,9 @@ __all__ = [
     "ErrorCode",
     "EventLoopBlocked",
     "GroupClosed",
+    "HandlerCancelled",
     "HandlerFailed",
+    "HookTimeout",
     "LogTruncatedError",
     "MalformedResponse",
     "MarkDropped",
@@ -402,6 +406,30 @@ class RevokeTimeout(AsyncGroupError):
             f"group {group_id!r}: the handler of {tp} was cancelled, and still runs {limit:.1f} s after the revocation: "
             "the member gives the partition up, and drops its marks since the last commit"
         )
+
+
+class HookTimeout(AsyncGroupError):
+    """A method of the handler was cancelled, as it took longer than a rebalance or the end of its session allows.
+
+    `method` is its name, `seconds` how long it ran, `still_runs` whether it goes on nevertheless. Partitions are given up
+    also if `on_revoked` is not done. If partitions are revoked while `setup` or `on_assigned` hangs, the session ends, and
+    `run()` joins again.
+    """
+
+    def __init__(self, group_id: str, method: str, seconds: float, *, still_runs: bool = False) -> None:
+        self.group_id = group_id
+        self.method = method
+        self.seconds = seconds
+        self.still_runs = still_runs
+        goes_on = ", and still runs" if still_runs else ""
+        super().__init__(f"group {group_id!r}: {method} was cancelled after {seconds:.1f} s{goes_on}")
+
+
+class HandlerCancelled(AsyncGroupError):
+    """A method of the handler raised CancelledError, though nothing cancelled it.
+
+    Raised as it is, it would look like a cancellation of the caller: a TaskGroup would end the consumer without an error.
+    """
 
 
 class ClaimStuck(AsyncGroupError):

@@ -107,6 +107,7 @@ ERROR_MEMBERS: Final = {
     "LogTruncatedError": "divergent_offset partition position topic",
     "ClaimStuck": "group_id partition seconds topic",
     "EventLoopBlocked": "group_id seconds",
+    "HookTimeout": "group_id method seconds still_runs",
     "RevokeTimeout": "group_id limit partition topic",
     "MarkDropped": "offset partition topic",
     "OffsetLookupError": "errors",

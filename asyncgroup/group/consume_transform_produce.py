@@ -13,8 +13,8 @@ from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.end_limits import reserve_for
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_calls import reserve_for
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_transactions import (
     BatchLimits,

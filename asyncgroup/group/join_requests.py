@@ -6,6 +6,7 @@ build the requests, encode and decode their contents.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -371,10 +372,13 @@ class JoinProtocols:
                 f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {self.names}"
             )
         existing = {topic: count for topic, count in counts.items() if count}
-        if racks is not None and isinstance(assignor, RackAware):
-            given = assignor.assign_by_rack(members, existing, racks)
-        else:
-            given = assignor.assign(members, existing)
+        try:
+            if racks is not None and isinstance(assignor, RackAware):
+                given = assignor.assign_by_rack(members, existing, racks)
+            else:
+                given = assignor.assign(members, existing)
+        except asyncio.CancelledError as error:  # it would look like a cancellation of the caller
+            raise AssignmentError(f"assignor {protocol!r} raised CancelledError") from error
         plan = check_assignment(protocol, given, members, existing)
         if self.are_cooperative and not isinstance(assignor, CooperativeStickyAssignor):
             check_cooperative(protocol, plan, members)

@@ -28,9 +28,9 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.end_limits import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.group_protocol import chosen_protocol
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_calls import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.health import Health
 from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource, diagnose
@@ -91,7 +91,7 @@ class Member:
                 join = await run_until(
                     self.closing.wait(), self._join(subscription), f"{self._group_id}: join"
                 )
-                if join.cancelled() and self.closing.is_set():  # else an assignor raised it
+                if join.cancelled() and self.closing.is_set():
                     return None
                 return await self._run_joined(*join.result(), subscription, handler)
             except asyncio.CancelledError:

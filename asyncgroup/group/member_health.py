@@ -292,6 +292,9 @@ def _claim_health(claim: Claim) -> ClaimHealth:
 
 _IN_SESSION: Final = (MemberState.STARTING, MemberState.STABLE, MemberState.DRAINING, MemberState.COMMITTING)
 
+_STARTS: Final = (MemberState.STARTING, MemberState.STABLE, *_JOINING_AGAIN)
+"""States in which `setup` and `on_assigned` run."""
+
 _IDLE: Final = {
     MemberState.CLOSED: "the group is closed",
     MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
@@ -344,8 +347,10 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield f"{state.value} for {age:.1f} s"
     elif is_long_join:
         yield f"{MemberState.JOINING.value} for {join_age:.1f} s"
-    if state is MemberState.DRAINING and calls.labels and now > calls.deadline:
+    if calls.labels and now > calls.deadline:
         yield f"{_names(calls.labels)} still running {now - calls.deadline:.1f} s after cancellation"
+    elif calls.labels and state in _STARTS and _age(now, calls.since) > snapshot.config.rebalance_timeout:
+        yield f"{_names(calls.labels)} running for {_age(now, calls.since):.1f} s: claims wait for it"
     if state in _IDLE:
         yield _IDLE[state]
 

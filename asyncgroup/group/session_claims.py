@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.errors import RevokeTimeout, SessionEnd
 from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
-from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.end_limits import EndLimits
+from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.member_health import MemberHealth, ProblemSource
 from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_commits import SessionCommits
@@ -137,8 +138,10 @@ class SessionClaims:
         for tp in stuck:
             self._abandon(tp, limit)
         await self._commits.commit_last(limits.commit_seconds, partitions)
-        async with self._hooks:
-            await self._calls.revoked(partitions, limits)
+        with self._calls.limited_start(limits):
+            async with self._hooks:
+                if await self._calls.revoked(partitions, limits):
+                    self._member_health.clear(ProblemSource.HANDLER)
         await self._commits.commit_last(limits.commit_seconds, partitions)  # marks that on_revoked made
         for tp in partitions:
             state.claims.remove(tp)

@@ -29,14 +29,16 @@ from asyncgroup.errors import (
     BrokerError,
     ClaimStuck,
     EventLoopBlocked,
+    HookTimeout,
     Rebalanced,
     SessionEnd,
     TopicsChanged,
     TransportError,
 )
 from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.end_limits import EndLimits
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_calls import EndLimits, HandlerCalls
+from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.session import Session
@@ -108,7 +110,9 @@ class SessionLife:
         self._fetcher = source.make_fetcher(self._tasks.spawn, self._on_fetch_error, stalls.loop_watch.tick)
         self._limits = self._make_limits()
         self._handler = handler
-        self._calls = HandlerCalls(handler, self.session, self._limits, self.state.fail)
+        self._calls = HandlerCalls(
+            handler, self.session, self._limits, self.state.fail, self._on_hook_timeout
+        )
         self._commits = SessionCommits(self.state, self._config, member_health)
         self._claims = SessionClaims(
             source,
@@ -339,6 +343,12 @@ class SessionLife:
         """Report the error of a fetch that is retried; return whether a reader of `errors()` receives it."""
         self._member_health.report(ProblemSource.FETCH, error)
         return self._member_health.report_error(error)
+
+    def _on_hook_timeout(self, error: HookTimeout) -> None:
+        """Report a hook that was cancelled at its deadline: a problem until a later `on_revoked` or session succeeds."""
+        self._member_health.report(ProblemSource.HANDLER, error)
+        self._member_health.report_error(error)
+        _log.warning("%s", error)
 
     def _on_task_failure(self, error: Exception) -> None:
         self.state.fail(error, "a task of the session failed", by_handler=False)

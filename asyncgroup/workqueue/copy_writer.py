@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
-from asyncgroup.group.handler_calls import reserve_for
+from asyncgroup.group.end_limits import reserve_for
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.copies import OutgoingCopy

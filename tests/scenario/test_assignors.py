@@ -223,6 +223,6 @@ class CancellingAssignor(WrongAssignor):
 async def test_an_assignor_raises_a_cancellation(env: VirtualEnvironment) -> None:
     """Regression test: `run` returned without an error, as if the group had been closed."""
     async with member(env, assignors=(CancellingAssignor(),)) as group:
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(AssignmentError, match="assignor 'wrong' raised CancelledError"):
             await group.run("orders", WorkHandler(env))
     assert env.cluster.group("g").members == {}

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from asyncgroup import Claim, ConfigError, ConsumerGroup, ErrorCode, Handler, Session, in_thread
+from asyncgroup import (
+    Claim,
+    ConfigError,
+    ConsumerGroup,
+    ErrorCode,
+    Handler,
+    HandlerCancelled,
+    Session,
+    in_thread,
+)
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
@@ -310,7 +319,7 @@ async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: st
 
     ends = SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(HandlerCancelled, match=f"{method}.* raised CancelledError"):
             await group.consume("orders", Stray(env))
         assert ends.names == ["HandlerFailed"]
 

@@ -1,0 +1,131 @@
+"""`setup`, `on_assigned` and `on_revoked` that take too long while the session goes on (cooperative, consumer).
+
+They have the limit that an eager session's end sets; the log and the health name them, and `run()` goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from asyncgroup import Session, TopicPartition
+from asyncgroup.errors import HandlerCancelled
+from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
+from tests.scenario.three_protocols import made_for
+from tests.stories.traffic import partitions_of
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = pytest.mark.asyncio
+
+PROTOCOLS = ["cooperative", pytest.param("consumer", marks=pytest.mark.full)]
+LIMIT = 10.0
+"""The rebalance timeout; the handler of a revoked claim has 8 s of it, a hook 9 s."""
+
+
+class Hangs(WorkHandler):
+    """Hangs in one method, the first time; with `ignores` for another minute after its cancellation."""
+
+    def __init__(self, env: VirtualEnvironment, method: str, *, ignores: bool = False) -> None:
+        super().__init__(env)
+        self.method = method
+        self.ignores = ignores
+        self.hung = False
+
+    async def _hang(self, method: str) -> None:
+        if method != self.method or self.hung:
+            return
+        self.hung = True
+        self.note(f"{method} hangs")
+        try:
+            await asyncio.sleep(1000.0)
+        except asyncio.CancelledError:
+            self.note(f"{method} cancelled")
+            if not self.ignores:
+                raise
+            await asyncio.sleep(60.0)
+
+    async def setup(self, session: Session) -> None:
+        await super().setup(session)
+        await self._hang("setup")
+
+    async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        await super().on_assigned(session, partitions)
+        await self._hang("on_assigned")
+
+    async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        await super().on_revoked(session, partitions)
+        await self._hang("on_revoked")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("ignores", [False, True])
+async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The member gives the partitions up, even if `on_revoked` goes on, and consumes the others all the time."""
+    ends = SessionEndHook()
+    async with made_for(protocol) as env:
+        handler, other = Hangs(env, "on_revoked", ignores=ignores), WorkHandler(env)
+        async with (
+            member(env, hooks=(ends,), rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await handler.until("assigned [0, 1, 2, 3]")
+            async with running(bob.run("orders", other)):
+                await handler.until("on_revoked hangs")
+                began = now()
+                await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+                assert now() - began < LIMIT + 2 * env.heartbeat_interval
+                assert not run.done()
+                assert not ends.causes
+                (kept, *_) = set(range(4)) - set(partitions_of(bob))
+                await env.produce(1, [kept])
+                await handler.until(f"done {kept}@0")
+                problems = ann.health().problems
+                assert any("on_revoked" in problem for problem in problems), problems
+                assert "on_revoked" in caplog.text
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("method", ["setup", "on_assigned"])
+async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its partitions go to others as in an eager group: the session ends, and `run()` joins again."""
+    ends = SessionEndHook()
+    async with made_for(protocol) as env:
+        handler = Hangs(env, method)
+        async with (
+            member(env, hooks=(ends,), rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await handler.until(f"{method} hangs")
+            await asyncio.sleep(LIMIT + 1.0)
+            assert any(method in problem for problem in ann.health().problems), "it hangs, as the health says"
+            assert method in caplog.text
+            async with running(bob.run("orders", WorkHandler(env))):
+                began = now()
+                await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+                assert now() - began < LIMIT + 5 * env.heartbeat_interval
+                await env.bell.until(lambda: len(partitions_of(ann)) == 2, "ann's half", env.limit)
+                assert not run.done()
+                assert handler.calls.count(f"{method} cancelled") == 1
+                await env.bell.until(lambda: ann.health().is_healthy, "a healthy member", env.limit)
+
+
+@pytest.mark.parametrize("method", ["setup", "consume_claim"])
+async def test_a_method_that_raises_cancelled_error(method: str) -> None:
+    """In a TaskGroup a CancelledError that nobody asked for would end the consumer without an error."""
+    async with made_for("cooperative") as env:
+
+        class Stray(WorkHandler):
+            async def setup(self, _session: Session) -> None:
+                if method == "setup":
+                    raise asyncio.CancelledError
+
+            async def consume_claim(self, _session: Session, _claim: object) -> None:
+                raise asyncio.CancelledError
+
+        async with member(env) as group:
+            with pytest.raises(HandlerCancelled, match=f"{method}.* raised CancelledError"):
+                await group.run("orders", Stray(env))
