@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.errors import AsyncGroupError, SessionFailed
+from asyncgroup.errors import AsyncGroupError, HandlerCancelled, SessionFailed
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.group.shared_transactions import ClaimProgress, SharedTransaction, SharedTransactions, Ticket
@@ -149,7 +149,7 @@ class SessionTransactions:
             if not work.cancelled() and (raised := work.exception()) is not None:
                 raise raised from None
             raise
-        error = asyncio.CancelledError() if work.cancelled() else work.exception()
+        error = HandlerCancelled("transform raised CancelledError") if work.cancelled() else work.exception()
         if error is None:
             self._state.end_batch(ticket)
             return

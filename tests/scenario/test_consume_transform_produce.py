@@ -18,6 +18,7 @@ from asyncgroup import (
 )
 from asyncgroup.errors import (
     CommitFailedError,
+    HandlerCancelled,
     ProducerFencedError,
     TransactionAbortedError,
 )
@@ -156,6 +157,22 @@ async def test_the_functions_exception_aborts_and_is_raised(env: VirtualEnvironm
     assert not any((await outputs(env)).values())
     async with transforming(env, Copy(env)):
         await all_once(env)
+
+
+@pytest.mark.full
+async def test_the_function_raises_a_cancellation(env: VirtualEnvironment) -> None:
+    """As itself it would look like a cancellation of the caller."""
+    create_out(env)
+
+    class Stray(Copy):
+        async def __call__(self, batch: Batch, output: TransactionOutput) -> None:
+            raise asyncio.CancelledError
+
+    await env.produce(3, [2])
+    async with transforming(env, Stray(env), settings=NEVER) as (_, run):
+        with pytest.raises(HandlerCancelled, match="transform raised CancelledError") as raised:
+            await run
+        assert "of the batch of orders-2 with offsets 0 to 2" in raised.value.__notes__
 
 
 async def test_a_function_that_is_slower_than_its_drain(env: VirtualEnvironment) -> None:
