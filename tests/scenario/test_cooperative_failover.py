@@ -178,6 +178,7 @@ async def test_a_lost_sync_while_the_group_goes_on() -> None:
         assert now() - began < 2 * story.env.session_timeout
 
 
+@pytest.mark.full
 async def test_a_lost_sync_while_the_group_rebalances() -> None:
     async with rebalancing() as story:
         env = story.env
@@ -195,7 +196,6 @@ async def test_a_lost_sync_while_the_group_rebalances() -> None:
             assert not story.ends.causes
 
 
-@pytest.mark.full
 async def test_a_lost_sync_of_a_member_that_is_removed() -> None:
     async with rebalancing() as story:
         removed = story.env.cluster.faults.on("Heartbeat", client_id="ann", times=None)

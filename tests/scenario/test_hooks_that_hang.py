@@ -1,6 +1,6 @@
 """`setup`, `on_assigned` and `on_revoked` that take too long while the session goes on (cooperative, consumer).
 
-They have the limit that an eager session's end sets; the log and the health name them, and `run()` goes on.
+They have the limit that the end of an eager session sets; the log and the health name them, and `run()` goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import pytest
 
 from asyncgroup import Session, TopicPartition
-from asyncgroup.errors import HandlerCancelled
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of
@@ -60,7 +59,7 @@ class Hangs(WorkHandler):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("ignores", [False, True])
+@pytest.mark.parametrize("ignores", [pytest.param(False, marks=pytest.mark.full), True])
 async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The member gives the partitions up, even if `on_revoked` goes on, and consumes the others all the time."""
     ends = SessionEndHook()
@@ -88,7 +87,7 @@ async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("method", ["setup", "on_assigned"])
+@pytest.mark.parametrize("method", [pytest.param("setup", marks=pytest.mark.full), "on_assigned"])
 async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.LogCaptureFixture) -> None:
     """Its partitions go to others as in an eager group: the session ends, and `run()` joins again."""
     ends = SessionEndHook()
@@ -111,21 +110,3 @@ async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.Log
                 assert not run.done()
                 assert handler.calls.count(f"{method} cancelled") == 1
                 await env.bell.until(lambda: ann.health().is_healthy, "a healthy member", env.limit)
-
-
-@pytest.mark.parametrize("method", ["setup", "consume_claim"])
-async def test_a_method_that_raises_cancelled_error(method: str) -> None:
-    """In a TaskGroup a CancelledError that nobody asked for would end the consumer without an error."""
-    async with made_for("cooperative") as env:
-
-        class Stray(WorkHandler):
-            async def setup(self, _session: Session) -> None:
-                if method == "setup":
-                    raise asyncio.CancelledError
-
-            async def consume_claim(self, _session: Session, _claim: object) -> None:
-                raise asyncio.CancelledError
-
-        async with member(env) as group:
-            with pytest.raises(HandlerCancelled, match=f"{method}.* raised CancelledError"):
-                await group.run("orders", Stray(env))
