@@ -196,12 +196,13 @@ class NetworkClient:
         on_response: OnResponse[R],
         *,
         lane: str,
+        timeout: float | None = None,
         highest: int | None = None,
     ) -> None:
         """Like `request_versioned`, but return when the request is sent; `on_response` gets the response or the error."""
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
-        await connection.submit(build(version), version, self.config.request_timeout, on_response)
+        await connection.submit(build(version), version, timeout or self.config.request_timeout, on_response)
 
     def try_submit(
         self,
@@ -211,6 +212,7 @@ class NetworkClient:
         on_response: OnResponse[R],
         *,
         lane: str,
+        timeout: float | None = None,
         highest: int | None = None,
     ) -> bool:
         """Send a request at once; return False if there is no connection to the node, or if the request would have to wait.
@@ -224,7 +226,9 @@ class NetworkClient:
         if connection is None or not connection.is_ready_to_send:
             return False
         version = self._negotiated_version(connection, cls, highest)
-        return connection.try_submit(build(version), version, self.config.request_timeout, on_response)
+        return connection.try_submit(
+            build(version), version, timeout or self.config.request_timeout, on_response
+        )
 
     async def send_oneway(
         self,

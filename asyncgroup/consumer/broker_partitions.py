@@ -1,4 +1,4 @@
-"""The partitions fetched from one broker: plans of fetches, what is in flight, and the fetch session. Pure state.
+"""The partitions fetched from one broker: what each lane may ask for, what is in flight, and the fetch session. Pure state.
 
 Two fetches may be in flight: a long poll on the main lane, and a short one on the express lane for partitions that become
 fetchable in the meantime.
@@ -7,23 +7,31 @@ fetchable in the meantime.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.fetch_candidates import FetchCandidates
 from asyncgroup.consumer.fetch_outcome import (
     FetchOutcomes,
     fetch_outcomes,
     missing_outcomes,
     response_partitions,
 )
+from asyncgroup.consumer.fetch_plan import (
+    MAIN_LANE,
+    NO_LIMIT,
+    SHORT_WAIT,
+    FetchPlan,
+    PlannedFetch,
+    RequestSet,
+    topic_names,
+)
 from asyncgroup.consumer.fetch_session import (
-    TOPIC_ID_VERSION,
     FetchSession,
-    PartitionData,
+    SessionRequest,
     build_fetch_request,
-    response_limit,
     sessionless_request,
 )
 from asyncgroup.consumer.fetch_state import NO_NODE
@@ -32,113 +40,21 @@ from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = [
-    "EXPRESS_LANE",
-    "MAIN_LANE",
-    "NO_LIMIT",
-    "SHORT_WAIT",
-    "BrokerPartitions",
-    "FetchPlan",
-    "PlannedFetch",
-    "lanes_of",
-    "make_plan",
-]
+__all__ = ["BrokerPartitions"]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
-MAIN_LANE: Final = "fetch"
-"""The purpose of the connections for long polls."""
-
-EXPRESS_LANE: Final = "fetch-express"
-"""The purpose of the connections for short fetches during a long poll."""
-
-SHORT_WAIT: Final = 0.02
-"""Seconds of `max_wait` for a fetch that had to leave out a partition, so that the next fetch can have it soon."""
-
-NO_LIMIT: Final = float("inf")
-"""`request_bytes` of a client whose partitions are all asked for at once."""
-
-
-class PlannedFetch(NamedTuple):
-    """One partition of a planned or in-flight fetch."""
-
-    partition: TopicPartitionState
-    version: int
-    """The partition's version at the time of the plan; a seek raises it, which makes the response void."""
-    wanted: PartitionData
-
-
-class FetchPlan(NamedTuple):
-    """A fetch to send."""
-
-    partitions: dict[TopicPartition, PlannedFetch]
-    """In order of precedence: brokers fill the response in this order (KIP-74)."""
-    max_wait: float
-    """Seconds that the broker may wait for `fetch_min_bytes`."""
-    node_id: int = NO_NODE
-    lane: str = MAIN_LANE
-    send_rack: bool = False
-    """Whether the request has the client's rack id (KIP-392)."""
-
-    @property
-    def wanted(self) -> dict[TopicPartition, PartitionData]:
-        """The part of the plan that goes into the request."""
-        return {tp: planned.wanted for tp, planned in self.partitions.items()}
-
-    @property
-    def highest_version(self) -> int | None:
-        """The highest usable version of Fetch, None for no limit: newer ones need the id of every topic."""
-        all_known = all(planned.wanted.topic_id != m.NO_UUID for planned in self.partitions.values())
-        return None if all_known else TOPIC_ID_VERSION - 1
-
-
-def lanes_of(lane_suffix: str) -> set[str]:
-    """Return the fetch lanes of one client."""
-    return {MAIN_LANE + lane_suffix, EXPRESS_LANE + lane_suffix}
-
-
-def make_plan(
-    partitions: Iterable[TopicPartitionState],
-    epochs: Mapping[TopicPartition, int],
-    max_wait: float,
-    *,
-    request_bytes: float = NO_LIMIT,
-) -> FetchPlan:
-    """Plan a fetch of the fetchable partitions in the given order, as many bytes of each as its budget says.
-
-    `epochs` are the leaders' epochs. Partitions are added until they ask for `request_bytes` together. If one is left out
-    because its buffer is full, `max_wait` is at most `SHORT_WAIT`, so that it does not wait for a long poll of the others
-    once its reader makes room.
-    """
-    planned = {}
-    left_out = False
-    bytes_left = request_bytes
-    for partition in partitions:
-        if bytes_left <= 0:
-            break
-        if partition.is_fetchable:
-            fetch_size = partition.budget.fetch_size
-            bytes_left -= fetch_size
-            tp = partition.tp
-            epoch = epochs.get(tp, -1)
-            wanted = PartitionData(
-                partition.fetch_offset,
-                epoch,
-                fetch_size,
-                partition.fetched_epoch,
-                partition.fetch_source.topic_id,
-            )
-            planned[tp] = PlannedFetch(partition, partition.version, wanted)
-        elif partition.is_buffer_full:
-            left_out = True
-    return FetchPlan(planned, min(max_wait, SHORT_WAIT) if left_out else max_wait)
+NOT_SENT: Final = float("-inf")
+"""`_main_sent_at` without a fetch in flight on the main lane."""
 
 
 class BrokerPartitions:
     """The partitions that one broker leads or is the preferred read replica of.
 
     A partition on the express lane returns to the main lane with its next fetch: if that has to start without the
-    partition, its `max_wait` is `SHORT_WAIT`, and the express lane does not fetch the partition again before it.
+    partition, its `max_wait` is `SHORT_WAIT`, and the express lane does not fetch the partition again before it. While
+    the main lane's response is expected at once, as there is a backlog, the express lane waits for that: what has room in
+    the meantime is then asked for together.
 
     The main lane uses a fetch session (KIP-227). A partition that is paused, full, or in flight on the express lane is
     removed from it, so that no partition is fetched twice. The express lane uses no session: its fetches are few and short,
@@ -150,37 +66,48 @@ class BrokerPartitions:
         self.session = session
         self.awaits_validation = False
         """Whether a partition has entered AWAIT_VALIDATION since the last validation was planned."""
-        self._partitions: dict[TopicPartition, TopicPartitionState] = {}  # in order of precedence
-        self._in_flight: dict[TopicPartition, PlannedFetch] = {}
+        self.candidates = FetchCandidates()
+        self.requested = RequestSet()
+        """What the main lane asks for: in flight until `end`, then until the next plan changes it."""
+        self._express: dict[TopicPartition, PlannedFetch] = {}  # in flight
         self._main_wait = 0.0  # `max_wait` of the main lane's fetch in flight; 0 without one
+        self._main_sent_at = NOT_SENT  # loop time
         self._skipped: dict[TopicPartition, int] = {}
         """Partitions, with their versions, that the last main fetch left out as they were on the express lane."""
+        self._deferred: dict[TopicPartition, TopicPartitionState] = {}
+        """Partitions that have changed while in flight on the main lane: looked at when it has ended."""
+        self._avoids_until = float("-inf")  # loop time until which a replica is avoided
+        self._next_lease_end = float("inf")  # loop time at which the lease of a preferred read replica ends
+        self._seen: tuple[object, ...] = ()  # what all partitions depend on, as of the last plan
 
     def __repr__(self) -> str:
-        return f"<BrokerPartitions node {self.node_id}: {len(self._partitions)} partitions>"
+        return f"<BrokerPartitions node {self.node_id}: {len(self)} partitions>"
 
     def __len__(self) -> int:
-        return len(self._partitions)
+        return len(self.candidates.partitions)
 
     # --- partitions ---------------------------------------------------------------------------------------------
 
     def add(self, partition: TopicPartitionState) -> None:
         """Fetch a partition from this broker."""
         partition.node_id = self.node_id
-        self._partitions[partition.tp] = partition
+        self.candidates.add(partition)
+        self._avoids_until = max(self._avoids_until, partition.fetch_source.avoided_until)
 
     def remove(self, partition: TopicPartitionState) -> None:
         """Fetch a partition no longer, if it is fetched from this broker."""
         if not self.has(partition):
             return
-        del self._partitions[partition.tp]
-        self._in_flight.pop(partition.tp, None)
+        self.candidates.remove(partition.tp)
+        self.requested.drop(partition.tp)
+        self._express.pop(partition.tp, None)
+        self._deferred.pop(partition.tp, None)
         partition.node_id = NO_NODE
         partition.reserved = 0
 
     def has(self, partition: TopicPartitionState) -> bool:
         """Return whether a partition is fetched from this broker."""
-        return self._partitions.get(partition.tp) is partition
+        return self.candidates.has(partition)
 
     def is_current(self, partition: TopicPartitionState, version: int) -> bool:
         """Return whether a partition is still fetched here and its position has not jumped since `version`."""
@@ -190,78 +117,172 @@ class BrokerPartitions:
         """Return the partitions that have another leader by the metadata."""
         return [
             partition
-            for tp, partition in self._partitions.items()
+            for tp, partition in self.candidates.partitions.items()
             if view.leader(tp) not in (-1, self.node_id)
             and partition.fetch_source.preferred_replica != self.node_id
         ]
 
     def followed(self) -> list[TopicPartitionState]:
         """Return the partitions of which this broker is the preferred read replica."""
-        partitions = self._partitions.values()
-        return [p for p in partitions if p.fetch_source.preferred_replica == self.node_id]
+        return [p for p in self.all() if p.fetch_source.preferred_replica == self.node_id]
 
     def all(self) -> list[TopicPartitionState]:
         """Return the partitions in order of precedence."""
-        return list(self._partitions.values())
+        return list(self.candidates.partitions.values())
+
+    # --- replicas (KIP-392) -------------------------------------------------------------------------------------
+
+    def begin_lease(self, partition: TopicPartitionState, now: float, seconds: float) -> None:
+        """Begin the lease of a partition that is read from here as a follower, if this is its first fetch."""
+        source = partition.fetch_source
+        if source.preferred_replica == self.node_id:
+            source.begin_lease(now, seconds)
+            self._next_lease_end = min(self._next_lease_end, source.lease_end)
+
+    def mark_ended_leases(self, now: float) -> None:
+        """Have the next plan look at the partitions whose leases have ended."""
+        if now < self._next_lease_end:
+            return
+        followed = self.followed()
+        for partition in followed:
+            if partition.fetch_source.lease_end <= now:
+                self.candidates.mark(partition)
+        ends = (partition.fetch_source.lease_end for partition in followed)
+        self._next_lease_end = min((end for end in ends if end > now), default=float("inf"))
+
+    def may_send_rack(self, now: float) -> bool:
+        """Return whether a leader may advise a read replica: not while one is avoided, as it would advise that again."""
+        return now >= self._avoids_until
+
+    # --- plans --------------------------------------------------------------------------------------------------
+
+    def express_from(self) -> float:
+        """Return the loop time from which the express lane may be used; infinity while the main lane does not wait."""
+        if not self._main_wait:
+            return float("inf")
+        return self._main_sent_at + SHORT_WAIT if self.requested.backlogged else self._main_sent_at
+
+    def take_changed(self, seen: tuple[object, ...]) -> list[TopicPartitionState]:
+        """Return the partitions to look at before a plan: all if `seen`, on which all depend, is not as at the last one.
+
+        Those in flight have to wait until that has ended.
+        """
+        if seen != self._seen:
+            self._seen = seen
+            self.candidates.mark_all()
+        changed = []
+        for partition in self.candidates.take_changed():
+            tp = partition.tp
+            if self.is_main_in_flight and _is_in_flight(self.requested.planned.get(tp), partition):
+                self._deferred[tp] = partition
+            elif not _is_in_flight(self._express.get(tp), partition):
+                partition.reserved = 0
+                changed.append(partition)
+        return changed
+
+    def leave_out(self, tp: TopicPartition, *, is_full: bool) -> None:
+        """Ask for a partition no longer: it is full, or not to be fetched."""
+        self.requested.drop(tp)
+        if is_full and tp in self.candidates.partitions:
+            self.candidates.set_full(tp)
+        else:
+            self.candidates.set_idle(tp)
+
+    def backlogged(self, plan: FetchPlan) -> list[PlannedFetch]:
+        """Return the partitions of a plan whose logs are known to have more records."""
+        if plan.lane == MAIN_LANE:
+            return list(self.requested.backlogged.values())
+        return [planned for planned in plan.partitions.values() if planned.has_backlog]
+
+    def take_unproven(self, plan: FetchPlan) -> list[PlannedFetch]:
+        """Return the partitions of a plan that had failures, as its response has come."""
+        if plan.lane == MAIN_LANE:
+            return self.requested.take_unproven()
+        return [
+            planned for planned in plan.partitions.values() if not planned.partition.fetch_failures.is_clear
+        ]
+
+    def plan_main(self, max_wait: float, request_bytes: float) -> FetchPlan:
+        """Ask on the main lane for what is ready, up to `request_bytes`, beside what it asks for already."""
+        candidates, requested = self.candidates, self.requested
+        ready: Iterable[TopicPartition] = candidates.ready
+        if request_bytes != NO_LIMIT:
+            ready = self._within(request_bytes)
+        for planned in candidates.take_ready(ready):
+            requested.put(planned)
+            planned.partition.reserved = planned.wanted.max_bytes
+            self._express.pop(planned.partition.tp, None)  # in flight from before a seek
+        self._skipped = {tp: planned.version for tp, planned in self._express.items() if planned.is_current}
+        # a partition on the express lane, or a full one once its reader makes room, must not wait for a long poll
+        is_short = self._skipped or candidates.full
+        max_wait = min(max_wait, SHORT_WAIT) if is_short else max_wait
+        return FetchPlan(requested.planned, max_wait, self.node_id, has_topic_ids=not requested.nameless)
+
+    def _within(self, request_bytes: float) -> list[TopicPartition]:
+        """Return the first of the ready partitions, until all that is asked for has `request_bytes`."""
+        found, room = [], request_bytes - self.requested.asked
+        for tp in self.candidates.in_order(self.candidates.ready):
+            if room <= 0:
+                break
+            found.append(tp)
+            room -= self.candidates.ready[tp].wanted.max_bytes
+        return found
+
+    def plan_express(self, max_wait: float, lane: str) -> FetchPlan:
+        """Ask on the express lane for what is ready, except what the next main fetch asks for in a moment."""
+        ready: Iterable[TopicPartition] = self.candidates.ready
+        if self._main_wait <= SHORT_WAIT:
+            # leave the partitions that wait for the next main fetch alone, unless a seek has moved them since
+            ready = [
+                tp
+                for tp, planned in self.candidates.ready.items()
+                if self._skipped.get(tp) != planned.version
+            ]
+        chosen = {planned.partition.tp: planned for planned in self.candidates.take_ready(ready)}
+        for tp in chosen:
+            self.requested.drop(tp)  # in flight from before a seek
+        has_topic_ids = all(planned.wanted.topic_id != m.NO_UUID for planned in chosen.values())
+        return FetchPlan(chosen, min(max_wait, SHORT_WAIT), self.node_id, lane, has_topic_ids=has_topic_ids)
 
     # --- fetches ------------------------------------------------------------------------------------------------
 
-    def candidates(self, lane: str, max_wait: float) -> tuple[list[TopicPartitionState], float]:
-        """Return the partitions that are not in flight and may be fetched on a lane, and the fetch's `max_wait`.
+    @property
+    def in_flight(self) -> list[TopicPartition]:
+        """The partitions in flight on either lane."""
+        return [*(self.requested.planned if self.is_main_in_flight else ()), *self._express]
 
-        The express lane is used only while the main lane waits.
-        """
-        # in the order of `_partitions`, which `rotate` keeps fair
-        idle = [partition for partition in self._partitions.values() if not self._is_in_flight(partition)]
-        if lane == MAIN_LANE:
-            # with partitions on the express lane this fetch is short, so that the next one can include them
-            return idle, max_wait if len(idle) == len(self._partitions) else min(max_wait, SHORT_WAIT)
-        if not self._main_wait:
-            return [], 0.0
-        if self._main_wait <= SHORT_WAIT:
-            # leave the partitions that wait for the next main fetch alone, unless a seek has moved them since
-            idle = [partition for partition in idle if self._skipped.get(partition.tp) != partition.version]
-        return idle, min(max_wait, SHORT_WAIT)
+    @property
+    def is_main_in_flight(self) -> bool:
+        """Whether a fetch is in flight on the main lane."""
+        return self._main_sent_at != NOT_SENT
 
-    def _is_in_flight(self, partition: TopicPartitionState) -> bool:
-        """Return whether a partition is in flight at its current position; a fetch from before a seek does not count."""
-        planned = self._in_flight.get(partition.tp)
-        return planned is not None and planned.partition is partition and planned.version == partition.version
-
-    def begin(self, plan: FetchPlan) -> None:
+    def begin(self, plan: FetchPlan, now: float) -> None:
         """Begin a fetch: until `end` its partitions are in flight, with the requested bytes reserved in the budget."""
         if plan.lane == MAIN_LANE:
-            self._main_wait = plan.max_wait
-            on_express_lane = [planned.partition for planned in self._in_flight.values()]
-            self._skipped = {p.tp: p.version for p in on_express_lane if self._is_in_flight(p)}
+            self._main_wait, self._main_sent_at = plan.max_wait, now
+            return
         for tp, planned in plan.partitions.items():
-            self._in_flight[tp] = planned
+            self._express[tp] = planned
             planned.partition.reserved = planned.wanted.max_bytes
 
     def end(self, plan: FetchPlan) -> None:
         """End a fetch, before its outcome is applied, so that this sees only what is still in flight."""
         if plan.lane == MAIN_LANE:
-            self._main_wait = 0.0
+            self._main_wait, self._main_sent_at = 0.0, NOT_SENT
+            deferred, self._deferred = self._deferred, {}
+            self.candidates.changed.update(dict.fromkeys(deferred))
+            return
         for tp, planned in plan.partitions.items():
             # a later fetch may be registered here, and another broker's reservation in the partition
-            if self._in_flight.get(tp) is planned:
-                del self._in_flight[tp]
+            if self._express.get(tp) is planned:
+                del self._express[tp]
                 planned.partition.reserved = 0
+                self.candidates.mark(planned.partition)
 
     def is_wanted(self, plan: FetchPlan) -> bool:
         """Return whether a partition of a fetch in flight is still to be fetched from here."""
-        return any(self._in_flight.get(tp) is planned for tp, planned in plan.partitions.items())
-
-    def rotate(self, served: Iterable[TopicPartition]) -> None:
-        """Move partitions that got records to the end, so that each comes first in turn.
-
-        A broker fills a response in the order of the request, and returns a batch larger than the requested bytes for the
-        first partition only (KIP-74), so those without records have to move up (`SubscriptionState.movePartitionToEnd` in
-        Java). Within a session the broker does the same; partitions that return to the session are added at its end.
-        """
-        for tp in served:
-            if tp in self._partitions:
-                self._partitions[tp] = self._partitions.pop(tp)
+        in_flight = self.requested.planned if plan.lane == MAIN_LANE else self._express
+        return any(in_flight.get(tp) is planned for tp, planned in plan.partitions.items())
 
     # --- requests and responses ---------------------------------------------------------------------------------
 
@@ -270,10 +291,21 @@ class BrokerPartitions:
 
     def build_request(self, plan: FetchPlan, config: ConsumerConfig, version: int) -> m.FetchRequest:
         """Return the request of a plan in a version; the session assumes that the broker receives it."""
-        wanted = plan.wanted
-        session = self._session_of(plan)
-        sent = sessionless_request(wanted) if session is None else session.next_request(wanted, version)
-        return build_fetch_request(sent, config, plan.max_wait, version, send_rack=plan.send_rack)
+        sent = self._main_request(version) if plan.lane == MAIN_LANE else sessionless_request(plan.wanted)
+        return build_fetch_request(
+            sent, config, plan.max_wait, version, send_rack=plan.send_rack, max_bytes=plan.max_bytes
+        )
+
+    def _main_request(self, version: int) -> SessionRequest:
+        wanted, touched = self.requested.wanted, self.requested.take_touched()
+        sent = (
+            sessionless_request(wanted)
+            if self.session is None
+            else self.session.next_request(wanted, version, touched)
+        )
+        if sent.wanted is not wanted:
+            return sent
+        return sent._replace(wanted={tp: wanted[tp] for tp in self.candidates.in_order(wanted)})
 
     def read_response(
         self, plan: FetchPlan, response: m.FetchResponse, config: ConsumerConfig
@@ -285,8 +317,9 @@ class BrokerPartitions:
                 _log.debug("node %d: a new fetch session after error %d", self.node_id, response.error_code)
                 return FetchOutcomes([], [], 0)
             raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
-        wanted = plan.wanted
-        found = response_partitions(response, {data.topic_id: tp.topic for tp, data in wanted.items()})
+        wanted = self.requested.wanted if plan.lane == MAIN_LANE else plan.wanted
+        by_id = self.requested.names if plan.lane == MAIN_LANE else topic_names(wanted)
+        found = response_partitions(response, by_id)
         if session is not None:
             session.handle_response(response, [tp for tp, _ in found])
         outcomes = fetch_outcomes(
@@ -294,7 +327,7 @@ class BrokerPartitions:
             response,
             wanted,
             self.node_id,
-            response_limit=response_limit(config),
+            response_limit=plan.max_bytes,
             max_response_size=config.max_response_size,
         )
         is_throttled = not found and response.throttle_time_ms > 0  # then it was not processed (KIP-219)
@@ -308,3 +341,8 @@ class BrokerPartitions:
         session = self._session_of(plan)
         if session is not None:
             session.invalidate()
+
+
+def _is_in_flight(planned: PlannedFetch | None, partition: TopicPartitionState) -> bool:
+    """Return whether a partition is in flight at its current position; a fetch from before a seek does not count."""
+    return planned is not None and planned.partition is partition and planned.is_current

@@ -12,12 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import (
-    NO_LIMIT,
-    BrokerPartitions,
-    FetchPlan,
-    make_plan,
-)
+from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_outcome import (
     EpochEnd,
     EpochEndOffset,
@@ -30,6 +25,8 @@ from asyncgroup.consumer.fetch_outcome import (
     Retriable,
     TooLarge,
 )
+from asyncgroup.consumer.fetch_plan import MAIN_LANE, NO_LIMIT, FetchPlan, PlannedFetch
+from asyncgroup.consumer.fetch_session import PartitionData, response_limit
 from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.offset_resets import OffsetResets, out_of_range_policy
 from asyncgroup.consumer.partition import TopicPartitionState
@@ -78,6 +75,7 @@ class FetchScheduler:
         self.states = states
         self.resets = OffsetResets(states, config, clock)
         self._config = config
+        self._committed_only = config.isolation_level == "read_committed"
         self._request_bytes = request_bytes
 
     def __repr__(self) -> str:
@@ -90,33 +88,57 @@ class FetchScheduler:
 
         The outcome has to be given to `apply` or `fetch_failed`; else the fetch has to be ended (`BrokerPartitions.give_up`).
         """
-        candidates, max_wait = broker.candidates(lane, self._config.fetch_max_wait)
-        epochs = {}
-        for partition in candidates:
-            epoch = self._prepare(broker, partition, now)
-            if epoch is not None:
-                epochs[partition.tp] = epoch
-        idle = [partition for partition in candidates if partition.tp in epochs]
-        plan = make_plan(idle, epochs, max_wait, request_bytes=self._request_bytes)
+        is_main = lane == MAIN_LANE
+        if broker.is_main_in_flight if is_main else now < broker.express_from():
+            return None
+        self._update_candidates(broker, now)
+        max_wait = self._config.fetch_max_wait
+        plan = (
+            broker.plan_main(max_wait, self._request_bytes)
+            if is_main
+            else broker.plan_express(max_wait, lane)
+        )
         if not plan.partitions:
             return None
-        plan = plan._replace(node_id=broker.node_id, lane=lane)
-        if self._config.rack_id:
-            plan = plan._replace(send_rack=self._begin_leases(plan, now))
-        broker.begin(plan)
+        plan = plan._replace(
+            max_bytes=self._response_limit(),
+            send_rack=bool(self._config.rack_id) and broker.may_send_rack(now),
+        )
+        broker.begin(plan, now)
         return plan
 
-    def _begin_leases(self, plan: FetchPlan, now: float) -> bool:
-        """Begin the leases of partitions that are fetched from this follower for the first time.
+    def _response_limit(self) -> int:
+        most = response_limit(self._config)
+        if self._request_bytes != NO_LIMIT:
+            return most
+        return self.states.budget.response_limit(most, len(self.states.brokers))
 
-        Return whether the request may have the rack id: not while a replica is avoided, as the leader would advise it again.
-        """
+    def _update_candidates(self, broker: BrokerPartitions, now: float) -> None:
+        """Look at the partitions that have changed since the last plan."""
         lease = self._config.metadata_refresh_interval or DEFAULT_LEASE
-        sources = [planned.partition.fetch_source for planned in plan.partitions.values()]
-        for source in sources:
-            if source.preferred_replica == plan.node_id:
-                source.begin_lease(now, lease)
-        return not any(source.is_avoiding_replica(now) for source in sources)
+        broker.mark_ended_leases(now)
+        for partition in broker.take_changed((self.states.metadata.view, self.states.budget.version)):
+            epoch = self._prepare(broker, partition, now)
+            if epoch is None or not partition.is_fetchable:
+                broker.leave_out(partition.tp, is_full=epoch is not None and partition.is_buffer_full)
+                continue
+            broker.begin_lease(partition, now, lease)
+            wanted = PartitionData(
+                partition.fetch_offset,
+                epoch,
+                partition.fetch_size,
+                partition.fetched_epoch,
+                partition.fetch_source.topic_id,
+            )
+            has_backlog = self._has_backlog(partition)
+            broker.candidates.set_ready(PlannedFetch(partition, partition.version, wanted, has_backlog))
+
+    def _has_backlog(self, partition: TopicPartitionState) -> bool:
+        """Return whether the log is known to have records that were not fetched yet and can be."""
+        end = partition.buffer.high_water_mark
+        if self._committed_only and partition.last_stable_offset >= 0:
+            end = partition.last_stable_offset
+        return partition.fetch_offset < end
 
     def _prepare(self, broker: BrokerPartitions, partition: TopicPartitionState, now: float) -> int | None:
         """Bring a partition in line with the metadata before a fetch; return its leader's epoch, -1 if unknown.
@@ -173,16 +195,36 @@ class FetchScheduler:
     def apply(self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes, now: float) -> None:
         """Apply the outcomes of a response to its partitions, as far as they are still fetched at this position."""
         broker.end(plan)
+        failing = broker.take_unproven(plan)
+        answered = set()
         for tp, outcome in outcomes.partitions:
-            planned = plan.partitions[tp]
+            answered.add(tp)
+            planned = plan.partitions.get(tp)
             # not if it was removed or had a seek while the request was in flight
-            if broker.is_current(planned.partition, planned.version):
+            if planned is not None and broker.is_current(planned.partition, planned.version):
+                planned.partition.reserved = 0
+                broker.candidates.mark(planned.partition)
                 self._apply(planned.partition, outcome, now)
-        answered = {tp for tp, _ in outcomes.partitions}
-        for tp, planned in plan.partitions.items():
-            if tp not in answered and broker.is_current(planned.partition, planned.version):
-                planned.partition.fetch_failures.clear()  # a session's response omits partitions without news
-        broker.rotate(outcomes.served)
+        for planned in failing:
+            partition = planned.partition
+            if partition.tp not in answered and broker.is_current(partition, planned.version):
+                partition.fetch_failures.clear()  # a session's response omits partitions without news
+        self._ask_for_more(broker, plan, outcomes)
+        broker.candidates.rotate(outcomes.served)
+
+    def _ask_for_more(self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes) -> None:
+        """Ask for more bytes of partitions whose next record batch did not fit, though the response had room for it.
+
+        Brokers return such a batch for the first partition only, and no part of it for the others (KIP-74).
+        """
+        if not outcomes.served or outcomes.total_bytes + self.states.budget.fetch_size > plan.max_bytes:
+            return
+        served = set(outcomes.served)
+        for planned in broker.backlogged(plan):
+            partition, size = planned.partition, planned.wanted.max_bytes
+            has_room = outcomes.total_bytes + size <= plan.max_bytes
+            if has_room and partition.tp not in served and broker.is_current(partition, planned.version):
+                partition.ask_for_more()
 
     def _apply(self, partition: TopicPartitionState, outcome: FetchOutcome, now: float) -> None:
         """Take the step that a partition's outcome asks for."""
@@ -299,6 +341,7 @@ class FetchScheduler:
     ) -> None:
         """Apply a leader's answer; a missing partition counts as an error."""
         for tp, check in validation.items():
+            broker.candidates.mark(check.partition)
             if not broker.is_current(check.partition, check.version):
                 continue
             code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
@@ -307,10 +350,11 @@ class FetchScheduler:
                 check.confirm()
             self._apply(check.partition, outcome, now)
 
-    def skip_validation(self, validation: Validation) -> None:
+    def skip_validation(self, broker: BrokerPartitions, validation: Validation) -> None:
         """Fetch without validation: brokers before KIP-320 cannot validate."""
         for check in validation.values():
             check.confirm()
+            broker.candidates.mark(check.partition)
 
     def validation_failed(
         self, broker: BrokerPartitions, validation: Validation, error: Exception, now: float

@@ -118,8 +118,16 @@ class FetchSession:
             f"{len(self.session_partitions)} partitions>"
         )
 
-    def next_request(self, wanted: Mapping[TopicPartition, PartitionData], version: int) -> SessionRequest:
-        """Return what to send in a version so that the broker reads exactly these partitions."""
+    def next_request(
+        self,
+        wanted: Mapping[TopicPartition, PartitionData],
+        version: int,
+        touched: Iterable[TopicPartition] | None = None,
+    ) -> SessionRequest:
+        """Return what to send in a version so that the broker reads exactly these partitions.
+
+        `touched` names, in order of precedence, those that may differ from the last request; None: any of them may.
+        """
         by_id = version >= TOPIC_ID_VERSION
         if by_id is not self._by_id:
             self.invalidate()  # a session uses names or ids; a mix is answered with FETCH_SESSION_TOPIC_ID_ERROR
@@ -127,17 +135,24 @@ class FetchSession:
         self._is_used = version >= SESSION_VERSION
         if not self._is_used:
             return sessionless_request(wanted)
-        known, self.session_partitions = self.session_partitions, dict(wanted)
+        known = self.session_partitions
         if self.epoch == INITIAL_EPOCH:
+            self.session_partitions = dict(wanted)
             return SessionRequest(self.session_id, INITIAL_EPOCH, wanted, [])
-        changed = {tp: data for tp, data in wanted.items() if known.get(tp) != data}
-        forgotten = [(tp, data.topic_id) for tp, data in known.items() if self._is_forgotten(tp, data)]
+        changed: dict[TopicPartition, PartitionData] = {}
+        forgotten: list[tuple[TopicPartition, UUID]] = []
+        for tp in [*wanted, *known] if touched is None else touched:
+            now, before = wanted.get(tp), known.get(tp)
+            if now == before:
+                continue
+            # the broker has to drop what is no longer wanted, and what is of another topic by now
+            if before is not None and (now is None or (by_id and now.topic_id != before.topic_id)):
+                forgotten.append((tp, before.topic_id))
+            if now is None:
+                del known[tp]
+            else:
+                changed[tp] = known[tp] = now
         return SessionRequest(self.session_id, self.epoch, changed, forgotten)
-
-    def _is_forgotten(self, tp: TopicPartition, before: PartitionData) -> bool:
-        """Return whether the broker has to drop an entry: no longer wanted, or its topic was recreated."""
-        now = self.session_partitions.get(tp)
-        return now is None or (self._by_id and now.topic_id != before.topic_id)
 
     def handle_response(self, response: m.FetchResponse, partitions: Collection[TopicPartition]) -> None:
         """Update the session after a response without a top-level error; `partitions` are those that it contains.
@@ -210,16 +225,24 @@ def response_limit(config: ConsumerConfig) -> int:
 
 
 def build_fetch_request(
-    sent: SessionRequest, config: ConsumerConfig, max_wait: float, version: int, *, send_rack: bool = True
+    sent: SessionRequest,
+    config: ConsumerConfig,
+    max_wait: float,
+    version: int,
+    *,
+    send_rack: bool = True,
+    max_bytes: int | None = None,
 ) -> m.FetchRequest:
     """Build the request in a version; from 13 on every partition must have its topic's id.
+
+    `max_bytes` is the limit of the response with several batches, by default the `response_limit`.
 
     A leader that gets no rack id returns records itself instead of advising a preferred read replica (KIP-392).
     """
     return m.FetchRequest(
         max_wait_ms=int(max_wait * 1000),
         min_bytes=config.fetch_min_bytes,
-        max_bytes=response_limit(config),
+        max_bytes=response_limit(config) if max_bytes is None else max_bytes,
         isolation_level=ISOLATION_LEVELS[config.isolation_level],
         session_id=sent.session_id,
         session_epoch=sent.epoch,

@@ -147,6 +147,16 @@ class FetchFailures:
     def __repr__(self) -> str:
         return f"<FetchFailures: {self.count}, {self.reported} of them reported>"
 
+    @property
+    def is_clear(self) -> bool:
+        """Whether there was none, so that `clear` would change nothing."""
+        return not (
+            self.count
+            or self.redirected
+            or self.leader_in_doubt
+            or self.metadata_outdated_since != float("inf")
+        )
+
     def clear(self) -> None:
         """The partition was fetched."""
         self.count = 0
@@ -162,10 +172,13 @@ class PartitionBudget(Protocol):
 
     @property
     def fetch_size(self) -> int:
-        """Bytes to fetch at once."""
+        """Bytes to fetch at once, whatever record batches there are."""
 
-    def allows(self, held: int, /) -> bool:
-        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
+    def size_for(self, batch: int, /) -> int:
+        """Return the bytes to fetch at once if record batches may have `batch` bytes, 0 if unknown."""
+
+    def allows(self, held: int, size: int, /) -> bool:
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched, `size` at once."""
 
     def may_resume(self, held: int, /) -> bool:
         """Return whether a stalled partition may be fetched again."""
@@ -174,31 +187,56 @@ class PartitionBudget(Protocol):
 class Budget:
     """`total` bytes for all partitions of a client; each of the `partition_count` partitions may hold an even share.
 
-    A fetch asks for at most `fetch_size` bytes of a partition, and only while its buffered plus in-flight bytes leave
-    room for that in its share. A partition that holds nothing may always be fetched, so that each gets at least one batch.
+    A fetch asks for at most half a share of a partition, and only while its buffered plus in-flight bytes leave room for
+    that in its share. Where record batches are larger, it asks for a whole one: of what does not fit in the requested
+    bytes, brokers return the first partition's only (KIP-74), and a thousand partitions would be read one after another.
+    A partition that holds nothing may always be fetched, so that each gets at least one batch. A response may have what is
+    left of the total, so that many such batches do not exceed it.
     """
 
-    __slots__ = ("_max_fetch_size", "partition_count", "total")
+    __slots__ = ("_max_fetch_size", "_partition_count", "fetch_size", "share", "total", "used", "version")
 
     def __init__(self, total: int, max_fetch_size: int) -> None:
         self.total = total
         self._max_fetch_size = max_fetch_size
+        self.used = 0
+        """Bytes in the buffers of the partitions."""
+        self.version = 0
+        """Changes with the shares."""
         self.partition_count = 0
 
     @property
-    def share(self) -> int:
+    def partition_count(self) -> int:
+        """The number of partitions."""
+        return self._partition_count
+
+    @partition_count.setter
+    def partition_count(self, number: int) -> None:
+        self._partition_count = number
+        self.version += 1
+        self.share = self.total // max(1, number)
         """Bytes that each partition may hold."""
-        return self.total // max(1, self.partition_count)
-
-    @property
-    def fetch_size(self) -> int:
+        self.fetch_size = max(1, min(self._max_fetch_size, self.share // 2))
         """Bytes to fetch at once: at most half a share, so that one batch can be handled while the next is fetched."""
-        return max(1, min(self._max_fetch_size, self.share // 2))
 
-    def allows(self, held: int) -> bool:
-        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched."""
-        return held == 0 or held + self.fetch_size <= self.share
+    def size_for(self, batch: int, /) -> int:
+        """Return the bytes to fetch at once: `fetch_size`, or a whole record batch of `batch` bytes."""
+        return self.fetch_size if batch <= self.fetch_size else min(self._max_fetch_size, batch)
+
+    def allows(self, held: int, size: int = 0, /) -> bool:
+        """Return whether a partition that holds `held` bytes (in-flight ones included) may be fetched.
+
+        `size` are the bytes to fetch at once, if more than `fetch_size`.
+        """
+        return held == 0 or held + max(size, self.fetch_size) <= self.share
 
     def may_resume(self, held: int) -> bool:
         """Return whether a stalled partition may be fetched again: at least half of its share is free."""
         return held <= self.share // 2
+
+    def response_limit(self, most: int, brokers: int) -> int:
+        """Return the bytes, at most `most`, that a response of one of the brokers may have with several batches.
+
+        With less than a batch left a response has one batch: no partition has to wait for what others hold.
+        """
+        return max(1, min(most, (self.total - self.used) // max(1, brokers)))

@@ -9,8 +9,8 @@ from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import lanes_of
 from asyncgroup.consumer.broker_task import BrokerTask
+from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import FetchState

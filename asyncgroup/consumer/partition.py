@@ -41,8 +41,11 @@ class TopicPartitionState:
     Every change sets `changed`, and waiting readers check the state again.
     """
 
-    end_offset: float = float("inf")
-    """From here on nothing is fetched, though records beyond it come if they are in the same batches."""
+    batch_size: int = 0
+    """Bytes that a fetch has to ask for to get a whole record batch, as far as known."""
+    on_change: Callable[[], object]
+    """Called when the next plan has to look at the partition again; `wake_fetcher` does that and makes a plan."""
+    _end_offset: float = float("inf")
 
     def __init__(
         self,
@@ -105,7 +108,7 @@ class TopicPartitionState:
 
     def detach(self) -> None:
         """Drop the callbacks to the fetchers: the partition is not fetched (any more)."""
-        self.wake_fetcher = self.look_up_seek = self.on_records = lambda: None
+        self.wake_fetcher = self.on_change = self.look_up_seek = self.on_records = lambda: None
         self.on_handled_error = self.report
 
     def __repr__(self) -> str:
@@ -173,6 +176,7 @@ class TopicPartitionState:
     def _update(self) -> None:
         """Recompute `blocked` and wake waiting readers."""
         self.blocked = self.ended or self.paused or self.error is not None
+        self.on_change()
         self.changed.set()
 
     # --- fetching -----------------------------------------------------------------------------------------------
@@ -199,20 +203,44 @@ class TopicPartitionState:
         return self.buffer.fetched_epoch
 
     @property
+    def end_offset(self) -> float:
+        """From here on nothing is fetched, though records beyond it come if they are in the same batches."""
+        return self._end_offset
+
+    @end_offset.setter
+    def end_offset(self, offset: float) -> None:
+        self._end_offset = offset
+        self.on_change()
+
+    @property
+    def fetch_size(self) -> int:
+        """Bytes to fetch at once."""
+        return self.budget.size_for(self.batch_size)
+
+    @property
+    def _has_space(self) -> bool:
+        return self.budget.allows(self.buffer.bytes + self.reserved, self.fetch_size)
+
+    @property
     def _is_idle(self) -> bool:
         waits = self.paused or self.stalled or self.ended or self.seek_target is not None
-        is_complete = self.buffer.fetch_offset >= self.end_offset
+        is_complete = self.buffer.fetch_offset >= self._end_offset
         return waits or is_complete or self.error is not None or self.buffer.framing_error is not None
 
     @property
     def is_fetchable(self) -> bool:
         """Whether the partition belongs into the next fetch."""
-        return not self._is_idle and self.budget.allows(self.buffer.bytes + self.reserved)
+        return not self._is_idle and self._has_space
 
     @property
     def is_buffer_full(self) -> bool:
         """Whether only its full buffer keeps the partition out of the next fetch, until its reader makes room."""
-        return not self._is_idle and not self.budget.allows(self.buffer.bytes + self.reserved)
+        return not self._is_idle and not self._has_space
+
+    def ask_for_more(self) -> None:
+        """Ask for twice as much: the next record batch is larger than what was requested."""
+        self.batch_size = 2 * self.fetch_size
+        self.on_change()
 
     def fetched(self, records: FetchedRecords) -> None:
         """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before."""
@@ -224,9 +252,12 @@ class TopicPartitionState:
             buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
             self.changed.set()
             self.on_records()
+            # batches differ: remember the largest one for a while
+            self.batch_size = max(buffer.batch_bytes, self.batch_size - self.batch_size // 8)
             if buffer.records_end < buffer.fetch_offset:
                 self.listener.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
         self.fetch_failures.clear()
+        self.on_change()
 
     def report(self, error: Exception) -> bool:
         """Pass an error that the client recovers from by itself to the readers of `errors()`; return False without any."""
@@ -311,6 +342,7 @@ class TopicPartitionState:
         # records that arrived since the last call have not waited for a whole period yet
         if waits and progress == self._last_progress:
             self.stalled = True
+            self.on_change()
             self._hooks.emit("on_stalled", *self.tp)
         self._last_progress = progress if waits else None
         return bool(self.buffer)
@@ -320,7 +352,8 @@ class TopicPartitionState:
     @property
     def has_room(self) -> bool:
         """Whether more records can arrive before the reader takes some of the buffered ones."""
-        return not (self.stalled or self.buffer.framing_error) and self.budget.allows(self.buffer.bytes)
+        is_blocked = self.stalled or self.buffer.framing_error
+        return not is_blocked and self.budget.allows(self.buffer.bytes, self.fetch_size)
 
     @property
     def is_ready(self) -> bool:

@@ -71,6 +71,7 @@ class PartitionStates:
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self.partitions: dict[TopicPartition, TopicPartitionState] = {}
         self.brokers: dict[int, BrokerPartitions] = {}
+        self._held: dict[TopicPartition, int] = {}  # bytes of each that the budget counts as used
         self._wake = wake
         self._wake_timer = wake_timer
         self._sessions = sessions  # by node id; None for fetches without sessions
@@ -84,10 +85,15 @@ class PartitionStates:
 
     def add(self, partition: TopicPartitionState, now: float) -> None:
         """Start fetching a partition."""
+        former = self.partitions.get(partition.tp)
+        if former is not None:
+            self.remove(former)
         self.partitions[partition.tp] = partition
+        self._held[partition.tp] = 0
         self.budget.partition_count = len(self.partitions)
         partition.on_handled_error = partial(self.report, [partition])
         partition.look_up_seek = partial(self._look_up_seek, partition)
+        partition.on_change = partial(self._on_change, partition)
         self.assign(partition, now)
 
     def remove(self, partition: TopicPartitionState) -> None:
@@ -98,6 +104,7 @@ class PartitionStates:
         self.budget.partition_count = len(self.partitions)
         self._watch.clear_doubt(partition)
         self._leave_broker(partition)
+        self.budget.used -= self._held.pop(partition.tp)
         partition.fetch_state = FetchState.INITIALIZING
         partition.detach()
 
@@ -106,6 +113,19 @@ class PartitionStates:
         return self.partitions.get(partition.tp) is partition
 
     # --- states -------------------------------------------------------------------------------------------------
+
+    def _on_change(self, partition: TopicPartitionState) -> None:
+        """Count what the partition holds, and have the next plan look at it."""
+        held = partition.buffer.bytes
+        self.budget.used += held - self._held[partition.tp]
+        self._held[partition.tp] = held
+        broker = self.brokers.get(partition.node_id)
+        if broker is not None:
+            broker.candidates.mark(partition)
+
+    def _wake_for(self, partition: TopicPartitionState, node_id: int) -> None:
+        self._on_change(partition)
+        self._wake(node_id)
 
     def _leave_broker(self, partition: TopicPartitionState) -> None:
         """End FETCHING or AWAIT_VALIDATION; data in flight is dropped."""
@@ -121,7 +141,7 @@ class PartitionStates:
         partition.fetch_state = FetchState.FETCHING
         partition.retry_at = NEVER
         broker.add(partition)
-        partition.wake_fetcher = partial(self._wake, node_id)
+        partition.wake_fetcher = partial(self._wake_for, partition, node_id)
         self._wake(node_id)
 
     def _new_session(self, node_id: int) -> FetchSession | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import lanes_of
+from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.fetcher import Fetcher

@@ -188,7 +188,7 @@ async def test_a_fetchers_bug_is_raised_to_the_readers(
 
     consumer = await Consumer(brokers.bootstrap_servers).__aenter__()
     partition = await consumer.partition("orders", 0, "earliest")
-    monkeypatch.setattr(fetch_scheduler, "make_plan", broken)
+    monkeypatch.setattr(fetch_scheduler, "PlannedFetch", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         while True:
             await asyncio.wait_for(anext(partition), 10)

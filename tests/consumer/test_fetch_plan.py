@@ -1,22 +1,20 @@
-"""Pure functions of fetching: the plan and its order, and the Fetch request."""
+"""Pure functions of fetching: whether a partition is to be asked for, and the Fetch request. Plans: `test_random_plans.py`."""
 
 from __future__ import annotations
 
 import uuid
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import SHORT_WAIT, make_plan
 from asyncgroup.consumer.fetch_session import (
     TOPIC_ID_VERSION,
     PartitionData,
     SessionRequest,
     build_fetch_request,
 )
-from asyncgroup.consumer.fetch_state import FetchSource
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual
@@ -28,62 +26,6 @@ from tests.profiles import examples
 
 FETCH_VERSIONS = range(4, 19)
 IDS = {name: uuid.UUID(int=number + 1) for number, name in enumerate("abc")}
-
-
-class FetchSize(NamedTuple):
-    """The part of a budget that a plan uses."""
-
-    fetch_size: int
-
-
-class Partition:
-    """The part of a partition that a plan uses."""
-
-    def __init__(self, tp: TopicPartition, state: str, offset: int = 0, version: int = 0) -> None:
-        self.tp, self.fetch_offset, self.version = tp, offset, version
-        self.fetched_epoch, self.fetch_source = version - 1, FetchSource()
-        self.budget = FetchSize(1000 * (tp.partition + 1))
-        self.is_fetchable, self.is_buffer_full = state == "wants", state == "full"
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), unique=True, max_size=12),
-    st.data(),
-    st.floats(0, 5),
-)
-def test_a_plan_has_all_fetchable_partitions_in_the_given_order(names, data, max_wait) -> None:
-    states = [data.draw(st.sampled_from(["wants", "full", "idle"])) for _ in names]
-    consumers = [
-        Partition(TopicPartition(*name), state, offset=7 * number, version=number)
-        for number, (name, state) in enumerate(zip(names, states, strict=True))
-    ]
-    epochs = {consumer.tp: 5 for consumer in consumers[::2]}
-    plan = make_plan(consumers, epochs, max_wait)
-    wanted = [consumer for consumer in consumers if consumer.is_fetchable]
-    assert list(plan.partitions) == [consumer.tp for consumer in wanted]
-    for consumer in wanted:
-        epoch = epochs.get(consumer.tp, -1)
-        size = consumer.budget.fetch_size
-        wanted = PartitionData(consumer.fetch_offset, epoch, size, consumer.version - 1)
-        assert plan.partitions[consumer.tp] == (consumer, consumer.version, wanted)
-    # a partition that is full now may become fetchable soon: the fetch must not wait at the broker for long
-    assert plan.max_wait == (min(max_wait, SHORT_WAIT) if "full" in states else max_wait)
-
-
-@given(st.lists(st.booleans(), max_size=12), st.integers(1, 30_000))
-def test_a_plan_asks_for_as_many_bytes_as_a_request_may(fetchable: list[bool], limit: int) -> None:
-    """The first partitions come first, so that those left out are first next time; one is always asked for."""
-    consumers = [
-        Partition(TopicPartition("a", number), "wants" if wants else "idle")
-        for number, wants in enumerate(fetchable)
-    ]
-    plan = make_plan(consumers, {}, 0.5, request_bytes=limit)
-    wanted = [consumer for consumer in consumers if consumer.is_fetchable]
-    assert list(plan.partitions) == [consumer.tp for consumer in wanted[: len(plan.partitions)]]
-    sizes = [planned.wanted.max_bytes for planned in plan.partitions.values()]
-    assert sum(sizes[:-1]) < limit
-    assert bool(sizes) == bool(wanted)
-    assert len(sizes) == len(wanted) or sum(sizes) >= limit
 
 
 def said(*tps: TopicPartition) -> SessionRequest:
@@ -141,24 +83,18 @@ def test_all_supported_versions_are_tested() -> None:
     assert API_BY_NAME["Fetch"].versions == (FETCH_VERSIONS.start, FETCH_VERSIONS.stop - 1)
 
 
-def test_a_plan_of_real_consumers() -> None:
+def test_only_its_full_buffer_makes_a_partition_full() -> None:
     async def story() -> None:
-        wanting, full, paused, ended, failed, sought = (
-            partition_of(make_consumer(share=200, ask=50)) for _ in range(6)
+        wanting, full, paused, ended, failed = (
+            partition_of(make_consumer(share=200, ask=50)) for _ in range(5)
         )
         feed(full, batch(0, value=b"x" * 150))
         paused.pause()
         ended.end()
         failed.fail(OSError("broken"))
-        sought.seek_to(40)
         everyone = (full, paused, ended, failed)
         assert [c.is_fetchable for c in everyone] == [False] * 4
         assert [c.is_buffer_full for c in everyone] == [True, False, False, False]
-        plan = make_plan([wanting], {}, 0.5)
-        assert plan.partitions[wanting.tp] == (wanting, 0, PartitionData(0, -1, 50))
-        plan = make_plan([full, sought], {}, 0.5)
-        assert plan.partitions[sought.tp] == (sought, 1, PartitionData(40, -1, 50))
-        assert plan.max_wait == SHORT_WAIT
         wanting.reserved = 180
         assert wanting.is_buffer_full, "in-flight bytes count"
 

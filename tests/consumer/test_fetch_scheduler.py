@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from asyncgroup.cluster.backoff import RetryBackoff
-from asyncgroup.cluster.metadata import (
-    BrokerInfo,
-    ClusterView,
-    PartitionInfo,
-    TopicInfo,
-    with_doubt,
-    with_leader,
-)
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.broker_partitions import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_outcome import (
     EpochEnd,
     EpochEndOffset,
@@ -31,6 +21,7 @@ from asyncgroup.consumer.fetch_outcome import (
     ReadReplica,
     Retriable,
 )
+from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsResult
@@ -46,6 +37,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
+from tests.consumer.fetch_stories import Metadata
 from tests.consumer.support import batch
 
 NOT_LEADER = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetch")
@@ -53,30 +45,12 @@ OUT_OF_RANGE = BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "fetch")
 UNAUTHORIZED = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch")
 
 
-class Metadata:
-    """Metadata of three brokers and a topic of four partitions, led by node 1."""
-
-    def __init__(self) -> None:
-        brokers = {node: BrokerInfo(node, "10.0.0.1", 9000 + node) for node in (1, 2, 3)}
-        partitions = {number: PartitionInfo(number, 1, 5, (1, 2, 3), (1, 2, 3)) for number in range(4)}
-        topics = {"orders": TopicInfo("orders", partitions=partitions)}
-        self.view = replace(ClusterView(), brokers=brokers, topics=topics)
-
-    def update_leader(
-        self, tp: TopicPartition, leader: int, epoch: int, brokers: Iterable[BrokerInfo] = ()
-    ) -> None:
-        self.view = with_leader(self.view, tp, leader, epoch, brokers)
-
-    def doubt_leader(self, tp: TopicPartition, node_id: int) -> None:
-        self.view = with_doubt(self.view, tp, node_id)
-
-
 class Story:
     """A scheduler at a time that the test sets."""
 
     def __init__(self, **config: object) -> None:
         self.config = ConsumerConfig(**{"retry_backoff": 1.0, "retry_backoff_max": 1.0, **config})  # type: ignore[arg-type]
-        self.metadata = Metadata()
+        self.metadata = Metadata(4)
         self.woken: list[int] = []
         self.timers: list[FetchState] = []
         self.reported: list[Exception] = []

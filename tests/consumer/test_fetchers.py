@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.broker_partitions import SHORT_WAIT
+from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.partition_consumer import partition_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 

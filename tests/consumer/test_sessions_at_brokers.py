@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster, Exchange
-from asyncgroup.consumer.broker_partitions import SHORT_WAIT
+from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ErrorCode
@@ -264,14 +264,14 @@ async def test_without_a_session_each_partition_comes_first_in_turn(brokers: Emb
 
 def limit_fetch_version(reader, version: int) -> None:
     """Limit the Fetch version, as with an older broker."""
-    built = reader.cluster.network.request_versioned
+    negotiated = reader.cluster.network._negotiated_version
 
-    async def limited(node_id, cls, build, **options):
+    def limited(connection, cls, highest):
         if cls.NAME == "FetchRequest":
-            options["highest"] = min(version, options.get("highest") or version)
-        return await built(node_id, cls, build, **options)
+            highest = min(version, highest or version)
+        return negotiated(connection, cls, highest)
 
-    reader.cluster.network.request_versioned = limited
+    reader.cluster.network._negotiated_version = limited
 
 
 @pytest.mark.parametrize("busy", [False, True])

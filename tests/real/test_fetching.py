@@ -31,21 +31,34 @@ class FetchRecorder:
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
-        client = client_of(cluster)
-        self._send = client.network.request_versioned
-        client.network.request_versioned = self._record  # type: ignore[assignment]
+        network = client_of(cluster).network
+        self._submit, self._try_submit = network.submit, network.try_submit
+        network.submit = self._record_submit  # type: ignore[method-assign]
+        network.try_submit = self._record_try_submit  # type: ignore[method-assign]
 
-    async def _record(self, node_id: int, cls: Any, build: Any, **options: Any) -> Any:
+    async def _record_submit(
+        self, node_id: int, cls: Any, build: Any, on_response: Any, **options: Any
+    ) -> None:
+        await self._submit(node_id, cls, *self._recorded(node_id, build, on_response), **options)
+
+    def _record_try_submit(
+        self, node_id: int, cls: Any, build: Any, on_response: Any, **options: Any
+    ) -> bool:
+        return self._try_submit(node_id, cls, *self._recorded(node_id, build, on_response), **options)
+
+    def _recorded(self, node_id: int, build: Any, on_response: Any) -> tuple[Any, Any]:
         sent: list[Any] = []
 
         def build_and_record(version: int) -> Any:
             sent.append(build(version))
             return sent[-1]
 
-        response = await self._send(node_id, cls, build_and_record, **options)
-        if cls is m.FetchRequest:
-            self.exchanges.append((node_id, sent[-1], response))
-        return response
+        def record(response: Any, error: Exception | None) -> None:
+            if response is not None:
+                self.exchanges.append((node_id, sent[-1], response))
+            on_response(response, error)
+
+        return build_and_record, record
 
     @property
     def epochs(self) -> list[int]:

@@ -392,7 +392,7 @@ async def check_after_recovery(run: RandomRun) -> None:
     assert [partition_of(reader.consumer).reserved for reader in run.readers.values()] == [0] * len(
         run.readers
     )
-    assert not any(broker._in_flight for broker in run.fetchers._states.brokers.values())
+    assert not any(broker.in_flight for broker in run.fetchers._states.brokers.values())
     assert max(run.asked_per_second().values()) < 500
 
 

@@ -82,7 +82,11 @@ class RangeBudget:
             row = (self.sizes.row + row) / 2
         self.sizes = Sizes(row, batch)
 
-    def allows(self, _held: int, /) -> bool:
+    def size_for(self, _batch: int, /) -> int:
+        """The size of a batch is part of the estimate."""
+        return self.fetch_size
+
+    def allows(self, _held: int, _size: int, /) -> bool:
         """It is fetched until its end."""
         return True
 
