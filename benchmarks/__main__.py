@@ -13,6 +13,7 @@ BENCHMARKS: Final = (
     "neighbours",
     "memory",
     "idle",
+    "latency",
     "rebalance",
     "recovery",
     "broker",

@@ -31,6 +31,7 @@ __all__ = [
     "measure_cases",
     "options_parser",
     "positive_int",
+    "positive_ints",
     "print_report",
     "progress_on",
     "run_process",
@@ -62,6 +63,11 @@ def positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1")
     return number
+
+
+def positive_ints(text: str) -> list[int]:
+    """Parse a command-line argument that must be integers, 1 or more, separated by commas."""
+    return [positive_int(number.strip()) for number in text.split(",")]
 
 
 def add_number(parser: argparse.ArgumentParser, option: str, default: float, what: str) -> None:

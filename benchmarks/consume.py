@@ -1,7 +1,7 @@
 """Reading a topic in a consumer group: asyncgroup, aiokafka, confluent-kafka and kafka-python.
 
 A topic is loaded once; then every client reads it in each round (A B C A B C …), each time in a new process and a new
-group, with automatic commits and the same fetch sizes.
+group, with automatic commits and the same fetch sizes. The same with each number of partitions.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.common import (
     ClientFailed,
     add_number,
     kafka,
+    positive_ints,
     print_report,
     progress_on,
     run_process,
@@ -44,7 +45,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks consume", description=__doc__)
     add_number(parser, "--records", 1_000_000, "records in the topic")
     add_number(parser, "--size", 200, "bytes of each value")
-    add_number(parser, "--partitions", 4, "partitions of the topic")
+    parser.add_argument(
+        "--partitions",
+        type=positive_ints,
+        default=[4, 200, 1000],
+        help="partitions of the topics, comma-separated (4,200,1000)",
+    )
     add_number(parser, "--rounds", 3, "measurements of each client")
     add_number(parser, "--limit", 15.0, "seconds after which a slow client is stopped")
     parser.add_argument(
@@ -86,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     (_print_json if options.json else _print_table)(options, measurements, Conditions(started, used))
     for each in measurements:
         if each.committed < each.records:
-            text = f"{each.case}, round {each.round}: {each.committed:,} of {each.records:,} committed"
+            text = f"{each.case}, {each.partitions} partitions, round {each.round}: {each.committed:,} of {each.records:,} committed"
             console.print(text, style="red")
     return 0 if measurements else 1
 
@@ -107,8 +113,8 @@ def _print_json(
 def _print_table(
     options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
-    what = f"{options.records:,} records of {options.size} bytes in {options.partitions} partitions"
-    show(f"{what}, {options.rounds} rounds", summarize(measurements), conditions)
+    what = f"{options.records:,} records of {options.size} bytes, {options.rounds} rounds"
+    show(what, summarize(measurements), conditions)
 
 
 def _as_dict(value: Any) -> Any:
@@ -121,16 +127,20 @@ def _as_dict(value: Any) -> Any:
 async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
     with progress_on(console) as progress:
         async with kafka(options.bootstrap_servers, progress) as servers:
-            return await run(
-                servers,
-                options.cases,
-                records=options.records,
-                size=options.size,
-                partitions=options.partitions,
-                rounds=options.rounds,
-                limit=options.limit,
-                progress=progress,
-            )
+            return [
+                measurement
+                for partitions in options.partitions
+                for measurement in await run(
+                    servers,
+                    options.cases,
+                    records=options.records,
+                    size=options.size,
+                    partitions=partitions,
+                    rounds=options.rounds,
+                    limit=options.limit,
+                    progress=progress,
+                )
+            ]
 
 
 async def run(
@@ -158,7 +168,8 @@ async def run(
             plan = [(index, name) for index in range(1, rounds + 1) for name in cases]
             task = progress.add_task("", total=len(plan))
             for index, name in ([(0, cases[0])] if warm_up else []) + plan:
-                progress.update(task, description=f"round {index}: {name}" if index else "warming up")
+                what = f"round {index}: {name}, {partitions}" if index else "warming up"
+                progress.update(task, description=what)
                 groups.append(f"{topic.name}-{name}-{index}")
                 settings = Settings(
                     bootstrap_servers=servers,
@@ -171,8 +182,13 @@ async def run(
                 figures = await measure(name, settings)
                 if index:
                     committed = await topic.committed(settings.group_id)
-                    found.append(Measurement(case=name, round=index, committed=committed, **figures))
+                    found.append(
+                        Measurement(
+                            case=name, partitions=partitions, round=index, committed=committed, **figures
+                        )
+                    )
                     progress.advance(task)
+            progress.remove_task(task)
         finally:
             await topic.remove(groups)
     return found

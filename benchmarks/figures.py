@@ -22,6 +22,7 @@ class Measurement:
     """
 
     case: str
+    partitions: int
     round: int
     records: int
     bytes: int
@@ -65,6 +66,7 @@ class Summary(NamedTuple):
     """The figures of one case over all rounds; `ratio` and `cpu_ratio` are None if its baseline wasn't measured."""
 
     case: str
+    partitions: int
     rate: Spread
     megabytes: Spread
     cpu_per_million: Spread
@@ -74,11 +76,11 @@ class Summary(NamedTuple):
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
-    """Return one summary per case, in the order of `CASES`."""
-    by_case: dict[str, dict[int, Measurement]] = {}
-    for measurement in measurements:
-        by_case.setdefault(measurement.case, {})[measurement.round] = measurement
-    return [_summary(name, by_case) for name in CASES if name in by_case]
+    """Return one summary per number of partitions and case, in the order of `CASES`."""
+    by_case: dict[int, dict[str, dict[int, Measurement]]] = {}
+    for each in measurements:
+        by_case.setdefault(each.partitions, {}).setdefault(each.case, {})[each.round] = each
+    return [_summary(name, found) for found in by_case.values() for name in CASES if name in found]
 
 
 def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Summary:
@@ -91,6 +93,7 @@ def _summary(name: str, by_case: Mapping[str, Mapping[int, Measurement]]) -> Sum
     pairs = [(own[index], base[index]) for index in own if index in base]
     return Summary(
         name,
+        next(iter(own.values())).partitions,
         spread(lambda each: each.rate),
         spread(lambda each: each.megabytes),
         spread(lambda each: each.cpu_per_million),

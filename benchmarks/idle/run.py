@@ -15,7 +15,7 @@ from benchmarks.common import (
     choose,
     measure_cases,
     options_parser,
-    positive_int,
+    positive_ints,
     print_report,
     run_worker,
     show_footer,
@@ -91,7 +91,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = options_parser("idle", __doc__, rounds=3)
     parser.add_argument(
         "--members",
-        type=_numbers,
+        type=positive_ints,
         default=[1, 20],
         help="members in one process, comma-separated, each of a group of its own (1,20)",
     )
@@ -103,10 +103,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         options.members, options.settle, options.seconds, options.rounds = [1, 2], 0.2, 0.5, 1
     options.cases = choose(parser, "--only", options.only, list(CASES))
     return options
-
-
-def _numbers(text: str) -> list[int]:
-    return [positive_int(number.strip()) for number in text.split(",")]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -42,7 +42,7 @@ async def test_every_client_reads_all_and_commits() -> None:
         )
         async with Cluster(cluster.bootstrap_servers) as client:
             assert [name for name in await client.all_topics() if name.startswith("benchmark-")] == []
-    assert [each.case for each in measurements] == cases
+    assert [(each.case, each.partitions) for each in measurements] == [(case, 2) for case in cases]
     for each in measurements:
         assert (each.records, each.committed) == (3_002, 3_002), "the same number for each partition"
         assert each.bytes == 3_002 * (8 + 50)
@@ -93,7 +93,7 @@ def test_a_lap_ends_with_the_share_of_its_loop() -> None:
 def test_ratios_are_taken_within_a_round() -> None:
     def measured(case: str, index: int, rate: float) -> Measurement:
         return Measurement(
-            case=case, round=index, records=100, bytes=1000, counted=100, seconds=100 / rate, cpu_seconds=1.0,
+            case=case, partitions=4, round=index, records=100, bytes=1000, counted=100, seconds=100 / rate, cpu_seconds=1.0,
             start_seconds=0.0, start_cpu_seconds=0.0, committed=100,
         )  # fmt: skip
 
