@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import Consumer
+from asyncgroup import Consumer, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
+from asyncgroup.workqueue import Delivery, RetryTopic, retry_topic_cleanup
 from tests.real.support import RunningKafka
 from tests.stories import queues
 from tests.stories.environment import CONSUMER, Environment
+from tests.stories.queue_members import send, working
 from tests.stories.real import RealEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -83,6 +85,26 @@ async def test_other_protocols(
 ) -> None:
     stories = [queues.rebalance_while_handlers_run, queues.closes_and_reopens, queues.reconsumed]
     await run(kind, apache_kafka.bootstrap_servers, tmp_path, stories)
+
+
+@pytest.mark.full
+async def test_copies_that_are_done_are_deleted(
+    apache_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_topic_cleanup, "INTERVAL", 0.5)
+
+    async def later(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            await delivery.reconsume_later(0.2)
+
+    async with QueueEnvironment(apache_kafka.bootstrap_servers, tmp_path) as env:
+        await send(env, b"0", b"1")
+        async with working(env, "ann", later, retry=RetryTopic(partitions=1)) as ann:
+            await ann.until_count("end", 4)
+            tp = TopicPartition(ann.queue.retry_topic or "", 0)
+            async with asyncio.timeout(env.limit), Consumer(env.bootstrap_servers) as consumer:
+                while (await consumer.beginning_offsets([tp]))[tp] < 2:
+                    await asyncio.sleep(0.2)
 
 
 async def test_the_broker_says_how_large_metadata_may_be(apache_kafka: RunningKafka, tmp_path: Path) -> None:

@@ -31,8 +31,16 @@ def block(seconds: float) -> None:
     loop._set_time(now() + seconds)
 
 
-@pytest.mark.parametrize("begins", [0.5, 5.0, 9.5])
-@pytest.mark.parametrize("lasts", [9.0, 40.0])
+@pytest.mark.parametrize(
+    ("begins", "lasts"),
+    [
+        (5.0, 40.0),
+        *(
+            pytest.param(begins, lasts, marks=pytest.mark.full)
+            for begins, lasts in ((0.5, 9.0), (5.0, 9.0), (9.5, 9.0), (0.5, 40.0), (9.5, 40.0))
+        ),
+    ],
+)
 async def test_neighbours_do_not_expire(env: VirtualEnvironment, begins: float, lasts: float):
     """Each works for 9 s of a running loop, wherever in that time the block is."""
 
@@ -54,6 +62,7 @@ async def test_neighbours_do_not_expire(env: VirtualEnvironment, begins: float, 
     assert await acked(env) == [0, 1, 2, 3]
 
 
+@pytest.mark.full
 async def test_a_delivery_that_is_forgotten_expires_all_the_same(env: VirtualEnvironment):
     """Blocks put the end off by the time that they last, and by no more."""
     await send(env, b"forgotten")
@@ -70,6 +79,7 @@ async def test_a_delivery_that_is_forgotten_expires_all_the_same(env: VirtualEnv
         await again.ack()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("turn", "latest"), [(0.1, 11.0), (0.9, 25.0)])
 async def test_a_busy_loop_is_no_excuse(env: VirtualEnvironment, turn: float, latest: float):
     """A loop that is busy has turns: a timeout is in time, or at least comes."""
@@ -85,6 +95,7 @@ async def test_a_busy_loop_is_no_excuse(env: VirtualEnvironment, turn: float, la
         await waiting.result().ack()
 
 
+@pytest.mark.full
 async def test_nothing_is_checked_while_nothing_is_in_hand(env: VirtualEnvironment):
     await send(env, b"0")
     async with opened(env, ack_timeout=10.0) as queue:

@@ -127,7 +127,7 @@ class Clock:
     [60.0, -30.0],
     ids=["the machine was suspended, or its clock was set forward", "the clock was set back"],
 )
-@pytest.mark.parametrize("retried", [False, True])
+@pytest.mark.parametrize("retried", [False, pytest.param(True, marks=pytest.mark.full)])
 async def test_the_clock_is_set(env: VirtualEnvironment, step: float, retried: bool):
     """A delivery time is a time of day: records are not handed out before it, nor much later, whatever the clock does meanwhile."""
     clock = Clock(env)
@@ -150,6 +150,7 @@ async def test_the_clock_is_set(env: VirtualEnvironment, step: float, retried: b
         assert 100.0 - step - 1.0 <= now() - began <= 100.0 - step + 6.0
 
 
+@pytest.mark.full
 async def test_a_clock_that_is_set_forward_beyond_the_time(env: VirtualEnvironment):
     """The record is delivered within a few seconds, and a nacked one waits for the time that it was given."""
     clock = Clock(env)

@@ -32,7 +32,7 @@ TRANSACTIONAL: dict[str, Any] = {
             TRANSACTIONAL, "TxnOffsetCommit", ErrorCode.COORDINATOR_NOT_AVAILABLE, marks=pytest.mark.full
         ),
         pytest.param(TRANSACTIONAL, "Produce", ErrorCode.NOT_ENOUGH_REPLICAS, marks=pytest.mark.full),
-        (DIRECT, "Produce", ErrorCode.NOT_ENOUGH_REPLICAS),
+        pytest.param(DIRECT, "Produce", ErrorCode.NOT_ENOUGH_REPLICAS, marks=pytest.mark.full),
     ],
 )
 async def test_a_copy_that_the_broker_refuses_for_a_while(

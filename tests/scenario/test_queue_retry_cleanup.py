@@ -11,6 +11,7 @@ import pytest
 from asyncgroup import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import Delivery, RetryTopic
+from asyncgroup.workqueue.retry_topic_cleanup import INTERVAL
 from tests.stories.queue_members import QueueMember, send, stored, working
 from tests.stories.virtual import VirtualEnvironment
 
@@ -36,15 +37,16 @@ def requests(env: VirtualEnvironment) -> int:
 
 async def retried(member: QueueMember, count: int) -> None:
     await member.until_count("end", 2 * count)
-    await asyncio.sleep(65.0)
+    await asyncio.sleep(INTERVAL + 3.0)
 
 
+@pytest.mark.full
 async def test_what_is_committed_is_deleted(env: VirtualEnvironment):
     """A copy that waits stays, and those after it."""
     await send(env, b"0", b"1", b"slow", b"3")
     async with working(env, "ann", later, **OPTIONS) as ann:
         await ann.until_count("end", 7)
-        await asyncio.sleep(65.0)
+        await asyncio.sleep(INTERVAL + 3.0)
         committed = await stored(env, topic=RETRY)
         assert committed is not None
         assert log_start(env) == committed.committed.offset
@@ -55,6 +57,7 @@ async def test_what_is_committed_is_deleted(env: VirtualEnvironment):
         assert requests(env) == count, "nothing is asked while nothing is committed"
 
 
+@pytest.mark.full
 async def test_copies_do_not_come_back_when_the_offsets_of_the_group_have_expired(env: VirtualEnvironment):
     await send(env, *[b"%d" % number for number in range(10)])
     async with working(env, "ann", later, **OPTIONS) as ann:
@@ -70,6 +73,7 @@ async def test_copies_do_not_come_back_when_the_offsets_of_the_group_have_expire
         assert again == list(range(10, 20)), "those that bob has written, and no earlier ones"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "code",
     [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION, ErrorCode.NOT_LEADER_OR_FOLLOWER],
@@ -93,6 +97,7 @@ async def test_refused(env: VirtualEnvironment, code: ErrorCode, caplog: pytest.
         assert code.name in lines[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [

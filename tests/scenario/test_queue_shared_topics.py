@@ -48,7 +48,9 @@ async def of_group(
         yield member
 
 
-@pytest.mark.parametrize("options", [SPRING, {"retry": RetryTopic("again", partitions=1)}])
+@pytest.mark.parametrize(
+    "options", [SPRING, pytest.param({"retry": RetryTopic("again", partitions=1)}, marks=pytest.mark.full)]
+)
 async def test_a_copy_is_delivered_to_its_own_group_only(env: VirtualEnvironment, options: dict[str, Any]):
     """Those of others count as done on arrival, and are committed as such."""
     topic = options["retry"].topic or "orders-retry"
@@ -69,6 +71,7 @@ async def test_a_copy_is_delivered_to_its_own_group_only(env: VirtualEnvironment
     assert await acked(env, topic=topic) == [0, 1]
 
 
+@pytest.mark.full
 async def test_a_new_group_gets_no_copies_of_others(env: VirtualEnvironment):
     await send(env, b"0", b"1")
     async with working(env, "ann", later, **SPRING) as ann:
@@ -79,6 +82,7 @@ async def test_a_new_group_gets_no_copies_of_others(env: VirtualEnvironment):
         assert sorted(bob.of("begin")) == ["0@0#1", "0@1#1"]
 
 
+@pytest.mark.full
 async def test_a_dead_letter_of_another_group_that_is_retried_belongs_to_the_group_that_retries(
     env: VirtualEnvironment,
 ):
@@ -95,6 +99,7 @@ async def test_a_dead_letter_of_another_group_that_is_retried_belongs_to_the_gro
         assert bob.of("begin") == ["0@0#1", "0@0#2"]
 
 
+@pytest.mark.full
 async def test_default_names_that_are_equal_by_accident(env: VirtualEnvironment):
     """Topic `a` with group `b-c`, and topic `a-b` with group `c`, have the same retry topic."""
     env.cluster.create_topic("a", 1)
@@ -113,6 +118,7 @@ async def test_default_names_that_are_equal_by_accident(env: VirtualEnvironment)
             assert [call.rsplit("#")[1] for call in member.of("begin")] == ["1", "2"]
 
 
+@pytest.mark.full
 async def test_records_without_a_group_are_for_all(env: VirtualEnvironment):
     """As those that a program writes into the retry topic by itself."""
     env.cluster.create_topic("orders-retry", 1)
