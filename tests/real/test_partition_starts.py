@@ -1,0 +1,84 @@
+"""Partitions whose only replica is on a killed broker: the others are read, and these once it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session, TopicPartition
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.stories.admin import Admin
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+
+PARTITIONS = 6
+KILLED = 3
+"""The id of the killed node."""
+
+
+class Reader(Handler):
+    """Collects the partitions of which a record was read."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self.sessions: list[Session] = []
+        self._changed = asyncio.Event()
+
+    async def setup(self, session: Session) -> None:
+        self.sessions.append(session)
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        async for record in claim:
+            claim.mark(record)
+            self.seen.add(record.partition)
+            self._changed.set()
+
+    async def until(self, partitions: set[int]) -> None:
+        async with asyncio.timeout(120.0):
+            while self.seen != partitions:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [{"assignors": ("range",)}, {"assignors": ("cooperative-sticky",)}, {"group_protocol": "consumer"}],
+    ids=["eager", "cooperative", "consumer"],
+)
+async def test_partitions_on_a_killed_broker(
+    apache_kafka_3: ApacheKafka, protocol: dict[str, object]
+) -> None:
+    topic = f"starts-{uuid.uuid4()}"
+    admin = Admin(apache_kafka_3.bootstrap_servers)
+    async with admin.cluster:
+        client = AdminClient({"bootstrap.servers": apache_kafka_3.bootstrap_servers})
+        client.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        for number in range(PARTITIONS):
+            await admin.produce(TopicPartition(topic, number), [b"v"])
+        found = (await admin.cluster.topics([topic]))[topic].partitions
+        leaders = {number: info.leader for number, info in found.items()}
+    offline = {number for number, leader in leaders.items() if leader == KILLED}
+    healthy = set(range(PARTITIONS)) - offline
+    assert offline
+    assert healthy
+    apache_kafka_3.kill(KILLED)
+    try:
+        config = ConsumerConfig(auto_offset_reset="earliest", **protocol)  # type: ignore[arg-type]
+        reader = Reader()
+        async with ConsumerGroup(apache_kafka_3.bootstrap_servers, topic, config) as group:
+            run = asyncio.create_task(group.run(topic, reader))
+            await reader.until(healthy)
+            await asyncio.sleep(5.0)
+            assert "cannot start" in str(group.health().problems)
+            apache_kafka_3.start_node(KILLED)
+            await reader.until(set(range(PARTITIONS)))
+            assert len(reader.sessions) == 1, "nothing has rebalanced"
+            await group.aclose()
+            await run
+    finally:
+        if apache_kafka_3.pid(KILLED) is None:
+            apache_kafka_3.start_node(KILLED)
