@@ -139,6 +139,83 @@ def test_a_topic_recreated_between_the_plan_and_its_tasks(
         workers.close()
 
 
+# --- ends below the start, which was read already (KAFKA-7703) --------------------------------------------------------
+
+
+def stale_ends(response: Any) -> Any:
+    """Answer like a new leader that does not know its high watermark yet."""
+    for topic in response.topics:
+        for part in topic.partitions:
+            part.offset = min(part.offset, 3)
+    return response
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("available_now", [False, True])
+def test_an_end_below_the_start_is_looked_up_again(
+    kafka_server: KafkaServer, query: Queries, available_now: bool, fail: bool
+) -> None:
+    """Otherwise it would be stored: its records would be read twice, or each restart would fail."""
+    produce(kafka_server, 10)
+    progress = query(fail_on_data_loss=fail)
+    start = offsets(8, 0)
+    fault = kafka_server.faults.on("ListOffsets", mutate=stale_ends)
+    if available_now:
+        progress.prepare_available_now()
+    end = progress.next_end(start)
+    assert fault.hits == 1
+    assert end == offsets(10, 0)
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 0, 8, 10)]
+    assert progress.next_end(end) == end
+
+
+def test_a_stale_end_while_a_batch_of_available_now_is_planned(
+    kafka_server: KafkaServer, query: Queries
+) -> None:
+    produce(kafka_server, 10)
+    progress = query()
+    progress.prepare_available_now()
+    end = progress.next_end(offsets(8, 0))
+    fault = kafka_server.faults.on("ListOffsets", mutate=stale_ends)
+    assert ranges(progress, offsets(8, 0), end) == [OffsetRange(TOPIC, 0, 8, 10)]
+    assert fault.hits == 1
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_an_end_that_stays_below_the_start_fails_before_it_is_stored(
+    kafka_server: KafkaServer, query: Queries, available_now: bool
+) -> None:
+    produce(kafka_server, 6)
+    progress = query()
+    if available_now:
+        progress.prepare_available_now()
+    with pytest.raises(DataLossError, match=r"^\[KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED\].*orders-0"):
+        progress.next_end(offsets(10, 0))
+    produce(kafka_server, 6)
+    again = query()
+    if available_now:
+        again.prepare_available_now()
+    end = again.next_end(offsets(10, 0))
+    assert ranges(again, offsets(10, 0), end) == [OffsetRange(TOPIC, 0, 10, 12)]
+
+
+def test_available_now_never_ends_below_its_start(
+    kafka_server: KafkaServer, query: Queries, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without failOnDataLoss the partition stays where it is, and the others are read."""
+    produce(kafka_server, 6)
+    produce(kafka_server, 4, partition=1)
+    progress = query(fail_on_data_loss=False)
+    progress.prepare_available_now()
+    start = offsets(10, 0)
+    with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+        end = progress.next_end(start)
+    assert end == offsets(10, 4)
+    assert "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED" in caplog.text
+    assert ranges(progress, start, end) == [OffsetRange(TOPIC, 1, 0, 4)]
+    assert progress.next_end(end) == end
+
+
 # --- unavailable brokers ----------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,8 @@ class StreamProgress:
         self._initial: Offsets | None = None
         self._available_now_end: Offsets | None = None
         """The ends of the logs when Trigger.AvailableNow started; the query stops there."""
+        self._kept: Offsets = {}
+        """Ends of Trigger.AvailableNow that are the starts, as the logs end before them."""
         self._latest: Offsets = {}
         self._topics = QueryTopics()
         self._looked_up_end = False  # after the first call of `next_end`
@@ -181,6 +183,7 @@ class StreamProgress:
         else:
             if not self._looked_up_end:
                 await self._complete_available_now_end(lookups, start, self._available_now_end)
+                self._keep_ends(lookups, start, self._available_now_end)
             latest = self._available_now_end
         new = self._topics.without_start(self._topics.recreated(start, lookups.topic_ids))
         self._topics.add_starts(await lookups.list_offsets(dict.fromkeys(new, EARLIEST)))
@@ -188,27 +191,62 @@ class StreamProgress:
 
     async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
         latest = await lookups.list_all_offsets(LATEST, last_known=start)
-        recreated = self._topics.recreated(start, lookups.topic_ids)
         retry = offset_attempts(self._settings)
-        # a missing or lower offset may be due to stale metadata (KAFKA-7703), so look again, as Spark does; or due to
-        # a broker that has just started and does not know the topic yet
-        while any(latest.get(tp, -1) < offset for tp, offset in start.items() if tp not in recreated):
-            if not retry.failed():
-                break
+        while self._doubtful(lookups, start, latest) and retry.failed():
             await retry.wait()
             latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-            recreated = self._topics.recreated(start, lookups.topic_ids)
+        if self._settings.fail_on_data_loss:
+            # before Spark has stored the end: it would fail every restart, as with Spark's source
+            for loss in self._shorter(lookups, start, latest).values():
+                raise loss
         return latest
+
+    def _doubtful(self, lookups: BrokerLookups, start: Offsets, ends: Offsets) -> list[TopicPartition]:
+        """Return the partitions whose end is missing or below the start, which was read already.
+
+        That may be due to stale metadata (KAFKA-7703), so the end is looked up again, as Spark does; or due to a broker that
+        has just started and does not know the topic yet.
+        """
+        recreated = self._topics.recreated(start, lookups.topic_ids)
+        return [
+            tp
+            for tp, offset in start.items()
+            if tp not in ends or (ends[tp] < offset and tp not in recreated)
+        ]
+
+    def _shorter(
+        self, lookups: BrokerLookups, start: Offsets, ends: Offsets
+    ) -> dict[TopicPartition, DataLossError]:
+        """Return the loss of each partition whose log ends before the start."""
+        return {
+            tp: DataLossError(
+                "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
+                topicPartition=tp,
+                prevOffset=start[tp],
+                newOffset=ends[tp],
+            )
+            for tp in sorted(self._doubtful(lookups, start, ends))
+            if tp in ends
+        }
 
     async def _complete_available_now_end(
         self, lookups: BrokerLookups, start: Offsets, target: Offsets
     ) -> None:
-        """Add the ends of partitions of the checkpoint that could not be found when Trigger.AvailableNow started."""
+        """Look again for ends that were missing or below the checkpoint when Trigger.AvailableNow started."""
         retry = offset_attempts(self._settings)
-        while (missing := start.keys() - target.keys()) and retry.failed():
+        while (doubtful := self._doubtful(lookups, start, target)) and retry.failed():
             await retry.wait()
             found = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-            target |= {tp: found[tp] for tp in missing if tp in found}
+            target |= {tp: found[tp] for tp in doubtful if tp in found}
+
+    def _keep_ends(self, lookups: BrokerLookups, start: Offsets, target: Offsets) -> None:
+        """Report logs that end before the start. Without failOnDataLoss the query stays where it is there.
+
+        A lower end would be stored, and what follows it would be read twice if the answer was stale.
+        """
+        for tp, loss in self._shorter(lookups, start, target).items():
+            report_data_loss(loss, fail=self._settings.fail_on_data_loss)
+            self._kept[tp] = target[tp] = start[tp]
 
     async def _check_topics(self, lookups: BrokerLookups, start: Offsets) -> None:
         """Check once, in a run that started from a checkpoint, whether topics of `start` were recreated since the last run.
@@ -278,9 +316,8 @@ class StreamProgress:
             await self._check_topics(lookups, start)
             recreated = self._topics.recreated(end, await lookups.assigned())
         if self._available_now_end is not None:
-            latest = await lookups.list_all_offsets(LATEST, last_known=end)
             same = {tp: offset for tp, offset in end.items() if tp not in recreated}
-            check_available_now(self._available_now_end, same, latest, replayed=not self._looked_up_end)
+            await self._check_available_now(lookups, self._available_now_end, same)
         earliest = await lookups.list_offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
         replays_first = self._initial is not None and not self._looked_up_end
         if replays_first:
@@ -312,6 +349,14 @@ class StreamProgress:
             report_data_loss(loss, fail=self._settings.fail_on_data_loss)
         self._planned = True
         return split_into_tasks([part for part in found.ranges if part not in gone], self._settings)
+
+    async def _check_available_now(self, lookups: BrokerLookups, target: Offsets, end: Offsets) -> None:
+        latest = await lookups.list_all_offsets(LATEST, last_known=end) | self._kept
+        retry = offset_attempts(self._settings)
+        while any(latest.get(tp, -1) < offset for tp, offset in end.items()) and retry.failed():
+            await retry.wait()
+            latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=end) | self._kept
+        check_available_now(target, end, latest, replayed=not self._looked_up_end)
 
 
 async def _alongside(work: Awaitable[T], other: Awaitable[None]) -> T:
