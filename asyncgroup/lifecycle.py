@@ -1,8 +1,10 @@
 """Background tasks of an object, and helpers for waiting, cancellation and errors of tasks.
 
-Each public object has one owner task that holds its task group (`BackgroundTasks`). `async with` on the object starts
+Each public object has one owner task, which ends its other tasks (`BackgroundTasks`). `async with` on the object starts
 the owner task and waits until it runs; leaving the block signals it and waits for its end. So no task group is held
 open between `__aenter__` and `__aexit__`, which a fixture or an exit stack may call from different tasks.
+
+Tasks are started by `start_task`.
 
 `SingleFlight` is work in a task of its own, shared by concurrent callers.
 """
@@ -12,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
-from anyio.abc import TaskGroup
 
 from asyncgroup.errors import AsyncGroupError, ClosedError
 
@@ -30,19 +32,47 @@ __all__ = [
     "describe_error",
     "mark_retrieved",
     "run_until",
+    "start_task",
     "wait_shielded",
     "wait_within",
 ]
 
 _log = logging.getLogger("asyncgroup")
 
+_ALWAYS_LAZY: Final[bool] = sys.version_info < (3, 12)
+"""Whether no task factory can run a task's first step at once, since Python does not support it."""
+
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 Ts = TypeVarTuple("Ts")
 
 
+def start_task(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+    """Return a new task; its first step is never run by this call, but in a later turn of the event loop.
+
+    Callers record the task, or what it works on, after this call. `asyncio.create_task` runs the first step at once if the
+    program has set `asyncio.eager_task_factory`, and the task may even have ended when it returns. Unlike the task group of
+    anyio, a plain task can also be started from a callback of the event loop.
+    """
+    loop = asyncio.get_running_loop()
+    if _ALWAYS_LAZY or loop.get_task_factory() is None:
+        return loop.create_task(work, name=name)
+    creating = [True]  # a list, since the coroutine may run before `create_task` returns
+    task = loop.create_task(_run_later(work, creating), name=name)
+    creating.clear()
+    # a task that is cancelled before its first step does not close the coroutine inside
+    task.add_done_callback(lambda _: work.close())
+    return task
+
+
+async def _run_later(work: Coroutine[Any, Any, T], creating: list[bool]) -> T:
+    if creating:
+        await asyncio.sleep(0)
+    return await work
+
+
 class BackgroundTasks:
-    """The tasks of an object: `spawn` runs functions in a task group, which one owner task holds open until `stop`.
+    """The tasks of an object: `spawn` runs functions in tasks, which end at the latest with `stop`.
 
     An exception in a spawned function is a programming error and cancels all other tasks. `on_failure(error)` is called
     at once, so that the object can end instead of waiting for tasks that no longer run.
@@ -51,27 +81,30 @@ class BackgroundTasks:
     def __init__(self, name: str, on_failure: Callable[[Exception], None] | None = None) -> None:
         self.name = name
         self._on_failure = on_failure
-        self._task: asyncio.Task[None] | None = None
-        self._group: TaskGroup | None = None
-        self._children: set[asyncio.Task[Any]] = set()
+        self._owner: asyncio.Task[None] | None = None
+        self._accepts = False  # functions are spawned; also while the last tasks end
+        self._children: dict[asyncio.Task[Any], bool] = {}
+        """The running tasks in the order of their start, each with whether its function was called."""
         self._stop = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._failures: list[BaseException] = []
+        """What spawned functions raised; after a `stop` only a copy of the first one, with notes."""
+        self._is_raised = False  # a caller of `stop` got the first failure
 
     @property
     def is_open(self) -> bool:
         """Whether tasks can be spawned."""
-        return self._group is not None and not self._stop.is_set()
+        return self._accepts and not self._stop.is_set()
 
     def check_not_started(self, name: str | None = None) -> None:
         """Raise ClosedError if `start` was called before; `name` is the object to name, default its own."""
-        if self._task is not None:
+        if self._owner is not None:
             raise ClosedError(f"{name or self.name} was already entered; create a new one")
 
     async def start(self) -> None:
         """Start the owner task; return when tasks can be spawned. Raises ClosedError on a second call."""
         self.check_not_started()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._run(ready), name=f"{self.name}: owner")
+        self._owner = start_task(self._run(ready), name=f"{self.name}: owner")
         try:
             await asyncio.shield(ready)
         except BaseException:
@@ -81,14 +114,17 @@ class BackgroundTasks:
     def spawn(
         self, function: Callable[[*Ts], Coroutine[Any, Any, Any]], *args: *Ts, name: str | None = None
     ) -> None:
-        """Run a coroutine function in the task group; after `stop` was called it is cancelled at its first await.
+        """Run a coroutine function in a task; may be called in a callback of the event loop.
 
-        Raises ClosedError when the owner task isn't running.
+        After `stop` was called the function is cancelled at its first await. Raises ClosedError when the owner task isn't
+        running.
         """
-        if self._group is None:
+        if not self._accepts:
             raise ClosedError(f"{self.name} is closed")
         label = f"{self.name}: {name or function.__name__}"
-        self._group.start_soon(self._child, function, args, name=label)
+        task = start_task(self._child(function, args), name=label)
+        self._children[task] = False
+        task.add_done_callback(self._on_done)
 
     async def stop(self) -> None:
         """Cancel all tasks and wait for them. May be called twice; a cancelled caller still waits until the end.
@@ -99,21 +135,24 @@ class BackgroundTasks:
         """
         self._stop.set()
         task = asyncio.current_task()
-        if self._task is None or task is self._task or task in self._children:
+        if self._owner is None or task is self._owner or task in self._children:
             return
-        try:
-            await wait_shielded(self._task)
-        except BaseExceptionGroup as group:
-            if self._failure is not None:
-                raise copy_error(self._failure) from None
-            first = _first_of(group)
-            self._failure = copy_error(first)
+        await wait_shielded(self._owner)
+        if self._is_raised:
+            raise copy_error(self._failures[0]) from None
+        if self._failures:
+            first = _first_of(self._failures)
+            self._failures, self._is_raised = [copy_error(first)], True
             raise first from None
 
     async def _child(self, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._children.add(task)
+        self._children[task] = True
+        if (
+            self._stop.is_set()
+        ):  # spawned just before: it is called nevertheless, as it may have a future to resolve
+            task.cancel()
         try:
             await function(*args)
         except Exception as error:
@@ -122,24 +161,43 @@ class BackgroundTasks:
                 self._on_failure(error)
             _log.exception("%s failed", task.get_name())
             raise
-        finally:
-            self._children.discard(task)
 
-    async def _run(self, ready: asyncio.Future[None]) -> None:
-        try:
-            async with anyio.create_task_group() as group:
-                self._group = group
-                ready.set_result(None)
-                await self._stop.wait()
-                group.cancel_scope.cancel()
-        finally:
-            self._group = None
+    def _on_done(self, task: asyncio.Task[Any]) -> None:
+        del self._children[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
             self._stop.set()
 
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        self._accepts = True
+        ready.set_result(None)
+        try:
+            await self._stop.wait()
+        finally:
+            self._stop.set()
+            try:
+                await self._end_children()
+            finally:
+                self._accepts = False
 
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of a group, with a note for each of the others."""
-    first, *others = _leaves(group)
+    async def _end_children(self) -> None:
+        """Cancel all tasks and wait for them; a cancellation of the owner task is raised afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        for task, is_called in list(self._children.items()):
+            if is_called:  # else `_child` does it
+                task.cancel()
+        while self._children:  # one may spawn another while it ends
+            try:
+                await wait_shielded(asyncio.gather(*self._children, return_exceptions=True))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+
+
+def _first_of(errors: list[BaseException]) -> BaseException:
+    """Return the first error, with a note for each of the others."""
+    first, *others = (leaf for error in errors for leaf in _leaves(error))
     for other in others:
         add_note(first, f"at the same time: {describe_error(other)}")
     return first
@@ -190,8 +248,8 @@ async def run_until(
 
     Both are cancelled and awaited when the caller is cancelled.
     """
-    task = asyncio.create_task(work, name=name)
-    stopping = asyncio.create_task(stop, name=f"{name}: until")
+    task = start_task(work, name=name)
+    stopping = start_task(stop, name=f"{name}: until")
     try:
         await asyncio.wait([task, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -298,7 +356,7 @@ class SingleFlight(Generic[T]):
             self._next = asyncio.get_running_loop().create_future()
             self._next.add_done_callback(mark_retrieved)
             if self._task is None:
-                self._task = asyncio.create_task(self._run(), name=self._name)
+                self._task = start_task(self._run(), name=self._name)
         return await await_shared(self._next)
 
     async def _run(self) -> None:

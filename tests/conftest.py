@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import logging
 import os
@@ -38,6 +37,7 @@ from tests.apache_kafka import (
     pytest_runtest_teardown,
 )
 from tests.interop.java_tools import java_tools
+from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
 from tests.profiles import choose_profile, current_profile, omitted_cases
 from tests.shared_spark import spark, spark_gateway, spark_with_kafka
 from tests.workers import (
@@ -116,14 +116,7 @@ def pytest_runtestloop() -> Generator[None, object, object]:
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Return the event loops that `item` runs on, by name (a hook of pytest-asyncio)."""
-    virtual = item.get_closest_marker("virtual")
-    virtual_loop = functools.partial(VirtualTimeLoop, **(virtual.kwargs if virtual else {}))
-    chosen = item.get_closest_marker("asyncio")
-    if chosen is not None and "loop_factories" in chosen.kwargs:
-        return {"real": asyncio.new_event_loop, "virtual": virtual_loop}
-    if virtual is not None or item.path.is_relative_to(SCENARIOS):
-        return {"virtual": virtual_loop}
-    return {"real": asyncio.new_event_loop}
+    return loop_factories(item, in_virtual_time=item.path.is_relative_to(SCENARIOS))
 
 
 @pytest_asyncio.fixture(loop_scope="function")
@@ -140,6 +133,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     mark_java(item)
     if not isinstance(item, pytest.Function) or not pytest_asyncio.is_async_test(item):
         return
+    if (reason := reason_to_skip(item)) is not None:
+        item.add_marker(pytest.mark.skip(reason))
     marker = item.get_closest_marker("asyncio")
     own_loop = marker is None or marker.kwargs.get("loop_scope", "function") == "function"
     # a loop shared by several tests also runs tasks of fixtures with a wider scope, which must not end with the test
@@ -205,6 +200,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--soak", action="store_true", help="run the long soak tests as well, with all random cases"
     )
     parser.addoption("--full", action="store_true", help="draw all random cases, not a part of them")
+    parser.addoption(
+        "--loop", choices=LOOPS, default="asyncio", help="start tasks eagerly, or use uvloop in real time"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from functools import partial
 
 import anyio
 import pytest
@@ -17,6 +18,7 @@ from asyncgroup.lifecycle import (
     copy_error,
     mark_retrieved,
     run_until,
+    start_task,
     wait_shielded,
     wait_within,
 )
@@ -217,6 +219,73 @@ async def test_enter_and_exit_may_run_in_different_tasks() -> None:
     tasks.spawn(work, name="work")
     await asyncio.create_task(tasks.stop())
     assert work.started == work.ended
+
+
+async def test_a_function_is_spawned_in_a_callback() -> None:
+    """Regression test: anyio's task group refused it if sniffio was installed, which knows no library there."""
+    tasks, work = BackgroundTasks("Test"), Work()
+    await tasks.start()
+    asyncio.get_running_loop().call_soon(partial(tasks.spawn, work, name="work"))
+    await asyncio.sleep(1)
+    await tasks.stop()
+    assert (work.started, work.ended) == (1, 1)
+
+
+async def test_a_function_that_another_one_spawns_at_its_end_is_awaited() -> None:
+    tasks, last = BackgroundTasks("Test"), Work()
+    await tasks.start()
+
+    async def first() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            tasks.spawn(last, name="last")
+
+    tasks.spawn(first)
+    await asyncio.sleep(1)
+    await tasks.stop()
+    assert (last.started, last.ended) == (1, 1)
+
+
+async def test_a_cancelled_owner_task_waits_for_the_others() -> None:
+    """As at the end of `asyncio.run`, which cancels all tasks."""
+    tasks, slow = BackgroundTasks("Test"), Stubborn()
+    await tasks.start()
+    tasks.spawn(slow, name="slow")
+    await asyncio.sleep(1)
+    (owner,) = (task for task in asyncio.all_tasks() if task.get_name() == "Test: owner")
+    owner.cancel()
+    await asyncio.wait([owner])
+    assert slow.ended
+    assert not tasks.is_open
+
+
+# --- start_task -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio(loop_factories=["virtual", "eager"])
+async def test_a_task_does_not_begin_before_its_creator_goes_on() -> None:
+    """Also with `asyncio.eager_task_factory`: the creator records the task first."""
+    begun: list[bool] = []
+
+    async def work() -> str:
+        begun.append(True)
+        return "done"
+
+    task = start_task(work(), name="work")
+    assert (begun, task.done(), task.get_name()) == ([], False, "work")
+    assert await task == "done"
+
+
+@pytest.mark.asyncio(loop_factories=["virtual", "eager"])
+async def test_a_task_that_is_cancelled_at_once_never_begins() -> None:
+    work = Work()
+    task = start_task(work())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gc.collect()  # no warning about a coroutine that was never awaited
+    assert work.started == 0
 
 
 # --- wait_shielded --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import ClosedError, NoBrokersError
-from asyncgroup.lifecycle import SingleFlight
+from asyncgroup.lifecycle import SingleFlight, start_task
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
@@ -127,7 +127,7 @@ async def test_a_call_one_turn_later_shares_the_run_if_that_waits_a_turn(
     """An event that wakes several tasks wakes some of them a turn later than others."""
     work = Failing()
     flights = SingleFlight("flights", work, waits_a_turn=waits)
-    first = asyncio.ensure_future(flights())
+    first = start_task(flights())
     await asyncio.sleep(0)  # `first` has called
     await asyncio.sleep(0)  # the task of the runs has had its first turn
     await flights()

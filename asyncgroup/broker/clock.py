@@ -58,10 +58,11 @@ class Timers(Protocol):
 
 
 class _Entry:
-    __slots__ = ("action", "deadline", "handle")
+    __slots__ = ("action", "deadline", "fires_at", "handle")
 
     def __init__(self, deadline: float, action: Callable[[], None], handle: asyncio.TimerHandle) -> None:
         self.deadline = deadline
+        self.fires_at = deadline  # not `handle.when()`: the handle of uvloop has none if the time is due
         self.action = action
         self.handle = handle
 
@@ -84,8 +85,9 @@ class LoopTimers:
             self._entries[key] = _Entry(deadline, action, self._loop.call_at(deadline, self._fire, key))
             return
         entry.deadline, entry.action = deadline, action
-        if entry.handle.when() > deadline:
+        if entry.fires_at > deadline:
             entry.handle.cancel()
+            entry.fires_at = deadline
             entry.handle = self._loop.call_at(deadline, self._fire, key)
 
     def cancel(self, key: Hashable) -> None:
@@ -103,7 +105,8 @@ class LoopTimers:
     def _fire(self, key: Hashable) -> None:
         entry = self._entries[key]
         # Compare with the handle's time, not with the clock: the loop may fire a moment early.
-        if entry.deadline > entry.handle.when():
+        if entry.deadline > entry.fires_at:
+            entry.fires_at = entry.deadline
             entry.handle = self._loop.call_at(entry.deadline, self._fire, key)
             return
         del self._entries[key]

@@ -25,6 +25,7 @@ from asyncgroup.broker.purgatory import Purgatory
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ClosedError
+from asyncgroup.lifecycle import start_task
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ClusterState", "Node"]
@@ -123,7 +124,7 @@ class Node:
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a task that is canceled when the node stops."""
-        task = self._loop.create_task(work)
+        task = start_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._done)
         return task

@@ -69,7 +69,7 @@ class ChunkedBuffer(RecordBuffer):
     without records when the reader has nothing left; values that are still incomplete hold back the commit by themselves.
     """
 
-    __slots__ = ("_assembler", "_passed", "_reader", "_rest", "_rest_size", "_time", "_timer")
+    __slots__ = ("_assembler", "_passed", "_reader", "_rest", "_rest_size", "_time", "_timer", "_timer_at")
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class ChunkedBuffer(RecordBuffer):
         self._passed = -1  # the first chunk after the last record that was handed out; -1 for none
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # loop time of the timer
         super().__init__(
             reader.tp, offset, config.check_crcs, on_skip, leader_epoch, config.max_response_size
         )
@@ -202,7 +203,8 @@ class ChunkedBuffer(RecordBuffer):
     def _set_timer(self) -> None:
         if self._timer is None and self._assembler:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._assembler.expires_at, self._on_timer)
+            self._timer_at = self._assembler.expires_at
+            self._timer = loop.call_at(self._timer_at, self._on_timer)
         elif self._timer is not None and not self._assembler:
             self._timer.cancel()
             self._timer = None
@@ -213,7 +215,7 @@ class ChunkedBuffer(RecordBuffer):
         While the event loop was blocked, the reader could not wait: chunks may have arrived that are not read yet.
         """
         assert self._timer is not None
-        late = self._time() - self._timer.when()
+        late = self._time() - self._timer_at
         self._timer, reader = None, self._reader
         if reader.waiting and not reader.paused and not self and late < LATE:
             self._assembler.expire(self._time())

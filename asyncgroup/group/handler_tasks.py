@@ -70,7 +70,7 @@ class HandlerTasks:
             return
         loop = asyncio.get_running_loop()
         when = loop.time() + seconds
-        if self._timer is None or when < self._timer.when():
+        if self._timer is None or when < self.cancel_at:
             if self._timer is not None:
                 self._timer.cancel()
             self.cancel_at = when

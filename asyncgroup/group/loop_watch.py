@@ -31,6 +31,7 @@ class LoopWatch:
         self._group_id = group_id
         self._on_blocked = on_blocked
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # loop time of the timer
 
     def __repr__(self) -> str:
         return f"<LoopWatch of {self._group_id!r}: {'runs' if self._timer is not None else 'not running'}>"
@@ -50,7 +51,7 @@ class LoopWatch:
         """Report a block if the timer is late, and set it again. Before `start` this does nothing."""
         if self._timer is None:
             return
-        loop, due = asyncio.get_running_loop(), self._timer.when()
+        loop, due = asyncio.get_running_loop(), self._due
         self._timer.cancel()
         self._set_timer(loop)
         seconds = loop.time() - due
@@ -65,4 +66,5 @@ class LoopWatch:
         self._on_blocked(seconds)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(PERIOD, self.tick)
+        self._due = loop.time() + PERIOD
+        self._timer = loop.call_at(self._due, self.tick)

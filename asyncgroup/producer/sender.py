@@ -86,6 +86,7 @@ class Sender:
         self._context: Context | None = None  # of the plans: that of `_run`, not that of any caller
         self._next_plan: asyncio.Handle | None = None  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None  # plans at a later time
+        self._timer_at = 0.0  # loop time of the timer; the handle of uvloop has no `when()` if it is due
         self._bug: Exception | None = None  # an unexpected error in a callback
         self._broken = asyncio.Event()  # there is one
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
@@ -129,7 +130,7 @@ class Sender:
             return
         if self._accumulator.has_waiting_callers:
             self.wake()
-        elif self._timer is None or self._timer.when() > when:
+        elif self._timer is None or self._timer_at > when:
             if when <= self._loop.time():
                 self.wake()
             else:
@@ -178,11 +179,12 @@ class Sender:
     def _wake_at(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
         """Plan again at loop time `when` at the latest. A timer that is due earlier stays: one more plan is cheap."""
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
             self._timer = None
         if when != float("inf"):
+            self._timer_at = when
             self._timer = loop.call_at(when, self._on_timer, context=self._context)
 
     def _on_timer(self) -> None:

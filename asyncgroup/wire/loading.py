@@ -88,7 +88,7 @@ def _import_client() -> None:
 
     messages.load(CLIENT_MODULES)
     _import_compiled()
-    with suppress(ImportError):  # anyio itself imports it at the first task group; the name is not public
+    with suppress(ImportError):  # anyio itself imports it at the first cancel scope; the name is not public
         importlib.import_module("anyio._backends._asyncio")
 
 

@@ -82,7 +82,7 @@ class NodeCall:
         return f"<NodeCall {self.handler.name} v{self.context.api_version} at node {self._node.id}>"
 
     def handle(self) -> Any:
-        """Return the response, an awaitable of it, or None for no response. Raise CloseConnection.
+        """Return the response, a future or coroutine of it, or None for no response. Raise CloseConnection.
 
         A fault's delay or hold comes first; if the fault then cuts the connection, the handler is not called.
         """

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from asyncgroup.broker.errors import CloseConnection
 from asyncgroup.broker.net.frames import (
@@ -30,6 +30,7 @@ from asyncgroup.broker.net.service import ApiHandler, Call, RequestContext
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import start_task
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.protocol import API_VERSIONS_KEY
 
@@ -89,7 +90,8 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection at the listener and start its idle timer."""
-        assert isinstance(transport, asyncio.Transport)
+        # not isinstance: the transports of uvloop do not derive from those of asyncio
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self._peer = f"/{peer[0]}" if peer else ""
@@ -257,7 +259,7 @@ class ServerConnection(asyncio.Protocol):
         if response is None or isinstance(response, Message):
             self._answer(call, response)
             return
-        future: asyncio.Future[Any] = asyncio.ensure_future(response, loop=self._loop)
+        future: asyncio.Future[Any] = response if asyncio.isfuture(response) else start_task(response)
         if future.done() and not future.cancelled() and future.exception() is None:
             self._answer(call, future.result())
             return

@@ -88,7 +88,7 @@ class Call(Protocol):
         """The fault that applies, if any."""
 
     def handle(self) -> Any:
-        """Return the response, an awaitable of it, or None for no response. Raise CloseConnection."""
+        """Return the response, a future or coroutine of it, or None for no response. Raise CloseConnection."""
 
     def handle_failure(self, error: BaseException) -> Any:
         """Log the exception that the handler raised while it was awaited, and return the error response."""

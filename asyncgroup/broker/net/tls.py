@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.broker.net.listener import Listener
 from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.errors import ConfigError
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 
 __all__ = ["TlsHandshake", "connection_factory"]
 
@@ -34,7 +35,9 @@ class TlsHandshake(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._connection = ServerConnection(listener)
-        self._early: list[bytes] = []  # decrypted data received before `ServerConnection` takes over
+        self._encrypted: list[bytes] = []  # data received before the TLS protocol takes over
+        self._decrypted: list[bytes] = []  # data received between that and `ServerConnection`
+        self._is_secured = False  # the TLS protocol has taken over the transport
         self._lost = False
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.number = self._connection.number
@@ -46,18 +49,19 @@ class TlsHandshake(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the handshake; the transport is paused until TLS reads from it."""
-        assert isinstance(transport, asyncio.Transport)
+        # not isinstance: the transports of uvloop do not derive from those of asyncio
+        transport = cast("asyncio.Transport", transport)
         transport.pause_reading()
         self._transport = transport
         self._listener.connections.add(self)
-        self._task = self._loop.create_task(self._handshake(transport))
+        self._task = start_task(self._handshake(transport))
         self._task.add_done_callback(self._handshake_done)
         if not self._listener.is_open:  # accepted just as the node stopped
             self.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Keep data that arrives before `ServerConnection` takes over."""
-        self._early.append(data)
+        """Keep data that arrives before the next protocol takes over."""
+        (self._decrypted if self._is_secured else self._encrypted).append(data)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """Note that the client disconnected."""
@@ -67,13 +71,7 @@ class TlsHandshake(asyncio.Protocol):
 
     async def _handshake(self, transport: asyncio.Transport) -> None:
         try:
-            secured = await self._loop.start_tls(
-                transport,
-                self,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT,
-            )
+            secured = await self._start_tls(transport)
         except OSError as error:  # includes ssl.SSLError
             transport.abort()
             peer = transport.get_extra_info("peername")
@@ -86,8 +84,43 @@ class TlsHandshake(asyncio.Protocol):
             return
         secured.set_protocol(self._connection)
         self._connection.connection_made(secured)
-        for data in self._early:
+        for data in self._decrypted:
             self._connection.data_received(data)
+
+    async def _start_tls(self, transport: asyncio.Transport) -> asyncio.Transport | None:
+        """Return the TLS transport after the handshake.
+
+        uvloop starts to read after `connection_made`, although that has paused the transport: what arrives before
+        `start_tls` has replaced the protocol is passed on to the TLS protocol.
+        """
+        starting = start_task(
+            self._loop.start_tls(
+                transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_TIMEOUT,
+            )
+        )
+        try:
+            await asyncio.sleep(0)  # until the task has set the protocol, and scheduled its `connection_made`
+            self._is_secured = True
+            self._loop.call_soon(self._pass_on, transport)
+            return await starting
+        finally:
+            await cancel_and_wait(starting)
+
+    def _pass_on(self, transport: asyncio.Transport) -> None:
+        """Give the TLS protocol what was received before it took over; runs before the transport is read again."""
+        if not self._encrypted or transport.is_closing() or transport.get_protocol() is self:
+            return
+        protocol = cast("asyncio.BufferedProtocol", transport.get_protocol())
+        rest = memoryview(b"".join(self._encrypted))
+        while rest:
+            buffer = memoryview(protocol.get_buffer(len(rest)))[: len(rest)]
+            buffer[:] = rest[: len(buffer)]
+            protocol.buffer_updated(len(buffer))
+            rest = rest[len(buffer) :]
 
     def _handshake_done(self, task: asyncio.Task[None]) -> None:
         self._listener.connections.discard(self)

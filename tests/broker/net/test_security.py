@@ -269,6 +269,7 @@ def tls(authority: Authority, **more: Any) -> Tls:
     return Tls(ca_file=authority.ca_file, **more)
 
 
+@pytest.mark.asyncio(loop_factories=["real", "uvloop"])
 async def test_records_over_tls_and_scram(authority, certificate):
     secured = ListenerSecurity(cert_file=certificate, users=USERS)
     assert secured.protocol == "SASL_SSL"
@@ -336,6 +337,7 @@ async def test_the_cluster_stops_during_a_handshake(certificate):
     writer.close()
 
 
+@pytest.mark.asyncio(loop_factories=["real", "uvloop"])
 async def test_a_client_that_sends_immediately_after_the_handshake(authority, certificate):
     """Its first request may arrive together with the end of the handshake."""
     context = ssl.create_default_context(cafile=authority.ca_file)
