@@ -200,7 +200,8 @@ class PartitionStates:
 
         `pauses`, by count of failures, are those of partitions that failed together, so that they share a refresh.
         """
-        pause = self.record_failure(partition, error)
+        in_election = self._watch.in_election(partition, error, now)
+        pause = self.record_failure(partition, error, in_election=in_election)
         if pauses is not None:
             pause = pauses.setdefault(partition.fetch_failures.count, pause)
         self.enter(partition, FetchState.LEADERLESS, now + pause)
@@ -220,13 +221,15 @@ class PartitionStates:
         self.assign(partition, now)
         return True
 
-    def record_failure(self, partition: TopicPartitionState, error: Exception) -> float:
+    def record_failure(
+        self, partition: TopicPartitionState, error: Exception, *, in_election: bool = False
+    ) -> float:
         """Count a failure and return the pause before the next try; raise to the reader beyond `fetch_retry_max`."""
         if partition.error is None:
             exhausted = self._retries.record_failure(partition.tp, partition.fetch_failures, error)
             if exhausted is not None:
                 partition.fail(exhausted)
-        return self._retries.pause(partition.fetch_failures)
+        return self._retries.pause(partition.fetch_failures, in_election=in_election)
 
     def raise_to_reader(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
         """Raise an error to the reader; the partition is fetched again once the reader seeks or continues.

@@ -63,6 +63,18 @@ _STALE: Final = frozenset(
 """Error codes of a broker that no longer leads a partition: the metadata is outdated."""
 
 
+_ELECTION: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Error codes during an election: the metadata of one broker may name a leader some time before that one leads."""
+
+
 class Retries:
     """Applies `fetch_retry_max` and `fetch_retry_backoff`; `backoff` creates the default backoff."""
 
@@ -90,8 +102,12 @@ class Retries:
         failures.count += 1
         failures.reported = failures.count
 
-    def pause(self, failures: FetchFailures) -> float:
-        """Return the seconds to wait after the last failure."""
+    def pause(self, failures: FetchFailures, *, in_election: bool = False) -> float:
+        """Return the seconds to wait after the last failure.
+
+        During an election (`LeaderWatch.in_election`) they do not grow, unless they have to last for `fetch_retry_max`.
+        Java's consumer does not let them grow either (`FetchCollector.handleInitializeErrors`).
+        """
         earlier = max(0, failures.count - 1)
         if self._custom_backoff is not None:
             try:
@@ -102,6 +118,8 @@ class Retries:
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching
                 problem = error
             self._log_bad_backoff(problem)
+        if in_election and self._retry_max is None:
+            return self._backoff().after(0)
         return self._backoff().after(max(0, earlier - failures.before_new_leader))
 
     def _log_bad_backoff(self, problem: object) -> None:
@@ -163,6 +181,11 @@ class LeaderWatch:
             failures.leader_in_doubt = True
         elif isinstance(error, BrokerError) and error.code in _STALE and failures.count == 1:
             self._is_stale = True
+
+    def in_election(self, partition: TopicPartitionState, error: Exception, now: float) -> bool:
+        """Return whether an error is that of a leader which is being elected, and no longer than `EAGER_SECONDS`."""
+        is_code = isinstance(error, BrokerError) and error.code in _ELECTION
+        return is_code and now - partition.fetch_failures.since <= EAGER_SECONDS
 
     def clear_doubt(self, partition: TopicPartitionState) -> None:
         """Forget a partition that is no longer fetched, or is fetched from another leader."""

@@ -74,6 +74,33 @@ async def test_a_dead_leader_delays_by_at_most_a_retry_backoff(
         assert await delay_after(three, reader, fault, seconds) < 0.15
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    ],
+)
+async def test_a_new_leader_that_does_not_lead_yet_delays_by_at_most_a_retry_backoff(
+    three: EmbeddedCluster, code: ErrorCode
+) -> None:
+    """Under load a killed node's partitions have a leader in the metadata some time before that node serves them."""
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        fault = three.faults.on("Fetch", node=2, times=None).error(code)
+        killed(three.nodes[1].port)
+        await asyncio.sleep(1.0)
+        three.move_leader("orders", 0, 2)
+        fill(three, "orders", 0, batches=1)
+        await asyncio.sleep(0.9)
+        fault.cancel()
+        start = now()
+        assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+        assert now() - start < 0.15
+
+
 @pytest.mark.parametrize("after", [0.0, 0.2, 0.4])
 async def test_a_hung_leader_is_left_once_there_is_a_new_one(three: EmbeddedCluster, after: float) -> None:
     async with client(three) as reader:

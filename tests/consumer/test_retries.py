@@ -38,6 +38,17 @@ def test_by_default_retries_are_endless_with_growing_pauses() -> None:
         assert plain * 0.8 <= pause <= plain * 1.2
 
 
+def test_pauses_do_not_grow_during_an_election() -> None:
+    """Unless their number is limited: the limit would then be reached in a shorter time."""
+    for config, longest in (({}, 0.12), ({"fetch_retry_max": 20}, 2.4)):
+        retries, failures = made(**config), FetchFailures()
+        found = []
+        for _ in range(8):
+            retries.record_failure(TP, failures, ERROR)
+            found.append(retries.pause(failures, in_election=True))
+        assert longest / 2 < max(found) <= longest
+
+
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int) -> None:
     retries, failures = made(fetch_retry_max=most), FetchFailures()
