@@ -172,7 +172,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
-        return not self._closed
+        return not self._closed and not self._protocol.is_closing
 
     @property
     def is_disconnected(self) -> bool:
@@ -278,7 +278,7 @@ class Connection:
     def is_ready_to_send(self) -> bool:
         """Whether a request would be sent without waiting, except perhaps for a slot."""
         return (
-            not self._closed
+            self.is_open
             and self._protocol.is_writable
             and self._throttled_until <= self._loop.time() < self._session_expires_at
         )
@@ -343,7 +343,9 @@ class Connection:
 
     def _write(self, message: Request[Any], version: int) -> tuple[int, float]:
         """Write a request; return its correlation id, and the loop time."""
-        if self._closed:
+        if (
+            not self.is_open
+        ):  # a closed transport of asyncio raises TypeError (Python 3.12), or drops the request
             raise ConnectionLost(f"{self.address}: the connection is closed")
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(message, version, correlation_id, self._config.client_id)

@@ -64,6 +64,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self._transport is not None
 
     @property
+    def is_closing(self) -> bool:
+        """Whether the transport is closed or about to be, as after the broker's EOF; `on_lost` follows in a later turn."""
+        return self._transport is not None and self._transport.is_closing()
+
+    @property
     def is_writable(self) -> bool:
         """Whether the transport's write buffer has room."""
         return self._writable.is_set()

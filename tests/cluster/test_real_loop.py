@@ -11,7 +11,7 @@ from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
 from asyncgroup.config import ClientConfig
-from asyncgroup.errors import ConnectError
+from asyncgroup.errors import ConnectError, ConnectionLost
 from asyncgroup.hooks import Hooks
 from asyncgroup.wire import messages as m
 
@@ -57,3 +57,15 @@ async def test_a_port_without_a_listener() -> None:
         port = broker.nodes[1].port
     with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port}: Connection refused"):
         await connect(Address(-1, "127.0.0.1", port), "control", ClientConfig(), Hooks())
+
+
+async def test_nothing_is_written_to_a_transport_that_is_closing() -> None:
+    """Regression test: after the broker's EOF the transport was written to, in the turn before the connection is lost."""
+    async with EmbeddedCluster(nodes=1) as broker, Cluster(broker.bootstrap_servers) as cluster:
+        connection = await client_of(cluster).network.connection(1)
+        assert connection.is_ready_to_send
+        connection.protocol.transport.close()  # as asyncio does at EOF
+        assert not connection.is_ready_to_send
+        with pytest.raises(ConnectionLost):
+            await connection.request(m.ListGroupsRequest(), 0, 5.0)
+        assert (await cluster.request(1, m.ListGroupsRequest())).error_code == 0
