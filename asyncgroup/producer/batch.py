@@ -78,7 +78,9 @@ class ProducerBatch:
         "_builder",
         "_data",
         "_error",
+        "_indexes",
         "_most_records",
+        "_timestamps",
         "_transactional",
         "attempts",
         "base_offset",
@@ -125,8 +127,12 @@ class ProducerBatch:
         self._data: bytes | memoryview | None = None  # once encoded
         self.count = 0
         """The number of records."""
-        self.futures: list[tuple[int, int, ResultReceiver]] = []
-        """Index in the batch, timestamp in ms, and future of each record whose caller waits; `enqueue` adds none."""
+        # Lists side by side instead of one of tuples: with 1,000 callers the tuples would be as many objects for the garbage
+        # collector as their futures, and its full collections, of 20 ms and more, would come twice as often.
+        self.futures: list[ResultReceiver] = []
+        """The future of each record whose caller waits, until it is acknowledged; `enqueue` adds none."""
+        self._indexes: list[int] = []  # of their records in the batch
+        self._timestamps: list[int] = []  # of their records, in ms
         self.reserved = 0
         """Bytes of buffer memory that its records hold."""
         self.attempts = 0
@@ -198,7 +204,9 @@ class ProducerBatch:
             self.closed = True
         self.reserved += size
         if future is not None:
-            self.futures.append((index - 1, timestamp, future))
+            self.futures.append(future)
+            self._indexes.append(index - 1)
+            self._timestamps.append(timestamp)
         return True
 
     def _append_with_headers(
@@ -243,7 +251,7 @@ class ProducerBatch:
         middle = next(
             n for n in range(1, len(sizes)) if n == len(sizes) - 1 or sum(sizes[: n + 1]) > sum(sizes) / 2
         )
-        futures = {index: future for index, _, future in self.futures}
+        futures = dict(zip(self._indexes, self.futures, strict=True))
         parts = []
         for indexes in (range(middle), range(middle, len(sizes))):
             part = ProducerBatch(
@@ -272,7 +280,9 @@ class ProducerBatch:
         self.done = True
         self.base_offset = base_offset
         topic, partition = self.tp
-        for index, timestamp, future in self.futures:
+        futures, self.futures = self.futures[::-1], []  # each is freed when its caller has gone on
+        for index, timestamp in zip(self._indexes, self._timestamps, strict=True):
+            future = futures.pop()
             if not future.done():
                 offset = base_offset + index if base_offset >= 0 else -1
                 stamp = timestamp if append_time < 0 else append_time
@@ -281,6 +291,6 @@ class ProducerBatch:
     def fail(self, make_error: ErrorFactory, by_index: Mapping[int, ErrorFactory] = _NO_ERRORS) -> None:
         """Fail the futures, each with an error of its own; the records in `by_index` have other errors than the rest."""
         self.done = True
-        for index, _, future in self.futures:
+        for index, future in zip(self._indexes, self.futures, strict=True):
             if not future.done():
                 future.set_exception(by_index.get(index, make_error)())

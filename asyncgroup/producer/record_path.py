@@ -175,7 +175,7 @@ class RecordPath:
     def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
         silent = batch.count - len(batch.futures)
         if error is not None:
-            silent += sum(is_silent(future) for _, _, future in batch.futures)
+            silent += sum(map(is_silent, batch.futures))
             if silent:
                 self.deliveries.add_lost(batch.tp, silent, error)
         self.deliveries.on_batch_done(batch)

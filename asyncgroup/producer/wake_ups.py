@@ -24,11 +24,13 @@ class WakeUps:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ready: list[tuple[Context, Callable[[Any], object], CallerFuture]] = []
+        # the context, the callback and the future of each caller, one after the other: tuples would be objects for the
+        # garbage collector, as in ProducerBatch
+        self._ready: list[Any] = []
         self._holds = False  # `wake_held` will be called
 
     def __repr__(self) -> str:
-        return f"<WakeUps: {len(self._ready)} callers>"
+        return f"<WakeUps: {len(self._ready) // 3} callers>"
 
     def start(self) -> None:
         """Use the running event loop; called before any caller waits."""
@@ -45,7 +47,7 @@ class WakeUps:
         """Call a callback of a future that is done."""
         if not self._ready and not self._holds:
             self.loop.call_soon(self._run)
-        self._ready.append((context, callback, future))
+        self._ready += (context, callback, future)
 
     def hold(self) -> None:
         """Collect the callers until `wake_held`."""
@@ -70,14 +72,19 @@ class WakeUps:
 
     def _run(self) -> None:
         ready, self._ready = self._ready, []
-        rest = iter(ready)
+        ready.reverse()
+        take = ready.pop
         try:
-            for context, callback, future in rest:
-                context.run(callback, future)
+            while ready:
+                context: Context = take()
+                context.run(take(), take())
         finally:
             # KeyboardInterrupt and SystemExit of one caller leave the loop; the others are woken when it runs again
-            for context, callback, future in rest:
-                self.call_soon(callback, future, context=context)
+            if ready:
+                ready.reverse()
+                if not self._ready and not self._holds:
+                    self.loop.call_soon(self._run)
+                self._ready += ready
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report an error that was never read."""
