@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from uuid import uuid4
 
-from asyncgroup import BrokerError, Cluster, TopicPartition
+from asyncgroup import BrokerError, Cluster, Consumer, TopicPartition
 from asyncgroup.cluster import client_of
+from asyncgroup.errors import OffsetLookupError
 from asyncgroup.offsets import OffsetManager
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.records import BatchBuilder
@@ -21,6 +22,8 @@ BATCH_BYTES: Final = 64 << 10
 STEP: Final = 8
 """Batches between two steps of the progress bar."""
 RETRIES: Final = 20
+LEADERS_LIMIT: Final = 60.0
+"""Seconds for all partitions of a new topic to get their leaders."""
 BY_NAME: Final = 12
 """The last Produce version that names a topic instead of giving its id."""
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
@@ -71,6 +74,18 @@ class Topic:
         _check(response.topics[0].error_code, f"topic {self.name}")
         self._exists = True
         self._cluster.track([self.name])
+
+    async def wait_for_leaders(self) -> None:
+        """Wait until each partition answers: of 1,000 new ones a broker has the last after some seconds."""
+        partitions = [TopicPartition(self.name, number) for number in range(self.partitions)]
+        async with asyncio.timeout(LEADERS_LIMIT), Consumer(self._cluster) as consumer:
+            while True:
+                try:
+                    await consumer.end_offsets(partitions)
+                except OffsetLookupError:
+                    await asyncio.sleep(0.2)
+                else:
+                    return
 
     async def load(self, advance: Callable[[int], object]) -> None:
         """Create the topic and write its records; `advance(n)` is called after every n records."""

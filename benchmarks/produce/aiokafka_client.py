@@ -39,6 +39,11 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
                 for value in values:
                     await producer.send(topic, value, headers=headers)
             await producer.flush()
+        elif load.settings.mode == "keyed":
+            for pairs in load.keyed_steps():
+                for key, value in pairs:
+                    await producer.send(topic, value, key=key, headers=headers)
+            await producer.flush()
         else:
             await load.call_concurrently(lambda value: producer.send_and_wait(topic, value, headers=headers))
         return load.end()

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from asyncgroup import Producer, ProducerConfig
+from asyncgroup import BatchResult, Hook, Producer, ProducerConfig
 from benchmarks.produce.load import Load
 
 __all__ = ["run"]
+
+
+class BatchCounter(Hook):
+    """The number of batches that were written."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def on_batch_done(self, done: BatchResult) -> None:  # noqa: ARG002
+        """Count a batch."""
+        self.count += 1
 
 
 def _config(load: Load) -> ProducerConfig:
@@ -25,16 +36,25 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     """Write for the given time; return the figures."""
     load = Load(given)
     topic, headers = load.settings.topic, load.headers
-    async with Producer(load.settings.bootstrap_servers, _config(load)) as producer:
+    batches = BatchCounter()
+    hooks = [batches] if load.settings.mode == "keyed" else []
+    async with Producer(load.settings.bootstrap_servers, _config(load), hooks=hooks) as producer:
         await producer.send(topic, load.values[0], headers=headers)
         if load.settings.mode == "stopped":
             await load.fill(lambda value: producer.enqueue(topic, value))
         load.begin()
+        batches.count = 0
         if load.settings.mode == "bulk":
             for values in load.steps():
                 for value in values:
                     await producer.enqueue(topic, value, headers=headers)
             await producer.flush()
+        elif load.settings.mode == "keyed":
+            for pairs in load.keyed_steps():
+                for key, value in pairs:
+                    await producer.enqueue(topic, value, key=key, headers=headers)
+            await producer.flush()
         else:
             await load.call_concurrently(lambda value: producer.send(topic, value, headers=headers))
+        load.batches = batches.count if hooks else None
         return load.end()

@@ -13,8 +13,10 @@ __all__ = [
     "CLIENTS",
     "CODECS",
     "GO_CLIENTS",
+    "KEYED_PARTITIONS",
     "MODES",
     "SIZES",
+    "UNKEYED_MODES",
     "WAITING_MODES",
     "Client",
     "Workload",
@@ -27,8 +29,12 @@ MODES: Final = {
     "loop": "one caller waits for each acknowledgement",
     "concurrent": "many callers, each waits for its acknowledgements",
     "bulk": "one caller that waits for all at the end",
+    "keyed": "the same, and each record has one of many keys",
 }
 """How records are written, by the mode's name."""
+UNKEYED_MODES: Final = tuple(mode for mode in MODES if mode != "keyed")
+KEYED_PARTITIONS: Final = (4, 100, 1000)
+"""Numbers of partitions in the mode "keyed": a record goes to the partition of its key, so the more, the smaller the batches."""
 WAITING_MODES: Final = ("loop", "concurrent")
 """The modes in which callers wait for acknowledgements, so that a linger would only delay all of them."""
 
@@ -41,17 +47,22 @@ class Workload(NamedTuple):
     """Bytes of a value."""
     codec: str
     headers: bool
+    partitions: int | None = None
+    """None for those of the command line."""
 
     @property
     def title(self) -> str:
         """The name in tables."""
         size = f"{self.size // 1024} KiB" if self.size % 1024 == 0 else f"{self.size} B"
-        parts = [self.mode, size, self.codec, "headers" if self.headers else ""]
+        many = f"{self.partitions:,} partitions" if self.partitions else ""
+        parts = [self.mode, many, size, self.codec, "headers" if self.headers else ""]
         return ", ".join(part for part in parts if part)
 
     @property
     def is_default(self) -> bool:
         """Whether it is measured if no option selects workloads: all of them would take an hour."""
+        if self.mode == "keyed":
+            return self.size == SIZES[0] and self.codec == "none" and not self.headers
         if self.mode == "bulk":
             return self.codec == "none" or not self.headers
         return self.codec == "none" and not self.headers and (self.mode == "concurrent" or self.size == 100)
@@ -62,8 +73,9 @@ def workloads(
 ) -> list[Workload]:
     """Return every combination, in the order of the tables."""
     return [
-        Workload(mode, size, codec, with_headers)
+        Workload(mode, size, codec, with_headers, partitions)
         for mode, size, codec, with_headers in product(modes, sizes, codecs, headers)
+        for partitions in (KEYED_PARTITIONS if mode == "keyed" else (None,))
     ]
 
 
@@ -94,11 +106,18 @@ CLIENTS: Final = {
         _client("aiokafka", "aiokafka", "aiokafka_client:run"),
         _client("aiokafka.batches", "aiokafka", "aiokafka_client:run_batches", modes=("bulk",), fills=False),
         _client("confluent", "confluent-kafka", "confluent:run"),
-        _client("confluent.aio", "confluent-kafka", "confluent:run_aio", has_headers=False, fills=False),
-        _client("kafka-python", "kafka-python", "kafka_python:run"),
+        _client(
+            "confluent.aio",
+            "confluent-kafka",
+            "confluent:run_aio",
+            modes=UNKEYED_MODES,
+            has_headers=False,
+            fills=False,
+        ),
+        _client("kafka-python", "kafka-python", "kafka_python:run", modes=UNKEYED_MODES),
         _client("bare-connection", "asyncgroup", "bare_connection:run", modes=("loop",), fills=False),
-        Client("sarama", "sarama", ""),
-        Client("franz-go", "franz-go", ""),
+        Client("sarama", "sarama", "", UNKEYED_MODES),
+        Client("franz-go", "franz-go", "", UNKEYED_MODES),
     )
 }
 """Clients by name, in the order of the tables."""

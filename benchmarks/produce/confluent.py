@@ -50,10 +50,10 @@ class _Writer:
         self._headers: Any = load.headers or None
         self.acknowledged = 0
 
-    def write(self, value: bytes, on_delivery: Any = _check) -> None:
+    def write(self, value: bytes, on_delivery: Any = _check, key: bytes | None = None) -> None:
         while True:
             try:
-                self.producer.produce(self._topic, value, headers=self._headers, on_delivery=on_delivery)
+                self.producer.produce(self._topic, value, key, headers=self._headers, on_delivery=on_delivery)
                 return
             except BufferError:  # librdkafka's queue is full
                 self.producer.poll(POLL_SECONDS)
@@ -84,6 +84,11 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
         for values in load.steps():
             for value in values:
                 writer.write(value)
+            writer.producer.poll(0)
+    elif load.settings.mode == "keyed":
+        for pairs in load.keyed_steps():
+            for key, value in pairs:
+                writer.write(value, key=key)
             writer.producer.poll(0)
     else:
         _write_in_window(writer, load)

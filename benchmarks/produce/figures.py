@@ -12,10 +12,13 @@ from benchmarks.common import show_footer, show_table, wrap
 from benchmarks.figures import Spread
 from benchmarks.machine import Conditions
 from benchmarks.produce.cases import BASELINE, CLIENTS, MODES, Workload
+from benchmarks.produce.load import KEYS
 
 __all__ = ["Measurement", "StoppedMeasurement", "Summary", "show", "summarize"]
 
-COLUMNS: Final = ("client", "records/s", "range", "ratio", "range", "CPU µs", "ratio", "p50 ms", "p99 ms")
+COLUMNS: Final = (
+    *("client", "records/s", "range", "ratio", "range", "CPU µs", "ratio", "p50 ms", "p99 ms", "a batch"),
+)
 MIB: Final = 1 << 20
 
 
@@ -23,7 +26,8 @@ MIB: Final = 1 << 20
 class Measurement:
     """One client with one workload in one round: `records` in the log, written in `seconds` after the first one.
 
-    `p50` and `p99` are seconds from sending to the acknowledgement, None in the mode that does not wait for it.
+    `p50` and `p99` are seconds from sending to the acknowledgement, None in the modes that do not wait for it. `batches`: record
+    batches, where the client says so.
     """
 
     client: str
@@ -34,11 +38,17 @@ class Measurement:
     cpu_seconds: float
     p50: float | None = None
     p99: float | None = None
+    batches: int | None = None
 
     @property
     def rate(self) -> float:
         """Records per second, without the first one."""
         return (self.records - 1) / self.seconds
+
+    @property
+    def per_batch(self) -> float | None:
+        """Records in a batch on average; None if the batches were not counted."""
+        return (self.records - 1) / self.batches if self.batches else None
 
     @property
     def cpu(self) -> float:
@@ -68,6 +78,8 @@ class Summary(NamedTuple):
     p50: float | None
     p99: float | None
     """The medians of the rounds' percentiles."""
+    per_batch: float | None
+    """Records in a batch, the median of the rounds."""
 
 
 def summarize(measurements: Sequence[Measurement]) -> list[Summary]:
@@ -105,6 +117,7 @@ def _summary(own: Mapping[int, Measurement], base: Mapping[int, Measurement]) ->
         ratio(lambda each: each.cpu),
         median([each.p50 for each in own.values()]),
         median([each.p99 for each in own.values()]),
+        median([each.per_batch for each in own.values()]),
     )
 
 
@@ -144,10 +157,11 @@ def show(
 
 def _caption(options: argparse.Namespace) -> str:
     return (
-        f"{options.rounds} rounds of {options.seconds:g} s for each client; {options.partitions} partitions on one broker. All "
-        f"clients: acks=all, idempotent (not the bare connection), batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the mode bulk "
+        f"{options.rounds} rounds of {options.seconds:g} s for each client; {options.partitions} partitions on one broker (keyed: see "
+        f"there, {KEYS:,} keys). All "
+        f"clients: acks=all, idempotent (not the bare connection), batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the modes bulk and keyed "
         f"and {options.waiting_linger * 1000:g} ms in the others; "
-        f"records have no key; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
+        f"records have no key except in the mode keyed; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
         "within a round. CPU: user and system time of the client's process per record. p50 and p99: from sending to the "
         f"acknowledgement. Stopped broker: peak resident memory after {options.stopped_seconds:g} s of writing values of "
         f"{options.stopped_size} bytes, with {options.buffer_bytes // MIB} MiB of buffer memory where a client has such a limit "
@@ -165,4 +179,5 @@ def _cells(summary: Summary) -> list[str]:
         f"{summary.cpu_ratio.median:.2f}" if summary.cpu_ratio else "-",
         f"{summary.p50 * 1000:.2f}" if summary.p50 is not None else "",
         f"{summary.p99 * 1000:.2f}" if summary.p99 is not None else "",
+        f"{summary.per_batch:,.1f}" if summary.per_batch is not None else "",
     ]

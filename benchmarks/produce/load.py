@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import statistics
@@ -19,10 +20,13 @@ from typing import Any, Final
 
 from benchmarks.memory.peak import peak_bytes
 
-__all__ = ["HEADERS", "STEP", "Load", "Settings"]
+__all__ = ["HEADERS", "KEYS", "STEP", "Load", "Settings"]
 
 STEP: Final = 500
 """Records between two looks at the clock in a loop without an `await` for each acknowledgement."""
+
+KEYS: Final = 5000
+"""Different keys in the mode "keyed"."""
 
 HEADERS: Final = [
     ("trace-id", b"4bf92f3577b34da6a3ce929d0e0e4736"),
@@ -61,6 +65,10 @@ class Load:
         self.values: Final = [data[start : start + size] for start in range(0, len(data), size)]
         """At least `STEP` values."""
         self.headers = HEADERS if self.settings.headers else []
+        self.keys: Final = [b"key-%d" % number for number in range(KEYS)]
+        """Keys of the mode "keyed", one after the other."""
+        self.batches: int | None = None
+        """Record batches that were written, if the client says so."""
         self.latencies: list[float] = []
         """Seconds from sending to the acknowledgement, one for each record in the modes that wait."""
         self.records = 1
@@ -89,6 +97,12 @@ class Load:
             yield self.values[place : place + STEP]
             place = (place + STEP) % (len(self.values) - STEP + 1)
 
+    def keyed_steps(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Yield lists as `steps` does, of a key and a value each."""
+        keys = itertools.cycle(self.keys)
+        for values in self.steps():
+            yield list(zip(keys, values, strict=False))
+
     async def call(self, send: Callable[[bytes], Awaitable[object]]) -> None:
         """Await `send(value)` in a loop until the time is over, but at least twice: one latency has no quantiles."""
         clock, end, latencies = time.perf_counter, self._end_at, self.latencies
@@ -111,6 +125,8 @@ class Load:
             "seconds": seconds,
             "cpu_seconds": time.process_time() - self._cpu,
         }
+        if self.batches is not None:
+            figures["batches"] = self.batches
         if len(self.latencies) > 1:
             cuts = statistics.quantiles(self.latencies, n=100)
             figures |= {"p50": cuts[49], "p99": cuts[98]}

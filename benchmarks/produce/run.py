@@ -231,7 +231,7 @@ def _settings(
         "batch_bytes": options.batch_bytes,
         "linger": options.waiting_linger if workload.mode in WAITING_MODES else options.linger,
         "buffer_bytes": options.buffer_bytes,
-        "partitions": options.partitions,
+        "partitions": workload.partitions or options.partitions,
     }
 
 
@@ -247,7 +247,7 @@ async def _measure(
     topic = Topic(cluster, settings.pop("partitions"), 0, workload.size)
     await topic.create()
     try:
-        await _records_in(cluster, topic)  # all partitions have leaders now
+        await topic.wait_for_leaders()
         given = asdict(Settings(**settings, topic=topic.name))
         limit = settings["seconds"] + START_LIMIT
         if client in GO_CLIENTS:
@@ -285,7 +285,7 @@ async def _fill_all(
         topic = Topic(cluster, options.partitions, 0, options.stopped_size)
         try:
             await topic.create()
-            await _records_in(cluster, topic)  # all partitions have leaders now
+            await topic.wait_for_leaders()
             workload = Workload("stopped", options.stopped_size, "none", headers=False)
             settings = _settings(broker, options, workload, values) | {"seconds": options.stopped_seconds}
             del settings["partitions"]

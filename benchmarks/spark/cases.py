@@ -38,6 +38,7 @@ class Workload(NamedTuple):
     size: int
     rows: int
     batch: int
+    partitions: int = 4
 
     def limited(self, rows: int | None) -> Workload:
         """Return the workload with this number of rows, still in at least four batches."""
@@ -71,6 +72,8 @@ SINKS: Final = {
     for each in (
         Workload("sink-1k", "1 KiB, {rows:,} rows", 1024, 200_000, 200_000),
         Workload("sink-200", "200 B, {rows:,} rows", 200, 600_000, 600_000),
+        Workload("sink-300", "200 B, {rows:,} rows, 300 partitions", 200, 600_000, 600_000, 300),
+        Workload("sink-1000", "200 B, {rows:,} rows, 1,000 partitions", 200, 600_000, 600_000, 1000),
     )
 }
 """Workloads of the sinks, by name; each is one batch."""

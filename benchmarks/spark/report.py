@@ -101,8 +101,8 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
     if rows:
         show_table("Sinks of a batch query", columns, _groups(rows, len(columns)))
         _caption(
-            "Two tasks write to an empty topic of 4 partitions, keys of 8 bytes; the whole query is timed. Both producers "
-            "have the same settings: acks=all, idempotent, linger 5 ms, batches of 128 KiB, no compression. "
+            "Two tasks write to an empty topic, of 4 partitions unless it says otherwise, keys of 8 bytes; the whole query "
+            "is timed. Both producers have the same settings: acks=all, idempotent, linger 5 ms, batches of 128 KiB, no compression. "
             "asyncgroup-transactions: with the option transactional.id.prefix. python-drops: a sink in Python that "
             "receives the rows and drops them. CPU: seconds of all Spark "
             "processes per million rows."

@@ -195,9 +195,10 @@ class _TurnRunner:
         """Measure a sink with a new topic."""
         workload, options = SINKS[turn.case].limited(self._options.rows), self._options
         writer = WRITERS[turn.client]
-        topic = Topic(self._cluster, PARTITIONS, 0, workload.size)
+        topic = Topic(self._cluster, workload.partitions, 0, workload.size)
         try:
             await topic.create()
+            await topic.wait_for_leaders()
             settings = SinkSettings(
                 bootstrap_servers=self._broker.bootstrap_servers,
                 topic=topic.name,

@@ -19,7 +19,7 @@ from benchmarks import produce
 from benchmarks.figures import Spread
 from benchmarks.machine import Conditions
 from benchmarks.produce import asyncgroup_client, bare_connection
-from benchmarks.produce.cases import CLIENTS, CODECS, MODES, SIZES, Workload
+from benchmarks.produce.cases import CLIENTS, CODECS, KEYED_PARTITIONS, MODES, SIZES, Workload
 from benchmarks.produce.figures import Measurement, StoppedMeasurement, summarize
 from benchmarks.produce.load import STEP, Settings
 from benchmarks.produce.run import Found, parse, run
@@ -49,7 +49,9 @@ async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> No
     assert len(records) == figures["records"] > 1
     assert {len(record.value or b"") for record in records} == {100}
     assert all(len(record.headers) == 3 for record in records)
-    if mode == "bulk":
+    if mode in ("bulk", "keyed"):
+        assert mode == "bulk" or 1 <= figures["batches"] < figures["records"]
+        assert (len({record.key for record in records}) > 100) == (mode == "keyed")
         assert (figures["records"] - 1) % STEP == 0
     else:
         assert 0 < figures["p50"] <= figures["p99"]
@@ -83,7 +85,7 @@ async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
 async def test_every_client_writes_all_its_records() -> None:
     """Also with a broker that is not really stopped."""
     options = parse(["--quick", "--only", "asyncgroup,aiokafka,aiokafka.batches,confluent,kafka-python"])
-    options.workloads = [BULK, Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip
+    options.workloads = [BULK, Workload("keyed", 100, "none", False, 20), Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip
     options.seconds, options.stopped_seconds = 0.05, 0.1
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers)
@@ -94,6 +96,7 @@ async def test_every_client_writes_all_its_records() -> None:
     names = [name for name in options.clients if name != "aiokafka.batches"]
     assert [(each.workload.mode, each.client) for each in found.measurements] == [
         *(("bulk", name) for name in options.clients),
+        *(("keyed", name) for name in ("asyncgroup", "aiokafka", "confluent")),
         *(("concurrent", name) for name in names),
         *(("loop", name) for name in names),
     ]
@@ -111,7 +114,7 @@ def test_values_are_the_same_in_each_run_and_can_be_compressed(tmp_path: Path) -
 
 
 def test_workloads_and_clients_are_chosen() -> None:
-    everything = len(MODES) * len(SIZES) * len(CODECS) * 2
+    everything = (len(MODES) - 1 + len(KEYED_PARTITIONS)) * len(SIZES) * len(CODECS) * 2
     assert len(parse(["--all"]).workloads) == everything
     assert 3 < len(parse([]).workloads) < everything / 2
     options = parse(["--modes", "bulk,stopped", "--sizes", "100", "--codecs", "none", "--headers", "no"])
@@ -148,7 +151,26 @@ def test_ratios_are_to_aiokafka_in_the_same_round() -> None:
     assert (own.cpu, own.cpu_ratio) == (Spread(0.375, 0.25, 0.5), Spread(0.375, 0.25, 0.5))
     assert (base.ratio, own.p50) == (Spread(1, 1, 1), None)
     alone = summarize([measured("confluent", 1, 1, p99=0.5), measured("confluent", 2, 1, p99=0.7)])[0]
-    assert (alone.ratio, alone.p99) == (None, 0.6)
+    assert (alone.ratio, alone.p99, alone.per_batch) == (None, 0.6, None)
+
+
+def test_records_of_a_batch() -> None:
+    keyed = Workload("keyed", 100, "none", headers=False, partitions=1000)
+    counted = [
+        Measurement(
+            client="asyncgroup",
+            workload=keyed,
+            round=1,
+            records=1001,
+            seconds=1.0,
+            cpu_seconds=1.0,
+            batches=batches,
+        )
+        for batches in (100, 250)
+    ]
+    assert [each.per_batch for each in counted] == [10.0, 4.0]
+    assert summarize(counted)[0].per_batch == 4.0
+    assert keyed.title == "keyed, 1,000 partitions, 100 B, none"
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
