@@ -91,7 +91,7 @@ RECEIVED: Final = {
     "consumer.error_stream.ErrorReader": "close dropped",
     "consumer.merged_reader.MergedRecords": "",
     "consumer.partition_consumer.Batches": "",
-    "hooks.Hooks": "emit",
+    "hooks.Hooks": "emit has_listener",
     "properties.reader.FromProperties": "config rest",
     "security.Security": "protocol sasl tls",
 }

@@ -145,7 +145,7 @@ class FetchSession:
             now, before = wanted.get(tp), known.get(tp)
             if now == before:
                 continue
-            # the broker has to drop what is no longer wanted, and what is of another topic by now
+            # the broker has to drop partitions that are not wanted any more, and those of another topic by now
             if before is not None and (now is None or (by_id and now.topic_id != before.topic_id)):
                 forgotten.append((tp, before.topic_id))
             if now is None:

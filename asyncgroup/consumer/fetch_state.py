@@ -172,7 +172,7 @@ class PartitionBudget(Protocol):
 
     @property
     def fetch_size(self) -> int:
-        """Bytes to fetch at once, whatever record batches there are."""
+        """Bytes to fetch at once, for record batches of any size."""
 
     def size_for(self, batch: int, /) -> int:
         """Return the bytes to fetch at once if record batches may have `batch` bytes, 0 if unknown."""

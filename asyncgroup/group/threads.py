@@ -39,8 +39,8 @@ _OFFSET = itemgetter(0)
 class _ThreadMarks:
     """The marks of a thread on their way to the event loop.
 
-    The first one calls the loop, which then looks every `MARKS_INTERVAL` seconds until there are none. Whatever reads the
-    marks on the loop calls `apply` before (`PartitionMarks.late_marks`): a commit contains every mark made before it.
+    The first one calls the loop, which then looks every `MARKS_INTERVAL` seconds until there are none. Readers of the
+    marks on the loop call `apply` before (`PartitionMarks.late_marks`): a commit contains every mark made before it.
     """
 
     def __init__(self, offsets: PartitionMarks) -> None:

@@ -1,7 +1,7 @@
 """AckRuns: runs of acknowledged offsets, sorted, in blocks of bounded size. Pure state.
 
-Each change touches one or two blocks, wherever its offset is: adding and removing runs costs O(log n), and a step of bounded size
-that moves the entries of a block. In one sorted list a change near the front would move all entries behind it.
+Each change touches one or two blocks, for any offset: adding and removing runs costs O(log n), and a step of bounded size
+that moves the entries of a block. In one sorted list a change near the front would move all entries after it.
 """
 
 from __future__ import annotations

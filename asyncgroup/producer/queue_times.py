@@ -18,7 +18,7 @@ class QueueTimes:
     """A heap of loop times with one entry for each queue: the earliest time that was put for it.
 
     A time is a reminder to look at the queue: its state may have changed since, so a later time than the known one is not put
-    and none is removed. Whoever looks too early puts the queue again.
+    and none is removed. A caller that looks too early puts the queue again.
     """
 
     __slots__ = ("_at", "_heap", "_ties")

@@ -86,7 +86,7 @@ class Answer(NamedTuple):
     def leaves_commit_unknown(self) -> bool:
         """Whether a transaction may be committed after this answer to EndTxn.
 
-        It may if an attempt is uncertain, whatever the last one was answered, except for INVALID_TXN_STATE: the coordinator
+        It may if an attempt is uncertain, with any answer to the last one but INVALID_TXN_STATE: the coordinator
         answers a commit that was made with success.
         """
         if self.error is None or code_of(self.error) == ErrorCode.INVALID_TXN_STATE:

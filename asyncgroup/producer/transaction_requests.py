@@ -162,7 +162,7 @@ REFUSED: Final = frozenset(
     }
 )
 """Codes that a coordinator sends before it writes to its log. All others may come after that: NOT_COORDINATOR,
-COORDINATOR_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS do if the log moves meanwhile, or if its replicas do not answer
+COORDINATOR_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS do if the log moves during the request, or if its replicas do not answer
 (`TransactionStateManager.appendTransactionToLog`)."""
 
 

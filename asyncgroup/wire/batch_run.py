@@ -1,9 +1,9 @@
 """Runs of small record batches, read together: what a batch costs by itself is most of the time of reading one record.
 
 Producers with little traffic write batches of one or a few records. A `BatchRun` is a piece of a response with several of
-them: found with one look at each header, checked and read in compiled code, with no object of ours for a batch. Whatever is
-unusual about a batch (magic 0 and 1, gaps in its offsets, its size) keeps it out of a run, and a run in which anything is
-wrong is taken apart into its batches, so that errors are those of single batches.
+them: found with one look at each header, checked and read in compiled code, with no object of ours for a batch. A batch that
+is unusual (magic 0 or 1, gaps in its offsets, its size) is kept out of runs, and a run with any error in it
+is taken apart into its batches, so that errors are those of single batches.
 """
 
 from __future__ import annotations
