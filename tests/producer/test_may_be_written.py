@@ -62,6 +62,7 @@ async def test_a_record_that_was_never_sent_is_not_in_the_log(obstacle: str) -> 
 
 
 @pytest.mark.parametrize("code", ["NOT_ENOUGH_REPLICAS"])
+@pytest.mark.full
 async def test_attempts_that_the_broker_refused_before_it_wrote_leave_nothing(code: str) -> None:
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
         cluster.faults.on("Produce", times=None).error(code)
@@ -114,6 +115,7 @@ async def test_closing_says_which_records_may_be_in_the_log() -> None:
         assert [error.may_be_written for error in errors] == [True, False, False, False]
 
 
+@pytest.mark.full
 async def test_a_topic_that_cannot_be_looked_up_has_no_records() -> None:
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
         assert not (await error_of(producer.send_nowait("missing", b"x"))).may_be_written
@@ -199,6 +201,7 @@ async def test_several_bad_records_have_a_reason_each() -> None:
         assert "INVALID_RECORD (87): One or more records have been rejected" in str(errors[2])
 
 
+@pytest.mark.full
 async def test_after_a_lost_response_the_others_are_not_asked_to_send_again() -> None:
     async with writing(nodes=1, **QUICK | {"linger": 0.01}) as (cluster, producer):
         topic = await compacted(cluster)

@@ -142,6 +142,7 @@ async def test_flush_waits_for_the_lookup_of_a_partition() -> None:
         assert {tp.partition: count for tp, (count, _) in raised.value.failed.items()} == {8: 1}
 
 
+@pytest.mark.full
 async def test_a_missing_partition_expires_with_the_delivery_timeout() -> None:
     """While no broker answers, a lookup is no failed one."""
     async with extended(delivery_timeout=5.0, request_timeout=4.0) as (cluster, producer):
@@ -152,6 +153,7 @@ async def test_a_missing_partition_expires_with_the_delivery_timeout() -> None:
         assert now() - began == pytest.approx(5.0, abs=0.5)
 
 
+@pytest.mark.full
 async def test_closing_ends_the_lookup_of_a_partition() -> None:
     async with extended() as (cluster, producer):
         future = producer.send_nowait(TOPIC, b"x", partition=9)

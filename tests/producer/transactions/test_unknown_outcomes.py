@@ -79,6 +79,7 @@ async def test_an_error_that_does_not_say_whether_the_commit_was_made(version: i
         ErrorCode.PRODUCER_FENCED,
     ],
 )
+@pytest.mark.full
 async def test_a_commit_that_was_refused_before_the_log_is_aborted(version: int, code: ErrorCode) -> None:
     async with cluster_with_topics() as cluster:
         cluster.faults.on("EndTxn").error(code)
@@ -90,6 +91,7 @@ async def test_a_commit_that_was_refused_before_the_log_is_aborted(version: int,
 
 
 @VERSIONS
+@pytest.mark.full
 async def test_a_commit_that_was_never_sent_and_then_fenced_is_aborted(version: int) -> None:
     """The first attempt finds no coordinator, so it is not one without a result."""
     async with cluster_with_topics(nodes=1) as cluster, producer_of(cluster) as producer:
@@ -110,6 +112,7 @@ async def start_later(cluster: EmbeddedCluster) -> None:
 
 
 @VERSIONS
+@pytest.mark.full
 async def test_the_note_of_a_cancelled_commit_does_not_call_it_failed(version: int) -> None:
     async with cluster_with_topics() as cluster, producer_of(cluster, close_timeout=20.0) as producer:
         cluster.faults.on("EndTxn").mutate(answered(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -244,6 +247,7 @@ async def test_offsets_of_a_missing_topic_are_logged_while_they_wait(
 
 
 @VERSIONS
+@pytest.mark.full
 async def test_short_waits_are_not_logged(version: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="asyncgroup.producer")
     async with transacting() as (cluster, producer):
