@@ -1,7 +1,8 @@
 """Reading a topic in a consumer group: asyncgroup, aiokafka, confluent-kafka and kafka-python.
 
 A topic is loaded once; then every client reads it in each round (A B C A B C …), each time in a new process and a new
-group, with automatic commits and the same fetch sizes. The same with each number of partitions.
+group, with automatic commits and the same fetch sizes. The same with each number of partitions. `--shape` selects other
+record batches than full ones.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks.common import (
 )
 from benchmarks.figures import Measurement, summarize
 from benchmarks.machine import NOT_INSTALLED, Conditions, machine, versions
+from benchmarks.shapes import SHAPES, Shape
 from benchmarks.table import show
 from benchmarks.topic import Topic
 
@@ -60,7 +62,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--json", action="store_true", help="print every measurement as JSON instead of a table"
     )
     parser.add_argument("--bootstrap-servers", help="use a running Kafka instead of starting one")
+    parser.add_argument(
+        "--shape",
+        default="full",
+        help=f"record batches of the topic, comma-separated for one table each, or all: {', '.join(SHAPES)}",
+    )
     options = parser.parse_args(arguments)
+    names = list(SHAPES) if options.shape == "all" else options.shape.split(",")
+    if unknown := [name for name in names if name not in SHAPES]:
+        parser.error(f"--shape {', '.join(unknown)}: none of {', '.join(SHAPES)}")
+    if options.json and len(names) > 1:
+        parser.error("--json prints one shape")
+    options.shapes = names
     options.cases = choose(options.only)
     if not options.cases:
         parser.error(f"--only {options.only}: none of {', '.join(CASES)}")
@@ -88,19 +101,28 @@ def main(arguments: Sequence[str]) -> int:
         console.print(f"left out, not installed: {', '.join(missing)}", style="yellow")
         options.cases = [name for name in options.cases if name not in missing]
     used["Apache Kafka"] = "of --bootstrap-servers" if options.bootstrap_servers else KAFKA_VERSION
-    measurements = run_to_end(_measure_all(options, console), console) if options.cases else []
-    (_print_json if options.json else _print_table)(options, measurements, Conditions(started, used))
+    found = [_measure_shape(options, name, Conditions(started, used), console) for name in options.shapes]
+    return 0 if all(found) else 1
+
+
+def _measure_shape(
+    options: argparse.Namespace, shape: str, conditions: Conditions, console: Console
+) -> list[Measurement]:
+    """Measure all cases with a topic of this shape, and print the figures."""
+    measurements = run_to_end(_measure_all(options, SHAPES[shape], console), console) if options.cases else []
+    (_print_json if options.json else _print_table)(options, shape, measurements, conditions)
     for each in measurements:
         if each.committed < each.records:
             text = f"{each.case}, {each.partitions} partitions, round {each.round}: {each.committed:,} of {each.records:,} committed"
             console.print(text, style="red")
-    return 0 if measurements else 1
+    return measurements
 
 
 def _print_json(
-    options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
+    options: argparse.Namespace, shape: str, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
     settings = {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")}
+    settings["shape"] = shape
     print_report(
         "consume",
         settings,
@@ -111,10 +133,12 @@ def _print_json(
 
 
 def _print_table(
-    options: argparse.Namespace, measurements: Sequence[Measurement], conditions: Conditions
+    options: argparse.Namespace, shape: str, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
-    what = f"{options.records:,} records of {options.size} bytes, {options.rounds} rounds"
-    show(what, summarize(measurements), conditions)
+    what = f"{options.records:,} records of {options.size} bytes"
+    if shape != "full":
+        what += f", {SHAPES[shape]}"
+    show(f"{what}, {options.rounds} rounds", summarize(measurements), conditions)
 
 
 def _as_dict(value: Any) -> Any:
@@ -124,7 +148,7 @@ def _as_dict(value: Any) -> Any:
     return value
 
 
-async def _measure_all(options: argparse.Namespace, console: Console) -> list[Measurement]:
+async def _measure_all(options: argparse.Namespace, shape: Shape, console: Console) -> list[Measurement]:
     with progress_on(console) as progress:
         async with kafka(options.bootstrap_servers, progress) as servers:
             return [
@@ -139,6 +163,7 @@ async def _measure_all(options: argparse.Namespace, console: Console) -> list[Me
                     rounds=options.rounds,
                     limit=options.limit,
                     progress=progress,
+                    shape=shape,
                 )
             ]
 
@@ -154,6 +179,7 @@ async def run(
     limit: float,
     progress: Progress,
     warm_up: bool = True,
+    shape: Shape = SHAPES["full"],
 ) -> list[Measurement]:
     """Load a topic, measure every case `rounds` times, then remove the topic and the groups.
 
@@ -161,7 +187,15 @@ async def run(
     """
     found: list[Measurement] = []
     async with Cluster(servers) as cluster:
-        topic = Topic(cluster, partitions, records, size)
+        topic = Topic(
+            cluster,
+            partitions,
+            records,
+            size,
+            batch_records=shape.batch_records,
+            codec=shape.codec,
+            headers=shape.headers,
+        )
         groups: list[str] = []
         try:
             await _load(topic, progress)

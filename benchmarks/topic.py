@@ -21,11 +21,15 @@ BATCH_BYTES: Final = 64 << 10
 """Bytes of a record batch: between Java's default and the batches of a busy producer."""
 STEP: Final = 8
 """Batches between two steps of the progress bar."""
+SMALL_STEP: Final = 64
+"""The same of small batches, which are sent without waiting for each."""
 RETRIES: Final = 20
 LEADERS_LIMIT: Final = 60.0
 """Seconds for all partitions of a new topic to get their leaders."""
 BY_NAME: Final = 12
 """The last Produce version that names a topic instead of giving its id."""
+HEADER_BYTES: Final = 8
+"""Bytes of a header's value."""
 FIRST_TIMESTAMP: Final = 1_700_000_000_000
 """The timestamp of the first record of each partition, in ms."""
 
@@ -34,7 +38,8 @@ class Topic:
     """A topic with `records` records, spread evenly over `partitions`; values have `size` bytes, keys eight.
 
     With `largest` the size of a value is random, from `size` to `largest` bytes. A record batch has at most
-    `batch_records` records and `batch_bytes` bytes.
+    `batch_records` records and `batch_bytes` bytes. With a `codec` values compress to about half of their size. Each record
+    has `headers` headers of eight bytes.
     """
 
     def __init__(
@@ -47,6 +52,8 @@ class Topic:
         largest: int | None = None,
         batch_records: int | None = None,
         batch_bytes: int = BATCH_BYTES,
+        codec: str = "none",
+        headers: int = 0,
     ) -> None:
         self._cluster = cluster
         self.name = f"benchmark-{uuid4().hex[:12]}"
@@ -55,6 +62,8 @@ class Topic:
         self._largest = largest or size
         self._batch_records = batch_records
         self._batch_bytes = batch_bytes
+        self._codec = codec
+        self._headers = headers
         self.share = -(-records // partitions)
         """Records of each partition."""
         self._exists = False
@@ -96,22 +105,30 @@ class Topic:
         rng = random.Random(number)
         written = 0
         while written < self.share:
-            before = written
-            for _ in range(STEP):
+            before, batches = written, list[bytes]()
+            while written < self.share and len(batches) < (
+                STEP if self._batch_records is None else SMALL_STEP
+            ):
                 data, written = self._batch(rng, written)
-                await self._produce(number, data)
-                if written == self.share:
-                    break
+                batches.append(data)
+            if self._batch_records is None:
+                for data in batches:
+                    await self._produce(number, data)
+            else:
+                await asyncio.gather(*(self._produce(number, data) for data in batches))
             advance(written - before)
 
     def _batch(self, rng: random.Random, start: int) -> tuple[bytes, int]:
         """Return the record batch that begins with record `start` of a partition, and the next record's number."""
-        builder = BatchBuilder(size_limit=self._batch_bytes)
+        builder = BatchBuilder(self._codec, size_limit=self._batch_bytes)
         number = start
         end = min(self.share, start + (self._batch_records or self.share))
         while number < end:
             value = rng.randbytes(self.size if self._largest == self.size else self._random_size(rng))
-            if not builder.append(FIRST_TIMESTAMP + number, b"%08d" % number, value):
+            if self._codec != "none":
+                value = value[: len(value) // 2] + bytes(len(value) - len(value) // 2)
+            headers = [(f"header-{name}", rng.randbytes(HEADER_BYTES)) for name in range(self._headers)]
+            if not builder.append(FIRST_TIMESTAMP + number, b"%08d" % number, value, headers):
                 break
             number += 1
         return builder.build(), number

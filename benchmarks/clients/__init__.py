@@ -100,6 +100,19 @@ def _without_thread(name: str, kind: Literal["batch", "record"], call: str) -> C
     )
 
 
+def _own(name: str, call: str, function: str) -> Case:
+    """Return another way to read with asyncgroup, one record at a time."""
+    return Case(
+        f"asyncgroup.{name}",
+        "record",
+        "asyncgroup",
+        call,
+        f"asyncgroup_client:{function}",
+        "aiokafka.iterate",
+        default=False,
+    )
+
+
 def _record(name: str, distribution: str, call: str, function: str) -> Case:
     return Case(name, "record", distribution, call, function, "aiokafka.iterate")
 
@@ -125,6 +138,9 @@ CASES: Final[dict[str, Case]] = {
         _batch("kafka-python.poll", "kafka-python", f"poll({BATCH_RECORDS})", "kafka_python:poll"),
         _record("asyncgroup.records", "asyncgroup", "async for + mark", "asyncgroup_client:records"),
         _without_thread("records", "record", "async for"),
+        _own("merged", "group.records() + mark", "merged"),
+        _own("in-thread", "in_thread + mark", "threads"),
+        _own("queue", "WorkQueue + ack", "queue"),
         _record("aiokafka.iterate", "aiokafka", "async for", "aiokafka_client:iterate"),
         _record("confluent.poll", "confluent-kafka", "Consumer.poll()", "confluent:poll"),
         _record("confluent.aio-poll", "confluent-kafka", "AIOConsumer.poll()", "confluent:aio_poll"),

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Lock
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
+from asyncgroup import (
+    Claim,
+    ConsumerConfig,
+    ConsumerGroup,
+    Handler,
+    Session,
+    ThreadClaim,
+    in_thread,
+)
+from asyncgroup.workqueue import WorkQueue
 from benchmarks.clients import (
     AUTO_COMMIT_SECONDS,
     BUFFER_BYTES,
@@ -13,9 +23,17 @@ from benchmarks.clients import (
     PARTITION_MAX_BYTES,
     Settings,
 )
-from benchmarks.meter import Laps, Meter
+from benchmarks.meter import LAP, Laps, Meter
 
-__all__ = ["batches", "batches_without_thread", "records", "records_without_thread"]
+__all__ = [
+    "batches",
+    "batches_without_thread",
+    "merged",
+    "queue",
+    "records",
+    "records_without_thread",
+    "threads",
+]
 
 
 class _Measured(Handler):
@@ -81,8 +99,67 @@ async def batches_without_thread(settings: Settings, meter: Meter) -> None:
     await _run(settings, _Batches(settings, meter), heartbeat_thread=False)
 
 
-async def _run(settings: Settings, handler: _Measured, *, heartbeat_thread: bool = True) -> None:
-    config = ConsumerConfig(
+async def threads(settings: Settings, meter: Meter) -> None:
+    """A plain function in a thread for each claim, one record at a time, each marked."""
+    handler = _Records(settings, meter)  # for its end
+    lock, loop = Lock(), asyncio.get_running_loop()
+
+    def read(_session: Session, claim: ThreadClaim) -> None:
+        left = size = 0
+        for record in claim:
+            size += len(record.key or b"") + len(record.value or b"")
+            claim.mark(record)
+            left += 1
+            if left == LAP or record.offset in (0, share - 1):  # the first one starts the clock
+                with lock:
+                    meter.add(left, size)
+                left = size = 0
+                if meter.finished:
+                    loop.call_soon_threadsafe(handler.finished.set)
+
+    share = settings.records // settings.partitions
+    await _run(settings, in_thread(read), finished=handler.finished)
+
+
+async def merged(settings: Settings, meter: Meter) -> None:
+    """One loop over all partitions, each record marked."""
+    laps = Laps(meter, settings.records)
+    left, size = laps.first, 0
+    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, _config()) as group:
+        async for record in group.records(settings.topic):
+            size += len(record.key or b"") + len(record.value or b"")
+            group.mark(record)
+            left -= 1
+            if not left:
+                left, size = laps.next(size), 0
+                if not left:
+                    break
+
+
+async def queue(settings: Settings, meter: Meter) -> None:
+    """A work queue, each record acknowledged by itself."""
+    laps = Laps(meter, settings.records)
+    left, size = laps.first, 0
+    work = WorkQueue(
+        settings.bootstrap_servers,
+        settings.group_id,
+        settings.topic,
+        config=_config(),
+        initial_position="earliest",
+    )
+    async with work:
+        async for delivery in work:
+            size += len(delivery.key or b"") + len(delivery.value or b"")
+            await delivery.ack()
+            left -= 1
+            if not left:
+                left, size = laps.next(size), 0
+                if not left:
+                    break
+
+
+def _config(*, heartbeat_thread: bool = True) -> ConsumerConfig:
+    return ConsumerConfig(
         auto_offset_reset="earliest",
         auto_commit_interval=AUTO_COMMIT_SECONDS,
         fetch_max_bytes=FETCH_MAX_BYTES,
@@ -91,10 +168,23 @@ async def _run(settings: Settings, handler: _Measured, *, heartbeat_thread: bool
         buffer_bytes=BUFFER_BYTES,
         heartbeat_thread=heartbeat_thread,
     )
+
+
+async def _run(
+    settings: Settings,
+    handler: Handler,
+    *,
+    heartbeat_thread: bool = True,
+    finished: asyncio.Event | None = None,
+) -> None:
+    if finished is None:
+        assert isinstance(handler, _Measured)
+        finished = handler.finished
+    config = _config(heartbeat_thread=heartbeat_thread)
     async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
         running = asyncio.create_task(group.run(settings.topic, handler))
-        finished = asyncio.create_task(handler.finished.wait())
-        await asyncio.wait([running, finished], return_when=asyncio.FIRST_COMPLETED)
+        waiting = asyncio.create_task(finished.wait())
+        await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
         await group.aclose()
-        finished.cancel()
+        waiting.cancel()
         await running

@@ -15,9 +15,10 @@ from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import NoBrokersError
 from benchmarks.clients import CASES
-from benchmarks.consume import choose, run
+from benchmarks.consume import choose, parse, run
 from benchmarks.figures import Measurement, summarize
 from benchmarks.meter import LAP, Laps, Meter
+from benchmarks.shapes import SHAPES
 from tests.profiles import current_profile
 
 OWN_AND_AIOKAFKA = ["asyncgroup.batches", "aiokafka.getmany", "asyncgroup.records", "aiokafka.iterate"]
@@ -47,6 +48,41 @@ async def test_every_client_reads_all_and_commits() -> None:
         assert (each.records, each.committed) == (3_002, 3_002), "the same number for each partition"
         assert each.bytes == 3_002 * (8 + 50)
         assert 0 <= each.counted < each.records
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("shape", ["one", "three-lz4", "headers"])
+async def test_other_shapes_and_ways_to_read(shape: str) -> None:
+    cases = ["asyncgroup.merged", "asyncgroup.in-thread", "asyncgroup.queue", "aiokafka.iterate"]
+    cases = cases if current_profile() == "full" else cases[:1]
+    async with EmbeddedCluster() as cluster:
+        measurements = await run(
+            cluster.bootstrap_servers,
+            cases,
+            records=302,
+            size=50,
+            partitions=2,
+            rounds=1,
+            limit=30.0,
+            progress=Progress(disable=True),
+            warm_up=False,
+            shape=SHAPES[shape],
+        )
+    assert [each.case for each in measurements] == cases
+    for each in measurements:
+        assert (each.records, each.committed, each.bytes) == (302, 302, 302 * (8 + 50))
+
+
+def test_shapes_are_chosen_by_name() -> None:
+    assert parse([]).shapes == ["full"]
+    assert parse(["--shape", "all"]).shapes == list(SHAPES)
+    assert [str(SHAPES[name]) for name in parse(["--shape", "one-lz4,headers"]).shapes] == [
+        "1 per batch, lz4",
+        "full batches, 5 headers",
+    ]
+    for wrong in (["--shape", "two"], ["--shape", "all", "--json"]):
+        with pytest.raises(SystemExit):
+            parse(wrong)
 
 
 @pytest.mark.asyncio
