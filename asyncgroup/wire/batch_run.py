@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire.batch_view import (
+    CODEC_AT,
     CODEC_MASK,
     CONTROL,
     CRC_FROM,
@@ -25,7 +26,7 @@ from asyncgroup.wire.batch_view import (
     MIN_RECORD_SIZE,
     BatchView,
     complete_size,
-    put_plain_header,
+    put_uncompressed,
 )
 from asyncgroup.wire.decompression import CODECS, decompress_into
 from asyncgroup.wire.primitives import Buffer
@@ -54,8 +55,6 @@ _HEADER: Final = struct.Struct(">qiib4xhi30xi")
 """Base offset, length, leader epoch, magic, attributes, last offset delta and record count."""
 _FIRST_AND_DELTA: Final = struct.Struct(">q15xi")
 """Base offset and last offset delta."""
-_ATTRIBUTES_LOW: Final = CRC_FROM + 1
-"""Position of the attributes' low byte."""
 _CRC: Final = struct.Struct(">I")
 _CRC_AT: Final = CRC_FROM - _CRC.size
 
@@ -207,15 +206,15 @@ class BatchRun:
         spans: list[tuple[int, int]] = []
         with memoryview(out) as view:
             for (start, end), count in zip(self.spans, self.counts, strict=True):
-                room = view[at + HEADER_SIZE :] if at + HEADER_SIZE < limit else view[:0]
-                codec = source[start + _ATTRIBUTES_LOW] & CODEC_MASK
-                size = _expand(codec, source[start + HEADER_SIZE : end], room)
+                records = start + HEADER_SIZE
+                begin = at + HEADER_SIZE
+                size = _expand(source[start + CODEC_AT] & CODEC_MASK, source[records:end], view[begin:])
                 if size is None or count > size // MIN_RECORD_SIZE:
                     break
-                following = at + HEADER_SIZE + size
-                put_plain_header(view[at:following], source[start : start + HEADER_SIZE])
-                spans.append((at, following))
-                at = following
+                view[at:begin] = source[start:records]
+                put_uncompressed(out, at, size)
+                spans.append((at, begin + size))
+                at = begin + size
         if not spans:
             return None
         plain = self._with(bytes(memoryview(out)[:at]), spans, self.counts[: len(spans)], plain=True)

@@ -15,6 +15,7 @@ from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = [
+    "CODEC_AT",
     "CODEC_MASK",
     "CONTROL",
     "CRC_FROM",
@@ -34,7 +35,7 @@ __all__ = [
     "complete_size",
     "iter_batches",
     "pack_batch",
-    "put_plain_header",
+    "put_uncompressed",
     "stamped",
     "truncated_batch_size",
     "update_crc",
@@ -87,7 +88,7 @@ _CRC_AT: Final = 17
 _ATTRIBUTES: Final = struct.Struct(">h")
 CRC_FROM: Final = 21
 """The CRC covers everything from there on, which begins with the attributes."""
-_CODEC_AT: Final = CRC_FROM + 1
+CODEC_AT: Final = CRC_FROM + 1
 """Position of the attributes' low byte."""
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_AT: Final = 35
@@ -405,8 +406,7 @@ def _packed(
     return batch
 
 
-def put_plain_header(out: bytearray | memoryview, header: Buffer) -> None:
-    """Write a batch's header in front of its decompressed records; the CRC is not updated."""
-    out[:HEADER_SIZE] = header[:HEADER_SIZE]
-    _LENGTH.pack_into(out, _LENGTH_AT, len(out) - LOG_OVERHEAD)
-    out[_CODEC_AT] &= ~CODEC_MASK
+def put_uncompressed(out: bytearray, start: int, size: int) -> None:
+    """Change the header at `start` to that of an uncompressed batch with `size` bytes of records; the CRC is not updated."""
+    _LENGTH.pack_into(out, start + _LENGTH_AT, HEADER_SIZE - LOG_OVERHEAD + size)
+    out[start + CODEC_AT] &= ~CODEC_MASK

@@ -163,16 +163,8 @@ def decompress_into(codec: int, data: Buffer, out: memoryview) -> int | None:
     Raises CorruptRecordsError for malformed data, UnsupportedVersionError for an unknown codec.
     """
     try:
-        if codec == CODECS["snappy"] and (block := _only_block(data)) is not None:
-            return _snappy_into(block, out)
-        if codec == CODECS["gzip"] and (member := _only_member(data, len(out))) is not None:
-            out[: len(member)] = member
-            return len(member)
-        if codec == CODECS["lz4"] and (size := _lz4_block_into(data, out)) is not None:
+        if (size := _INTO[codec](data, out) if codec in _INTO else None) is not None:
             return size
-        growing = _DECOMPRESSORS.get(codec)
-        if isinstance(growing, _GrowingBuffer):
-            return growing.into(data, out)
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
     found = decompress_within(codec, data, len(out))
@@ -182,11 +174,14 @@ def decompress_into(codec: int, data: Buffer, out: memoryview) -> int | None:
     return len(found)
 
 
-def _only_member(data: Buffer, room: int) -> bytes | None:
-    """Return gzip data decompressed that consists of one member with at most `room` bytes; else None."""
+def _gzip_into(data: Buffer, out: memoryview) -> int | None:
+    """Decompress gzip data that consists of one member; None for other data, and if it does not fit."""
     member = zlib.decompressobj(GZIP_WINDOW)
-    found = member.decompress(data, room + 1)
-    return found if member.eof and not member.unused_data and len(found) <= room else None
+    found = member.decompress(data, len(out) + 1)
+    if not member.eof or member.unused_data or len(found) > len(out):
+        return None
+    out[: len(found)] = found
+    return len(found)
 
 
 def _only_block(data: Buffer) -> Buffer | None:
@@ -209,6 +204,8 @@ _LZ4_BLOCK_CHECKSUM: Final = 0x10
 _LZ4_CHECKSUM: Final = 0x04
 """The flags of a frame: its version, blocks of their own, a checksum after each block, and one of the content."""
 _LZ4_KNOWN: Final = _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM | _LZ4_CHECKSUM
+_LZ4_STORED: Final = 1 << 31
+"""The bit in a block's size that marks data which is not compressed."""
 _LZ4_END: Final = bytes(4)
 
 
@@ -223,17 +220,27 @@ def _lz4_block_into(data: Buffer, out: memoryview) -> int | None:
         return None
     flags = data[4]
     size = int.from_bytes(data[_LZ4_HEADER:begin], "little")
+    is_stored, size = size >= _LZ4_STORED, size & ~_LZ4_STORED
     end = begin + size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
     is_whole = end + 4 + (flags & _LZ4_CHECKSUM) == len(data) and data[end : end + 4] == _LZ4_END
     if flags & ~_LZ4_KNOWN != _LZ4_VERSION or not is_whole:
         return None
+    if is_stored:
+        if size > len(out):
+            return None
+        out[:size] = data[begin : begin + size]
+        return size
     try:
         return int(lz4.decompress_block_into(data[begin : begin + size], out, output_len=len(out)))
     except DecompressionError:
         return None
 
 
-def _snappy_into(block: Buffer, out: memoryview) -> int | None:
+def _snappy_into(data: Buffer, out: memoryview) -> int | None:
+    """Decompress snappy data that consists of one block; None for other data, and if it does not fit."""
+    block = _only_block(data)
+    if block is None:
+        return None
     size = int(snappy.decompress_raw_len(block))
     if size > len(out):
         return None
@@ -327,3 +334,11 @@ _DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int, int], bytearray | None]]]
     CODECS["lz4"]: _GrowingBuffer(lz4, lambda _data: None),
     CODECS["zstd"]: _GrowingBuffer(zstd, _zstd_size),
 }
+
+_INTO: Final[dict[int, Callable[[Buffer, memoryview], int | None]]] = {
+    CODECS["gzip"]: _gzip_into,
+    CODECS["snappy"]: _snappy_into,
+    CODECS["lz4"]: _lz4_block_into,
+    CODECS["zstd"]: _GrowingBuffer(zstd, _zstd_size).into,
+}
+"""The fast ways of `decompress_into`; for data that they leave, `decompress_within` is asked."""

@@ -18,8 +18,8 @@ from asyncgroup.wire.batch_view import (
     HEADER_SIZE,
     MIN_RECORD_SIZE,
     BatchView,
-    put_plain_header,
     put_producer,
+    put_uncompressed,
     with_payload,
 )
 from asyncgroup.wire.compression import compress
@@ -134,7 +134,8 @@ def _plain_bytes(batch: BatchView, limit: int) -> bytearray | None:
     if batch.record_count > (len(out) - HEADER_SIZE) // MIN_RECORD_SIZE:
         text = f"{len(out) - HEADER_SIZE} bytes cannot contain {batch.record_count} records"
         raise CorruptRecordsError(text)
-    put_plain_header(out, batch.data)
+    out[:HEADER_SIZE] = batch.data[:HEADER_SIZE]
+    put_uncompressed(out, 0, len(out) - HEADER_SIZE)
     return out
 
 
