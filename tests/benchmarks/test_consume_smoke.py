@@ -50,11 +50,11 @@ async def test_every_client_reads_all_and_commits() -> None:
         assert 0 <= each.counted < each.records
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.parametrize("shape", ["one", "three-lz4", "headers"])
 async def test_other_shapes_and_ways_to_read(shape: str) -> None:
     cases = ["asyncgroup.merged", "asyncgroup.in-thread", "asyncgroup.queue", "aiokafka.iterate"]
-    cases = cases if current_profile() == "full" else cases[:1]
     async with EmbeddedCluster() as cluster:
         measurements = await run(
             cluster.bootstrap_servers,
