@@ -81,9 +81,9 @@ class BatchQueue:
                 self._plain = (cast("BatchView", self._queue[0]), first.plain.views()[0])
         return cast("BatchView", self._queue[0])
 
-    def take_apart(self, run: BatchRun) -> None:
+    def take_apart(self) -> None:
         """Replace the run in front by its batches."""
-        self._replace_front(*run.views())
+        self._replace_front(*cast("BatchRun", self._queue[0]).views())
 
     def front_within(self, records: int, size: int) -> BatchView | BatchRun:
         """Return the front batch, or the front run as far as it is within the limits; a batch alone may exceed them."""
@@ -159,7 +159,7 @@ class BatchQueue:
         if not self._check_crcs or run.is_valid():
             found = run.uncompressed(min(LARGEST_PLAIN, self._limit))
         if found is None:
-            self.take_apart(run)
+            self.take_apart()
             return None
         plain, count = found
         if count < len(run.spans):
@@ -185,7 +185,7 @@ class BatchQueue:
             try:
                 return list(read_batch(*self._tp, plain))
             except CorruptRecordsError:
-                self.take_apart(cast("BatchRun", self._queue[0]))
+                self.take_apart()
                 return None
         check_batch(*self._tp, self.front_batch(), self._check_crcs)
         return list(read_batch(*self._tp, plain, self._limit, check_crc=self._check_crcs))

@@ -293,7 +293,7 @@ class RecordBuffer:
         try:
             read_columns(*self._tp, plain, columns)
         except CorruptRecordsError:
-            self._queue.take_apart(run)
+            self._queue.take_apart()
             return False
         self._drop_front()
         self._floor = plain.next_offset
