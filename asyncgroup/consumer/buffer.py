@@ -180,8 +180,9 @@ class RecordBuffer:
             self.records_end = run.next_offset
         start, end = run.spans[-1]
         self.batch_bytes = end - start
-        self.fetch_offset = max(self.fetch_offset, run.end_offset)
-        self.fetched_epoch = run.leader_epoch
+        if run.end_offset > self.fetch_offset:  # it is already set if the fetch began in the middle
+            self.fetch_offset = run.end_offset
+            self.fetched_epoch = run.leader_epoch
 
     def _add_batch(self, batch: BatchView, aborted: AbortedTransactions | None) -> None:
         self.batch_bytes, end = batch.size, batch.next_offset
