@@ -68,11 +68,12 @@ def loop_factories(item: pytest.Item, *, in_virtual_time: bool) -> dict[str, Loo
     return {"virtual": virtual_loop} if in_virtual_time or virtual is not None else {"real": LOOPS[chosen]}
 
 
-def reason_to_skip(item: pytest.Item) -> str | None:
+def reason_to_skip(item: pytest.Function) -> str | None:
     """Return why a test cannot run on its loop here; None if it can."""
-    names = {item.config.getoption("--loop"), *item.name.partition("[")[2].rstrip("]").split("-")}
-    if "eager" in names and sys.version_info < (3, 12):
+    callspec = getattr(item, "callspec", None)
+    factory: Any = callspec.params.get("_asyncio_loop_factory") if callspec is not None else None
+    if getattr(factory, "func", factory) in (_eager_loop, EagerVirtualLoop) and sys.version_info < (3, 12):
         return "eager tasks need Python 3.12"
-    if "uvloop" in names and importlib.util.find_spec("uvloop") is None:
+    if factory is _uvloop and importlib.util.find_spec("uvloop") is None:
         return "uvloop is not installed"
     return None
