@@ -52,6 +52,17 @@ class AckRuns:
         """Iterate over the runs: first offset, and the offset after the last."""
         return chain.from_iterable(zip(block.starts, block.ends, strict=True) for block in self._blocks)
 
+    def first(self, count: int) -> tuple[list[int], list[int]]:
+        """Return the starts and the ends of the first `count` runs, or of all if there are fewer."""
+        starts: list[int] = []
+        ends: list[int] = []
+        for block in self._blocks:
+            if len(starts) >= count:
+                break
+            starts += block.starts
+            ends += block.ends
+        return starts[:count], ends[:count]
+
     @property
     def end(self) -> int:
         """The offset after the last one; only if there is a run."""

@@ -8,7 +8,6 @@ below `base` is acknowledged, and above it runs of acknowledged offsets. When th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 
 from asyncgroup.offsets.ack_runs import AckRuns
 
@@ -47,9 +46,9 @@ class AckWindow:
         """The runs of acknowledged offsets above `base`: first offset, and the offset after the last."""
         return list(self._runs)
 
-    def first_runs(self, count: int) -> list[tuple[int, int]]:
-        """Return the first `count` of `runs`, or all if there are fewer."""
-        return list(islice(self._runs, count))
+    def first_runs(self, count: int) -> tuple[list[int], list[int]]:
+        """Return the starts and the ends of the first `count` of `runs`, or of all if there are fewer."""
+        return self._runs.first(count)
 
     @property
     def end(self) -> int:

@@ -26,6 +26,7 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 _NOTHING, _BITSET, _LENGTHS, _RICE_OF_HOLES, _RICE_OF_ACKED = range(5)
 _MAX_SHIFT: Final = 31
+_ONE: Final = ord("1")
 _RUNS_PER_BYTE: Final = 4
 """No form has more: a run and the hole before it take two bits at least."""
 _MAX_SPAN: Final = 1 << 31
@@ -64,18 +65,19 @@ def encode_prefix(window: AckWindow, base: int, room: int) -> EncodedWindow:
     """Return as much of the window as `encode_window`, and where it ends. The cost depends on `room`, not on the window."""
     size = room * 4 // 5  # base85 makes five characters of four bytes
     most = _RUNS_PER_BYTE * size + 1
-    pairs = [(0, window.base - base)] if window.base > base else []
-    pairs += [(start - base, end - base) for start, end in window.first_runs(most)]
-    if not pairs and not window.attempts:
+    starts, ends = window.first_runs(most)
+    if window.base > base:
+        starts.insert(0, base)
+        ends.insert(0, window.base)
+    if not starts and not window.attempts:
         return EncodedWindow("", base)
-    head = _encode_attempts(window.attempts, base, size // 4 if pairs else size)
-    runs = _Runs(pairs)
+    head = _encode_attempts(window.attempts, base, size // 4 if starts else size)
+    runs = _Runs(base, starts, ends)
     count = runs.count_within(size - len(head))
-    end = base + (pairs[count - 1][1] if count else 0)
     if not count and head == b"\0":
         return EncodedWindow("", base)
-    text = base64.b85encode(head + _build(runs.smallest(count), pairs[:count])).translate(_TO_Z85).decode()
-    return EncodedWindow(text, end)
+    text = base64.b85encode(head + runs.build(count)).translate(_TO_Z85).decode()
+    return EncodedWindow(text, ends[count - 1] if count else base)
 
 
 def decode_window(text: str, base: int) -> AckWindow:
@@ -102,13 +104,15 @@ def decode_window(text: str, base: int) -> AckWindow:
 
 
 class _Runs:
-    """The sizes of the forms of the first runs, for any number of them: computed from sums over the runs, without building any."""
+    """Runs of acknowledged offsets, and the sizes of the forms of the first ones: from sums over them, without building any."""
 
-    def __init__(self, pairs: list[tuple[int, int]]) -> None:
-        """`pairs`: acknowledged offsets relative to the base, first and the one after the last."""
-        self._ends = [end for _, end in pairs]
-        self._holes = _holes(pairs)
-        self._lengths = _lengths(pairs)
+    def __init__(self, base: int, starts: list[int], ends: list[int]) -> None:
+        self._base = base
+        self._starts = starts
+        self._ends = ends
+        self._holes = [start - base for start in starts[:1]]
+        self._holes += map(sub, starts[1:], ends)
+        self._lengths = list(map(sub, ends, starts))
         self._missing = list(accumulate(self._holes))
         self._acked = list(accumulate(self._lengths))
         self._sums: dict[tuple[int, int], list[int]] = {}  # by form and shift
@@ -131,7 +135,7 @@ class _Runs:
         if not count:
             return _Form(1, _NOTHING)
         at = count - 1
-        best = _Form(1 + (self._ends[at] + 7) // 8, _BITSET)
+        best = _Form(1 + (self._ends[at] - self._base + 7) // 8, _BITSET)
         if 1 + 2 * count < best.size:  # else it cannot be smaller: a byte for each hole and run at least
             best = min(best, _Form(1 + self._sum(_LENGTHS, 0)[at], _LENGTHS))
         # the gap before the first offset of each hole (or run) is the run (or hole) before it; all other gaps are 0
@@ -143,7 +147,7 @@ class _Runs:
         """Return the smaller one of `best` and the code of `number` offsets with `others` in between; `last`: the last gap."""
         if not number:
             return best
-        end = self._ends[last if kind == _RICE_OF_ACKED else last + 1]
+        end = self._ends[last if kind == _RICE_OF_ACKED else last + 1] - self._base
         head = 2 + _varint_size(number) + _varint_size(end)
         shift = max(0, (others // number).bit_length() - 1)
         for each in range(max(0, shift - 1), min(shift + 2, _MAX_SHIFT + 1)):
@@ -168,31 +172,36 @@ class _Runs:
             self._sums[kind, shift] = found
         return found
 
+    def build(self, count: int) -> bytes:
+        """Return the smallest form of the first `count` runs."""
+        form, holes, lengths = self.smallest(count), self._holes[:count], self._lengths[:count]
+        if form.kind == _NOTHING:
+            return b"\0"
+        end = self._ends[count - 1] - self._base
+        kind = bytes([form.kind])
+        if form.kind == _BITSET:
+            return kind + self._bitset(count, end)
+        if form.kind == _LENGTHS:
+            both = zip(holes, lengths, strict=True)
+            return kind + b"".join(_varint(hole) + _varint(length) for hole, length in both)
+        return kind + _rice(form, holes, lengths, end)
 
-def _holes(pairs: list[tuple[int, int]]) -> list[int]:
-    """Return the number of offsets before each run that are not acknowledged."""
-    starts = [start for start, _ in pairs]
-    return [*starts[:1], *map(sub, starts[1:], (end for _, end in pairs))]
-
-
-def _lengths(pairs: list[tuple[int, int]]) -> list[int]:
-    return [end - start for start, end in pairs]
+    def _bitset(self, count: int, end: int) -> bytes:
+        base, bits = self._base, bytearray(b"0") * end
+        for start, after in zip(self._starts[:count], self._ends[:count], strict=True):
+            if after == start + 1:
+                bits[start - base] = _ONE
+            else:
+                bits[start - base : after - base] = b"1" * (after - start)
+        bits.reverse()
+        return int(bits, 2).to_bytes((end + 7) // 8, "little")
 
 
 # --- building ----------------------------------------------------------------------------------------------------------
 
 
-def _build(form: _Form, pairs: list[tuple[int, int]]) -> bytes:
-    if form.kind == _NOTHING:
-        return b"\0"
-    holes, lengths = _holes(pairs), _lengths(pairs)
-    kind = bytes([form.kind])
-    if form.kind == _BITSET:
-        bits = "".join("0" * hole + "1" * length for hole, length in zip(holes, lengths, strict=True))
-        return kind + int(bits[::-1], 2).to_bytes((len(bits) + 7) // 8, "little")
-    if form.kind == _LENGTHS:
-        both = zip(holes, lengths, strict=True)
-        return kind + b"".join(_varint(hole) + _varint(length) for hole, length in both)
+def _rice(form: _Form, holes: list[int], lengths: list[int], end: int) -> bytes:
+    """Return the Golomb-Rice codes of the holes or runs, with their parameters."""
     code = _RiceCode(form.shift)
     if form.kind == _RICE_OF_HOLES:
         number, before = sum(holes), 0
@@ -209,7 +218,7 @@ def _build(form: _Form, pairs: list[tuple[int, int]]) -> bytes:
     bits = "".join(parts)
     bits += "0" * (-len(bits) % 8)
     body = int(bits, 2).to_bytes(len(bits) // 8, "big")
-    return kind + bytes([form.shift]) + _varint(number) + _varint(pairs[-1][1]) + body
+    return bytes([form.shift]) + _varint(number) + _varint(end) + body
 
 
 class _RiceCode:

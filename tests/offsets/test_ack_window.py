@@ -69,7 +69,7 @@ def check_steps(steps: list[tuple[str, int, int]]) -> None:
         assert all(end < start for (_, end), (start, _) in zip(window.runs, window.runs[1:], strict=False))
         assert window.end == max(above, default=base - 1) + 1
         assert window.acked_above == len(above)
-        assert window.first_runs(2) == window.runs[:2]
+        assert list(zip(*window.first_runs(2), strict=True)) == window.runs[:2]
         assert [at in window for at in range(base - 2, base + 80)] == [
             at < base or at in above for at in range(base - 2, base + 80)
         ]
