@@ -189,6 +189,8 @@ class BackgroundTasks:
         while self._children:  # one may spawn another while it ends
             try:
                 await wait_shielded(asyncio.gather(*self._children, return_exceptions=True))
+                # of tasks that are done `gather` returns at once (3.12), before `_on_done` was called for them
+                await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:

@@ -394,6 +394,22 @@ async def test_cancelling_waits_for_the_ends_and_drops_the_errors() -> None:
     await cancel_and_wait()
 
 
+async def test_tasks_that_are_cancelled_together_with_their_owner() -> None:
+    """`asyncio.run` does that when it ends; on 3.12 and later the owner looped without a pause, as they were done already."""
+    tasks = BackgroundTasks("test")
+    await tasks.start()
+    for _ in range(3):
+        tasks.spawn(asyncio.Event().wait)
+    await asyncio.sleep(0.01)
+    ours = asyncio.current_task()
+    ended = [task for task in asyncio.all_tasks() if task is not ours]
+    assert len(ended) == 4
+    for task in sorted(ended, key=lambda task: "owner" in task.get_name()):
+        task.cancel()
+    await asyncio.wait(ended)
+    assert not tasks.is_open
+
+
 async def test_waiting_for_an_event_within_a_time() -> None:
     event, loop = asyncio.Event(), asyncio.get_running_loop()
     assert not await wait_within(event, 2.0)
