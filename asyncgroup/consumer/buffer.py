@@ -370,15 +370,16 @@ class RecordBuffer:
             front = self._queue.front_within(room, max_bytes - used)
             if (taken and used + front.size > max_bytes) or self.large_front is not None:
                 break  # a large batch is decoded by a thread before the next call
-            plain = self._queue.plain()
-            used += self._queue.front.size
-            decompressed += plain.size
+            plain, size, read = self._queue.plain(), self._queue.front.size, self.batches_read
             try:
                 self._next_within(room, taken, plain)
             except Exception:
                 if taken:
                     break  # hand out the good records first; the next call raises
                 raise
+            if self.batches_read != read:  # else a run was taken apart
+                used += size
+                decompressed += plain.size
         if not taken and not self._queue:
             self._raise_broken()
         return taken
