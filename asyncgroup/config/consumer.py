@@ -125,7 +125,8 @@ class ConsumerConfig(ClientConfig):
       seconds have passed.
     - `max_partition_fetch_bytes`, `fetch_max_bytes`: limits of one fetch response, per partition and in total (KIP-74).
       A response is also limited to an eighth of `buffer_bytes`, because it is in memory in addition to the buffers.
-    - `buffer_bytes`: bytes that all claims of a member may buffer undelivered; each claim is guaranteed one batch.
+    - `buffer_bytes`: bytes that all claims of a member may buffer undelivered; each claim is guaranteed one batch. A response
+      has at most what is left of it.
     - `max_processing_time`: seconds. A claim is stalled if its handler takes no record for one to two such periods
       while records are buffered: nothing more is fetched for it until half of its share of the buffer is free.
     - `check_crcs`: whether the checksum of each record batch is verified. `on_corrupt_batch`: whether an unreadable

@@ -213,18 +213,23 @@ class FetchScheduler:
         broker.candidates.rotate(outcomes.served)
 
     def _ask_for_more(self, broker: BrokerPartitions, plan: FetchPlan, outcomes: FetchOutcomes) -> None:
-        """Ask for more bytes of partitions whose next record batch did not fit, though the response had room for it.
+        """Ask for twice as many bytes of partitions that have more, if the response had room for that.
 
-        Brokers return such a batch for the first partition only, and no part of it for the others (KIP-74).
+        That is a partition whose reader keeps up while most others have nothing: it is not to be fetched in many small
+        pieces. And one whose next record batch did not fit in the requested bytes: brokers return such a batch for the first
+        partition only, and no part of it for the others (KIP-74).
         """
         if not outcomes.served or outcomes.total_bytes + self.states.budget.fetch_size > plan.max_bytes:
             return
         served = set(outcomes.served)
-        for planned in broker.backlogged(plan):
+        sent = (plan.partitions[tp] for tp in outcomes.served if tp in plan.partitions)
+        more = [planned for planned in sent if self._has_backlog(planned.partition)]
+        more += [planned for planned in broker.backlogged(plan) if planned.partition.tp not in served]
+        for planned in more:
             partition, size = planned.partition, planned.wanted.max_bytes
             has_room = outcomes.total_bytes + size <= plan.max_bytes
-            if has_room and partition.tp not in served and broker.is_current(partition, planned.version):
-                partition.ask_for_more()
+            if has_room and broker.is_current(partition, planned.version):
+                partition.ask_for_more(size)
 
     def _apply(self, partition: TopicPartitionState, outcome: FetchOutcome, now: float) -> None:
         """Take the step that a partition's outcome asks for."""

@@ -42,7 +42,7 @@ class TopicPartitionState:
     """
 
     batch_size: int = 0
-    """Bytes that a fetch has to ask for to get a whole record batch, as far as known."""
+    """Bytes that a fetch has to ask for to get a whole record batch, or many if most others have nothing; 0 if unknown."""
     on_change: Callable[[], object]
     """Called when the next plan has to look at the partition again; `wake_fetcher` does that and makes a plan."""
     _end_offset: float = float("inf")
@@ -237,9 +237,9 @@ class TopicPartitionState:
         """Whether only its full buffer keeps the partition out of the next fetch, until its reader makes room."""
         return not self._is_idle and not self._has_space
 
-    def ask_for_more(self) -> None:
-        """Ask for twice as much: the next record batch is larger than what was requested."""
-        self.batch_size = 2 * self.fetch_size
+    def ask_for_more(self, size: int) -> None:
+        """Ask for twice `size` bytes: there is more in the log than a fetch of that size returned."""
+        self.batch_size = 2 * size
         self.on_change()
 
     def fetched(self, records: FetchedRecords) -> None:

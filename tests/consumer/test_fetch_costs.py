@@ -97,3 +97,18 @@ async def test_large_batches_of_many_partitions_stay_within_the_buffer() -> None
             assert max(steps) <= 2 * size, "beyond the total one by one"
             offsets = await asyncio.gather(*(read(consumer, 2) for consumer in consumers))
             assert offsets == [[0, 1]] * partitions
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual(max_virtual_time=600)
+async def test_a_hot_partition_of_many_is_fetched_in_large_pieces() -> None:
+    """Its share of the buffer is small, but the others need none of theirs; each fetch had half a share."""
+    partitions, batches, size = 100, 400, 250
+    async with EmbeddedCluster() as brokers:
+        brokers.create_topic("orders", partitions)
+        fill(brokers, "orders", 7, batches=batches, records=1, size=size)
+        async with client(brokers, buffer_bytes=2500 * partitions, fetch_max_wait=0.5) as reader:
+            consumers = reader.read("orders", *range(partitions))
+            assert await read(consumers[7], batches) == list(range(batches))
+            # half a share has three batches
+            assert sum(exchange.node_id == 1 for exchange in fetches(brokers)) < batches / 3 / 3
