@@ -23,6 +23,8 @@ STEP: Final = 8
 """Batches between two steps of the progress bar."""
 SMALL_STEP: Final = 64
 """The same of small batches, which are sent without waiting for each."""
+LOADERS: Final = 16
+"""Partitions that are loaded at a time, each over a connection."""
 RETRIES: Final = 20
 LEADERS_LIMIT: Final = 60.0
 """Seconds for all partitions of a new topic to get their leaders."""
@@ -99,7 +101,12 @@ class Topic:
     async def load(self, advance: Callable[[int], object]) -> None:
         """Create the topic and write its records; `advance(n)` is called after every n records."""
         await self.create()
-        await asyncio.gather(*(self._load_partition(number, advance) for number in range(self.partitions)))
+        loaders = (self._load_partitions(first, advance) for first in range(min(LOADERS, self.partitions)))
+        await asyncio.gather(*loaders)
+
+    async def _load_partitions(self, first: int, advance: Callable[[int], object]) -> None:
+        for number in range(first, self.partitions, LOADERS):
+            await self._load_partition(number, advance)
 
     async def _load_partition(self, number: int, advance: Callable[[int], object]) -> None:
         rng = random.Random(number)
@@ -143,7 +150,7 @@ class Topic:
 
         async def write() -> None:
             leader = await self._cluster.leader(TopicPartition(self.name, number))
-            lane = f"load-{number}"
+            lane = f"load-{number % LOADERS}"
             response = await client_of(self._cluster).network.request(
                 leader, request, lane=lane, highest=BY_NAME
             )
