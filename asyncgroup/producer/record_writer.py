@@ -30,6 +30,10 @@ So a plan and the responses come in time, while a turn costs little for each of 
 """
 
 
+UNTIMED: Final = 8
+"""Records between two looks at the clock, which cost as much as a twentieth of a record."""
+
+
 class RecordWriter:
     """Appends records to the batches of `path` while `is_accepting`.
 
@@ -50,6 +54,7 @@ class RecordWriter:
         self._wake = path.sender.wake
         self._time: Callable[[], float] = loop_time
         self._turn_ends_at = 0.0  # loop time
+        self._untimed = 0  # records until the next look at the clock
         self._resting = 0  # callers in `rest`
 
     def __repr__(self) -> str:
@@ -60,7 +65,11 @@ class RecordWriter:
         self._time = asyncio.get_running_loop().time
 
     def turn_is_over(self) -> bool:
-        """Return whether callers have kept the event loop for long enough."""
+        """Return whether callers have kept the event loop for long enough; called after each record."""
+        self._untimed -= 1
+        if self._untimed > 0:
+            return False
+        self._untimed = UNTIMED
         return self._time() >= self._turn_ends_at
 
     async def rest(self) -> None:
@@ -121,7 +130,7 @@ class RecordWriter:
         Other tasks run whenever a batch is full, and at the end of a turn. If it raises, the earlier records are appended.
         """
         check_records(records)
-        reserve, clock, router, time = self._memory.try_reserve, self.clock, self._router, self._time
+        reserve, clock, router = self._memory.try_reserve, self.clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
@@ -153,7 +162,7 @@ class RecordWriter:
                 else:
                     is_filled = router.put(topic, stamp, key, value, headers, partition, size, None)
                 size = 0
-                if is_filled or time() >= self._turn_ends_at:
+                if is_filled or self.turn_is_over():
                     await self.rest()
                     route_topic = None
         finally:
