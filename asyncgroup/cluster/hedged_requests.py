@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import ClosedError, NoBrokersError, ProtocolError, TransportError
-from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved
+from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved, start_task
 
 __all__ = ["HEDGE_SECONDS", "HedgedRequests"]
 
@@ -70,7 +70,7 @@ class HedgedRequests:
     def _start(
         self, what: str, node: Address, ask: Callable[[Address], Coroutine[Any, Any, T]]
     ) -> asyncio.Task[T]:
-        task = asyncio.create_task(ask(node), name=f"{what} to {node}")
+        task = start_task(ask(node), name=f"{what} to {node}")
         self._running[task] = None
         task.add_done_callback(self._on_done)
         return task

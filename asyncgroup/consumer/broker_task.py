@@ -17,7 +17,7 @@ from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, FetchPlan, l
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.validation import Validation, send_epoch_request
 from asyncgroup.errors import AsyncGroupError, UnsupportedVersionError
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.wire import messages as m
 
 __all__ = ["BrokerTask", "send_fetch", "validate_positions"]
@@ -120,8 +120,8 @@ class BrokerTask:
         """Own the callbacks that plan and the requests in flight, until `end`; raise the first bug of a callback."""
         self._context = copy_context()
         self.wake()
-        validation = asyncio.create_task(self._run_validation(), name=f"validation at node {self.node_id}")
-        ending = asyncio.create_task(self._ended.wait(), name=f"end of {self}")
+        validation = start_task(self._run_validation(), name=f"validation at node {self.node_id}")
+        ending = start_task(self._ended.wait(), name=f"end of {self}")
         try:
             waits: list[asyncio.Future[Any]] = [validation, ending, self._bug]
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

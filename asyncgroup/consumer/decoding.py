@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, overload
 
 from asyncgroup.columns import RecordColumns
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.lifecycle import start_task
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.batch_run import BatchRun
 from asyncgroup.wire.batch_view import BatchView
@@ -99,7 +100,7 @@ class BatchDecoder:
             return
         self.cancel()
         self._batch = batch
-        self._task = asyncio.create_task(run_off_loop(decode), name="decode a large batch")
+        self._task = start_task(run_off_loop(decode), name="decode a large batch")
         self._task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[list[Record]]) -> None:

@@ -52,7 +52,7 @@ from asyncgroup.group.parked_requests import ParkedRequests
 from asyncgroup.group.silence import unless_silent
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.group.topics import count_partitions
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
@@ -261,13 +261,13 @@ class ClassicMembership:
         self._member_health.transition_to(MemberState.SYNCING)
         # the session timeout runs from here on, and the assignment or the SyncGroup may take longer than that
         refused: asyncio.Future[AsyncGroupError] = asyncio.get_running_loop().create_future()
-        heartbeats = asyncio.create_task(
+        heartbeats = start_task(
             ClassicHeartbeats(self._cluster, self._group_id, self._config).run(
                 self.identity, partial(self._on_heartbeat, refused)
             ),
             name=f"{self._group_id}: heartbeats until the session begins",
         )
-        syncing = asyncio.create_task(self._sync(joined), name=f"{self._group_id}: sync")
+        syncing = start_task(self._sync(joined), name=f"{self._group_id}: sync")
         try:
             first: list[asyncio.Future[Any]] = [syncing, refused]
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)

@@ -22,7 +22,7 @@ from asyncgroup.group.session_transactions import (
     SessionTransactions,
     TransformFunction,
 )
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.producer import Producer
 
 __all__ = ["ConsumeTransformProduce"]
@@ -197,9 +197,7 @@ class _OpenSession:
     async def start(self) -> None:
         """Open the producer, which fences an earlier one with the same transactional id, and start the task."""
         await self._producer.__aenter__()
-        self._task = asyncio.create_task(
-            self.transactions.run(), name=f"{self.session.group_id}: transactions"
-        )
+        self._task = start_task(self.transactions.run(), name=f"{self.session.group_id}: transactions")
 
     async def close(self) -> None:
         """Stop the task and close the producer."""

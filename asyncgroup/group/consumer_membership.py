@@ -28,7 +28,7 @@ from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSou
 from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_names import TopicNames
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 
@@ -202,9 +202,9 @@ class ConsumerMembership:
             member.on_epoch(self._state.identity)
             self._news.set()
 
-        heartbeats = asyncio.ensure_future(self.heartbeats.run(member.on_heartbeat, on_news))
+        heartbeats = start_task(self.heartbeats.run(member.on_heartbeat, on_news))
         heartbeats.add_done_callback(lambda _: self._news.set())
-        session_timeout = asyncio.ensure_future(self._find_session_timeout())
+        session_timeout = start_task(self._find_session_timeout())
         self.heartbeats.send_now()
         try:
             await self._reconcile(member, heartbeats)

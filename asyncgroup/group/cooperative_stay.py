@@ -17,7 +17,7 @@ from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
 from asyncgroup.group.join_requests import JoinAction, join_action
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import check_classic
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 
 __all__ = ["CooperativeStay"]
@@ -70,12 +70,12 @@ class CooperativeStay:
         """
         if not is_first:
             self._joins_again.clear()
-        heartbeats = asyncio.ensure_future(
+        heartbeats = start_task(
             self._membership.heartbeats.run(
                 joined.identity, self._on_heartbeat, joined.synced_at, EARLY_HEARTBEATS
             )
         )
-        living = asyncio.ensure_future(self._live(joined, is_first=is_first))
+        living = start_task(self._live(joined, is_first=is_first))
         try:
             await asyncio.wait({heartbeats, living}, return_when=asyncio.FIRST_COMPLETED)
             if living.done() and living.result() is None:

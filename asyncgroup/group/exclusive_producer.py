@@ -23,6 +23,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
+from asyncgroup.lifecycle import start_task
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.producer import Producer
 from asyncgroup.producer.producer import fail_producer
@@ -124,13 +125,13 @@ class ExclusiveProducer:
         group = ConsumerGroup(cluster, self._group_id, self._lock_config)
         await group.__aenter__()
         group.pause([TopicPartition(self.topic, 0)])  # nothing is fetched
-        running = asyncio.create_task(group.run(self.topic, self._holder), name=f"lock {self._group_id}")
+        running = start_task(group.run(self.topic, self._holder), name=f"lock {self._group_id}")
         self._exits.push_async_callback(_release, group, running)
         self._running = running
         running.add_done_callback(self._on_run_done)
-        waits = [asyncio.ensure_future(self._holder.acquired.wait()), running]
+        waits = [start_task(self._holder.acquired.wait()), running]
         if not self._wait:
-            waits.append(asyncio.ensure_future(self._holder.refused.wait()))
+            waits.append(start_task(self._holder.refused.wait()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -29,7 +29,7 @@ from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SH
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 
@@ -114,7 +114,7 @@ class GroupEngine:
             if self._records is not None:
                 self._records._clear_in_hand()
             self._member.close()
-            await wait_shielded(asyncio.ensure_future(self._close()))
+            await wait_shielded(start_task(self._close()))
 
     async def _close(self) -> None:
         await self._member.leave(CLOSED, self._leaves)

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
+from asyncgroup.lifecycle import start_task
+
 __all__ = ["REMINDER", "HandlerTasks"]
 
 _log = logging.getLogger("asyncgroup.group")
@@ -42,7 +44,7 @@ class HandlerTasks:
         on_done: Callable[[asyncio.Task[None]], None] | None = None,
     ) -> asyncio.Task[None]:
         """Run a coroutine in a task, which is cancelled at once if the deadline has passed."""
-        task = asyncio.create_task(call, name=f"{self._group_id}: {name}")
+        task = start_task(call, name=f"{self._group_id}: {name}")
         self._tasks[task] = name
         if on_done is not None:
             task.add_done_callback(on_done)

@@ -20,7 +20,7 @@ from typing import Final
 
 from asyncgroup.group.block_log import is_first_line
 from asyncgroup.group.stand_in import StandIn
-from asyncgroup.lifecycle import cancel_and_wait, wait_within
+from asyncgroup.lifecycle import cancel_and_wait, start_task, wait_within
 from asyncgroup.wire.off_loop import is_virtual
 
 __all__ = ["BLOCKED_SECONDS", "HeartbeatThread"]
@@ -153,7 +153,7 @@ class HeartbeatThread:
         """Send the heartbeats of the member until its event loop runs again; log where it is blocked."""
         self._unblocked.clear()
         self._loop.call_soon_threadsafe(self._end_block, since)
-        sending = asyncio.ensure_future(self._send(since))
+        sending = start_task(self._send(since))
         try:
             if not await wait_within(self._unblocked, since + BLOCKED_SECONDS - self._own_loop.time()):
                 self._log_block(since, is_sending=not sending.done())

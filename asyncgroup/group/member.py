@@ -40,7 +40,7 @@ from asyncgroup.group.stalls import Stalls
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.group.stuck_claims import CHECKS
 from asyncgroup.group.topics import ResolvedTopics, Subscription
-from asyncgroup.lifecycle import run_until, wait_shielded
+from asyncgroup.lifecycle import run_until, start_task, wait_shielded
 
 __all__ = ["Member"]
 
@@ -96,7 +96,7 @@ class Member:
                 return await self._run_joined(*join.result(), subscription, handler)
             except asyncio.CancelledError:
                 self._start_close_timeout()
-                await wait_shielded(asyncio.ensure_future(self._leave(CANCELLED, None)))
+                await wait_shielded(start_task(self._leave(CANCELLED, None)))
                 raise
             finally:
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
@@ -149,7 +149,7 @@ class Member:
             resolved,
             handler,
         )
-        task = asyncio.create_task(life.run(), name=f"session of {self._group_id}")
+        task = start_task(life.run(), name=f"session of {self._group_id}")
         if self.closing.is_set():
             life.state.end(GroupClosed(f"group {self._group_id!r} was closed"))
         elif subscription.wanted != resolved.wanted:  # from here on the session is called at a change
@@ -259,7 +259,7 @@ class Member:
         except asyncio.CancelledError:
             if not self._session_lock.locked():  # else another call uses the membership, or closes it
                 self._start_close_timeout()
-                await wait_shielded(asyncio.ensure_future(self.leave(CANCELLED, None)))
+                await wait_shielded(start_task(self.leave(CANCELLED, None)))
                 self._member_health.transition_to(MemberState.NOT_CONSUMING)
             raise
 

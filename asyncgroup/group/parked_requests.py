@@ -16,7 +16,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AsyncGroupError, TransportError
 from asyncgroup.group.membership import JOIN_GRACE
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["COORDINATOR_CHECK", "ParkedRequests"]
@@ -62,7 +62,7 @@ class ParkedRequests:
         process the next request after this one.
         """
         self._is_waiting, self._repeats = True, False
-        watching = asyncio.create_task(
+        watching = start_task(
             self._watch(repeats=repeats), name=f"{self._group_id}: waits for {request.NAME}"
         )
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import UsageError
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.signals import on_signals
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ class Program:
 
     async def run(self) -> int:
         """Run the program and return its exit code."""
-        work = asyncio.create_task(self._work(), name=f"{self._consumer.group_id}: run")
+        work = start_task(self._work(), name=f"{self._consumer.group_id}: run")
 
         def on_signal(number: signal.Signals) -> None:
             self._signals.append(number)
             if len(self._signals) == 1 and self._is_open:
-                self._closing = asyncio.create_task(self._consumer.aclose(), name="close")
+                self._closing = start_task(self._consumer.aclose(), name="close")
                 _log.info("group %s: %s, closing", self._consumer.group_id, number.name)
                 return
             # the second signal, or the first one before the group is open

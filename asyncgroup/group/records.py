@@ -26,7 +26,7 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription
-from asyncgroup.lifecycle import run_until, wait_shielded
+from asyncgroup.lifecycle import run_until, start_task, wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 
 __all__ = ["GroupMarks", "Records"]
@@ -133,7 +133,7 @@ class Records:
     def _begin(self) -> None:
         if self._task is None and not self._is_closed:
             run = self._run(self._subscription, self._handler)
-            self._task = asyncio.create_task(run, name=f"{self._group_id}: records")
+            self._task = start_task(run, name=f"{self._group_id}: records")
             self._task.add_done_callback(self._on_done)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
@@ -158,7 +158,7 @@ class Records:
         """
         self._is_closed = True
         self._clear_in_hand()
-        await wait_shielded(asyncio.ensure_future(self._close()))
+        await wait_shielded(start_task(self._close()))
 
     async def _close(self) -> None:
         task = self._task

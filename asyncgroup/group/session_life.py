@@ -50,7 +50,7 @@ from asyncgroup.group.stuck_claims import StuckClaims
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_watch import TopicWatch
 from asyncgroup.group.topics import ResolvedTopics, Subscription
-from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, cancel_and_wait, start_task, wait_shielded
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
@@ -204,8 +204,8 @@ class SessionLife:
 
     async def _stay(self) -> None:
         """Stay in the group until the membership is lost, also because a claim is stuck."""
-        staying = asyncio.ensure_future(self._membership.stay(self._joined, self))
-        watching = asyncio.ensure_future(self._wait_stuck())
+        staying = start_task(self._membership.stay(self._joined, self))
+        watching = start_task(self._wait_stuck())
         try:
             await asyncio.wait({staying, watching}, return_when=asyncio.FIRST_COMPLETED)
             if not watching.done():
@@ -333,7 +333,7 @@ class SessionLife:
             # while handlers may still run; and again, as the leave of the heartbeat thread may not have arrived
             timeout = min(self._config.close_timeout, self._membership.heartbeats.session_timeout)
             leaving = self._membership.leave(str(error), None, timeout)
-            self._leaving = asyncio.create_task(leaving, name=f"{group}: leave, as the member is stuck")
+            self._leaving = start_task(leaving, name=f"{group}: leave, as the member is stuck")
 
     def _on_commit_refused(self, error: BrokerError) -> None:
         is_fatal = self._membership.is_fatal(error.code)

@@ -20,7 +20,7 @@ from asyncgroup.group.session import Session
 from asyncgroup.group.shared_transactions import ClaimProgress, SharedTransaction, SharedTransactions, Ticket
 from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
 from asyncgroup.group.transaction_output import TransactionOutput
-from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error
+from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, start_task
 from asyncgroup.model import Batch
 from asyncgroup.producer import Producer
 
@@ -98,7 +98,7 @@ class SessionTransactions:
     async def consume(self, claim: Claim) -> None:
         """Transform the batches of a claim until it ends, and wait until those in the transaction are committed."""
         progress = self._state.add(claim)
-        watching = asyncio.create_task(self._watch(progress), name=f"{claim.tp}: end of the claim")
+        watching = start_task(self._watch(progress), name=f"{claim.tp}: end of the claim")
         limits = self._limits
         try:
             async for batch in claim.batches(max_records=limits.max_records, max_bytes=limits.max_bytes):
@@ -140,7 +140,7 @@ class SessionTransactions:
         The function may ignore its cancellation; the other claims do not wait for it.
         """
         output = TransactionOutput(self._producer, self._state, ticket)
-        work = asyncio.ensure_future(self._transform(ticket.batch, output))
+        work = start_task(self._transform(ticket.batch, output))
         try:
             await asyncio.wait([work])
         except asyncio.CancelledError as cancellation:

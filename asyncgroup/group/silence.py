@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from asyncgroup.errors import RequestTimedOut
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 
 __all__ = ["unless_silent"]
 
@@ -24,7 +24,7 @@ async def unless_silent(
     """
     time = asyncio.get_running_loop().time
     began = time()
-    task = asyncio.create_task(work, name=what)
+    task = start_task(work, name=what)
     try:
         while not task.done():
             left = max(began, last_response_at()) + session_timeout - time()

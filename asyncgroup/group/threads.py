@@ -18,7 +18,7 @@ from asyncgroup.errors import ConfigError, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import PartitionMarks
 
@@ -182,7 +182,7 @@ class _ThreadHandler(Handler):
         limiter = anyio.CapacityLimiter(1)
         work = anyio.to_thread.run_sync(self._function, session, ThreadClaim(claim), limiter=limiter)
         # also if this is cancelled: the function cannot be, and may still work on a record of the claim
-        await wait_shielded(asyncio.ensure_future(work))
+        await wait_shielded(start_task(work))
 
 
 def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:

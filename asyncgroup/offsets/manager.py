@@ -12,7 +12,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
-from asyncgroup.lifecycle import BackgroundTasks, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, start_task, wait_shielded
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -84,7 +84,7 @@ class OffsetManager:
 
         A failed commit is logged and reported to the hooks, but not raised: call `commit()` before to get the error.
         """
-        await wait_shielded(asyncio.ensure_future(self._close()))
+        await wait_shielded(start_task(self._close()))
 
     async def _close(self) -> None:
         was_open = self._tasks.is_open

@@ -21,7 +21,7 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, wait_shielded
+from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, start_task, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
@@ -192,7 +192,7 @@ class Producer:
             return
         self._open = False
         self._update_accepting()
-        self._closing = asyncio.create_task(self._close(), name="Producer: close")
+        self._closing = start_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
     async def _close(self) -> None:

@@ -24,7 +24,14 @@ from asyncgroup.errors import (
     RequestTimedOut,
     TransactionOutcomeUnknown,
 )
-from asyncgroup.lifecycle import add_note, cancel_and_wait, copy_error, describe_error, mark_retrieved
+from asyncgroup.lifecycle import (
+    add_note,
+    cancel_and_wait,
+    copy_error,
+    describe_error,
+    mark_retrieved,
+    start_task,
+)
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_path import RecordPath
@@ -249,7 +256,7 @@ class TransactionClient:
 
     def _start_end(self, *, commit: bool) -> asyncio.Task[bool]:
         name = f"Producer: {'commit' if commit else 'abort'}"
-        self._ending = asyncio.create_task(self._end_or_abort(commit=commit), name=name)
+        self._ending = start_task(self._end_or_abort(commit=commit), name=name)
         self._ending.add_done_callback(mark_retrieved)
         return self._ending
 

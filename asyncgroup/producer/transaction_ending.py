@@ -7,14 +7,14 @@ import contextlib
 from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, TransactionAbortedError, TransactionOutcomeUnknown
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 
 __all__ = ["describe_outcome", "is_stopped", "outlast_cancellation"]
 
 
 async def outlast_cancellation(ending: asyncio.Task[bool], limit: float) -> None:
     """Wait for the task for at most `limit` seconds; further cancellations, as of an anyio scope, do not end the wait."""
-    waiting = asyncio.create_task(_wait_within(ending, limit), name="Producer: end of a transaction")
+    waiting = start_task(_wait_within(ending, limit), name="Producer: end of a transaction")
     with contextlib.suppress(asyncio.CancelledError):  # the caller raises the first one
         await wait_shielded(waiting)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, CommitFailedError
-from asyncgroup.lifecycle import copy_error, mark_retrieved
+from asyncgroup.lifecycle import copy_error, mark_retrieved, start_task
 from asyncgroup.model import GroupOffsets
 from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
 from asyncgroup.producer.transaction_ending import is_stopped
@@ -47,7 +47,7 @@ class TransactionOffsets:
         self._manager.check_open("send_offsets")
         if not group.offsets:
             return
-        task = asyncio.create_task(self._send(group), name="Producer: send offsets")
+        task = start_task(self._send(group), name="Producer: send offsets")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         task.add_done_callback(mark_retrieved)

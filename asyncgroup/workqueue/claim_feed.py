@@ -16,7 +16,7 @@ from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.session import Session
-from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded, wait_within
+from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Record
 from asyncgroup.workqueue.copies import is_of_other_group
 from asyncgroup.workqueue.crash_counts import CrashCounts
@@ -111,7 +111,7 @@ class ClaimFeed:
 
     async def run(self) -> None:
         """Feed records until the claim ends, then wait until its deliveries have ended."""
-        ended = asyncio.create_task(self._claim.wait_ended(), name=f"{self._claim.tp}: end")
+        ended = start_task(self._claim.wait_ended(), name=f"{self._claim.tp}: end")
         ended.add_done_callback(lambda _: self._changed.set())
         try:
             await self._open()
@@ -338,7 +338,7 @@ class ClaimFeed:
         self._parts.pools.interrupt_all(self.work)
         while self._is_handled():
             self._changed.clear()
-            await wait_shielded(asyncio.ensure_future(self._changed.wait()))
+            await wait_shielded(start_task(self._changed.wait()))
 
     def _lose(self) -> None:
         """Take the partition from the dispatcher: deliveries in hand are lost, handlers cancelled, copies given up."""

@@ -35,7 +35,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.transaction_errors import FailureAction, failure_action
-from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until
+from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until, start_task
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_commits
@@ -114,7 +114,7 @@ class CopyTransactions:
     async def open(self) -> None:
         """Open the producer, which fences an earlier one with the same transactional id, and start the task."""
         await self._producer.__aenter__()
-        self._task = asyncio.create_task(self._run(), name=f"work queue {self._group_id}: transactions")
+        self._task = start_task(self._run(), name=f"work queue {self._group_id}: transactions")
 
     async def aclose(self) -> None:
         """Abort the open transaction, for at most `close_timeout` of the producer, and close. Safe to call twice."""

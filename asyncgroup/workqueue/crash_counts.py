@@ -19,7 +19,7 @@ from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.claim_window import ClaimWindow
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import Record
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -73,7 +73,7 @@ class CrashCounts:
                 work.window.set_attempts(offset, before + 1)
             self._left -= len(chosen)
             work.on_change()
-            self._task = asyncio.create_task(self._commit(), name=f"{work.tp}: count deliveries")
+            self._task = start_task(self._commit(), name=f"{work.tp}: count deliveries")
         return False
 
     def _choose(self) -> list[int]:

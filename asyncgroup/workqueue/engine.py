@@ -23,7 +23,7 @@ from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Pattern
-from asyncgroup.lifecycle import cancel_and_wait, wait_shielded
+from asyncgroup.lifecycle import cancel_and_wait, start_task, wait_shielded
 from asyncgroup.model import MillisClock, RecordMetadata, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
@@ -191,7 +191,7 @@ class QueueEngine(Watcher):
         self._publisher.note_retry(topic, error)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(work, name=f"work queue {self.group_id}: {name}"))
+        self._tasks.append(start_task(work, name=f"work queue {self.group_id}: {name}"))
 
     def _make_handler(self, metadata_limit: int) -> QueueHandler:
         parts = FeedParts(
@@ -249,7 +249,7 @@ class QueueEngine(Watcher):
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         """Wait for an event of the first session. Raises what ends the queue: ConsumerBusy if another member holds the group."""
-        waiting = asyncio.ensure_future(event.wait())
+        waiting = start_task(event.wait())
         running = self._tasks[-1]
         try:
             await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
@@ -423,7 +423,7 @@ class QueueEngine(Watcher):
         self._local.withdraw()
         self._release_own()
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name=f"work queue {self.group_id}: close")
+            self._closing = start_task(self._close(), name=f"work queue {self.group_id}: close")
         if self._pools.is_caller:
             return  # the close waits for this handler
         await wait_shielded(self._closing)

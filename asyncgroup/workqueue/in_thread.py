@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
 
@@ -11,7 +10,7 @@ import anyio.to_thread
 
 from asyncgroup.checks import is_async
 from asyncgroup.errors import ConfigError
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.workers import DeliveryHandler
 
@@ -31,6 +30,6 @@ def in_thread(function: Callable[[Delivery], object]) -> DeliveryHandler:
 
     async def handle(delivery: Delivery) -> None:
         work = anyio.to_thread.run_sync(function, delivery, limiter=limiter)
-        await wait_shielded(asyncio.ensure_future(work))
+        await wait_shielded(start_task(work))
 
     return handle

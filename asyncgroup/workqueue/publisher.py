@@ -22,7 +22,7 @@ from asyncgroup.errors import (
     DeadLetterRateError,
     UsageError,
 )
-from asyncgroup.lifecycle import cancel_and_wait, describe_error
+from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
 from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
 from asyncgroup.producer.arguments import check_headers
 from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_copy
@@ -250,7 +250,7 @@ class TopicPublisher:
             return copying
         self._copies.setdefault(copying.tp, set()).add(copying)
         self._by_topic.setdefault(record.topic, set()).add(copying)
-        copying.task = task = asyncio.create_task(self._publish(copying), name=f"copy to {record.topic}")
+        copying.task = task = start_task(self._publish(copying), name=f"copy to {record.topic}")
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._on_task_end(copying, task))
         return copying

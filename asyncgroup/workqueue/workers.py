@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 from asyncgroup.checks import is_async
 from asyncgroup.errors import ClosedError, ConfigError
-from asyncgroup.lifecycle import wait_shielded
+from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.failure_log import FailureLog
@@ -145,7 +145,7 @@ class Workers:
         worker = _Worker()
         self._workers.add(worker)
         self._idle += 1
-        worker.task = asyncio.create_task(self._work(worker), name="work queue: worker")
+        worker.task = start_task(self._work(worker), name="work queue: worker")
         worker.task.add_done_callback(lambda task: self._on_done(worker, task))
 
     def _on_done(self, worker: _Worker, task: asyncio.Task[None]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from asyncgroup.checks import DURATION, check_count
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
-from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, wait_shielded
+from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, start_task, wait_shielded
 from asyncgroup.spark.bridge.batches import Retry, RetryState
 from asyncgroup.spark.bridge.commits import BatchNumbers
 from asyncgroup.spark.bridge.failed_rows import FailedRows, Outcome, failed_records
@@ -155,7 +155,7 @@ class QueueForeachBatch:
         time = asyncio.get_running_loop().time
         batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
         interval = queue.config.max_poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
-        keeper = asyncio.create_task(batch.keep(interval), name=f"{batch.batch_id!r}: keep")
+        keeper = start_task(batch.keep(interval), name=f"{batch.batch_id!r}: keep")
         try:
             try:
                 error = await self._call(jobs, batch)
@@ -180,7 +180,7 @@ class QueueForeachBatch:
             raise error
         else:
             _log.warning("%r: the function raised, its records are nacked", batch.batch_id, exc_info=error)
-            await wait_shielded(asyncio.create_task(batch.nack(error)))
+            await wait_shielded(start_task(batch.nack(error)))
 
     async def _call(self, jobs: SparkJobs, batch: QueueBatch) -> BaseException | None:
         """Call the function, with retries; return its last exception, None if it returned or the batch was interrupted."""
@@ -190,7 +190,7 @@ class QueueForeachBatch:
             self._metrics.record_failure(error, asyncio.get_running_loop().time())
             return error
         while records and not batch.is_interrupted:
-            call = asyncio.create_task(jobs.run(records, batch.batch_id, batch.interrupted))
+            call = start_task(jobs.run(records, batch.batch_id, batch.interrupted))
             try:
                 await asyncio.wait([call])
             except asyncio.CancelledError:
@@ -230,7 +230,7 @@ class QueueForeachBatch:
         if lost := batch.lost:
             _log.warning("%r: %d of its records are delivered again", batch.batch_id, lost)
         try:
-            await wait_shielded(asyncio.create_task(batch.settle()))
+            await wait_shielded(start_task(batch.settle()))
             if self._durable:
                 await batch.commit()
             await batch.copy()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncgroup.group import Claim, Session
-from asyncgroup.lifecycle import add_note, cancel_and_wait, wait_shielded, wait_within
+from asyncgroup.lifecycle import add_note, cancel_and_wait, start_task, wait_shielded, wait_within
 from asyncgroup.model import Batch, TopicPartition
 from asyncgroup.spark.bridge.batches import BatchInterrupted, BridgedClaim, OnError, RetryState, RunningBatch
 from asyncgroup.spark.bridge.commits import BatchNumbers, first_range_start, mark_and_commit
@@ -95,7 +95,7 @@ class Bridge:
         self._consumed.add(state)
         self._queue.drop(state.tp)
         if self._runner is None:
-            self._runner = asyncio.create_task(self._run(), name=f"{claim.topic}: foreachBatch")
+            self._runner = start_task(self._run(), name=f"{claim.topic}: foreachBatch")
         return state
 
     def remove_claim(self, state: BridgedClaim) -> bool:
@@ -126,8 +126,8 @@ class Bridge:
         Raises what the function, the commit or the claim's iterator raised. Cancellation interrupts the batch, and becomes
         BatchInterrupted if a rebalance caused it.
         """
-        pulling = asyncio.create_task(self._pull(state), name=f"{state.tp}: pull")
-        ended = asyncio.create_task(state.claim.wait_ended(), name=f"{state.tp}: end")
+        pulling = start_task(self._pull(state), name=f"{state.tp}: pull")
+        ended = start_task(state.claim.wait_ended(), name=f"{state.tp}: end")
         first: list[asyncio.Future[Any]] = [pulling, ended, state.failure]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +177,7 @@ class Bridge:
         if batch is None or not batch.has_records_of(state):
             return
         batch.no_retry.set()
-        lost = asyncio.create_task(self._session.wait_lost(), name=f"{state.tp}: loss")
+        lost = start_task(self._session.wait_lost(), name=f"{state.tp}: loss")
         try:
             await asyncio.wait({batch.finished, lost}, return_when=asyncio.FIRST_COMPLETED)
             if not batch.finished.done():
