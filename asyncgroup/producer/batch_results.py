@@ -96,6 +96,8 @@ class BatchResults:
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
             if action is ProduceAction.SPLIT and detail is None:
                 detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
+            # any exception of the broker during the append, also after the log was written (`ReplicaManager.appendToLocalLog`)
+            batch.may_be_written |= code == ErrorCode.UNKNOWN_SERVER_ERROR
             self.complete(batch, lambda: BrokerError(code, what, detail), partition_response)
         elif action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
@@ -194,7 +196,7 @@ class BatchResults:
         by_index = found.by_index if found else {}
         if batch.may_be_written:
             for each in {error, others, *by_index.values()}:
-                add_note(each, "an earlier attempt had no result: the records may be in the log")
+                add_note(each, "the result of an attempt is unknown: the records may be in the log")
         batch.fail(
             partial(named_error, others, batch.tp),
             {index: partial(named_error, bad, batch.tp) for index, bad in by_index.items()},

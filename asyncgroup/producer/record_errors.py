@@ -26,7 +26,7 @@ def record_errors(
 ) -> RecordErrors | None:
     """Return the errors for a batch of `count` records that was rejected; None if the response names none of them.
 
-    `may_be_written`: an earlier attempt had no result. As in Java (`Sender.failBatch`) the code of the response is that of
+    `may_be_written`: the result of an attempt is unknown. As in Java (`Sender.failBatch`) the code of the response is that of
     the record if there is one only; of several records it may be another one's, so theirs is INVALID_RECORD.
     """
     rejected = {

@@ -79,6 +79,25 @@ async def test_attempts_that_the_broker_may_have_written(code: str) -> None:
         assert (await error_of(producer.send_nowait(TOPIC, b"x", partition=0))).may_be_written
 
 
+async def test_an_unexpected_error_of_the_broker_does_not_say_whether_it_has_written() -> None:
+    """UNKNOWN_SERVER_ERROR is any exception during the append, also after the log was written."""
+    async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
+        cluster.faults.on("Produce").mutate(after_the_append)
+        error = await error_of(producer.send_nowait(TOPIC, b"x", partition=0))
+        assert isinstance(error, BrokerError)
+        assert error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert stored(cluster, 0) == [b"x"]
+        assert error.may_be_written
+        assert "may be in the log" in error.__notes__[0]
+
+
+def after_the_append(response: Any) -> Any:
+    for topic in response.responses:
+        for part in topic.partition_responses:
+            part.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+    return response
+
+
 async def test_a_record_whose_response_is_missing_may_be_in_the_log() -> None:
     """Also if it expires while it is in flight, and if a later attempt is refused; the callers in its batch, too."""
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
