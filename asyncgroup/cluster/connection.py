@@ -254,22 +254,23 @@ class Connection:
         self._callers += 1
         try:
             response: asyncio.Future[R] = self._loop.create_future()
-            await self._send_in_turn(message, version, timeout, partial(_resolve, response))
+            await self._send_in_turn(lambda: message, version, timeout, partial(_resolve, response))
             return await response
         finally:
             self._callers -= 1
             self._end_if_retired()
 
     async def submit(
-        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+        self, build: Callable[[], Request[R]], version: int, timeout: float, on_response: OnResponse[R]
     ) -> None:
         """Send a request as `request` does, but return when it is sent.
 
-        Raises ConnectionLost, UnsupportedVersionError; `on_response` gets what `request` returns or raises.
+        `build` is called when it is written: what it would have contained before the wait may be outdated. Raises
+        ConnectionLost, UnsupportedVersionError, and what `build` raises; `on_response` gets what `request` returns or raises.
         """
         self._callers += 1
         try:
-            await self._send_in_turn(message, version, timeout, on_response)
+            await self._send_in_turn(build, version, timeout, on_response)
         finally:
             self._callers -= 1
             self._end_if_retired()
@@ -284,23 +285,23 @@ class Connection:
         )
 
     def try_submit(
-        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+        self, build: Callable[[], Request[R]], version: int, timeout: float, on_response: OnResponse[R]
     ) -> bool:
-        """Send a request as `submit` does, but now; False if it would have to wait.
+        """Send a request as `submit` does, but now; False if it would have to wait, and nothing was built.
 
-        Raises UnsupportedVersionError.
+        Raises UnsupportedVersionError, and what `build` raises.
         """
         if not self.is_ready_to_send or not self._slots.try_take():
             return False
         try:
-            self._send(message, version, timeout, on_response)
+            self._send(build(), version, timeout, on_response)
         except BaseException:
             self._slots.release()
             raise
         return True
 
     async def _send_in_turn(
-        self, message: Request[R], version: int, timeout: float, on_response: OnResponse[R]
+        self, build: Callable[[], Request[R]], version: int, timeout: float, on_response: OnResponse[R]
     ) -> None:
         # Once the request is sent, its slot is released by its response (`_match`) or the connection's end (`_fail`),
         # not by this caller: the request stays in flight if the caller is cancelled.
@@ -309,7 +310,7 @@ class Connection:
         try:
             await self._wait_unthrottled()
             await self._protocol.drain()
-            self._send(message, version, timeout, on_response)
+            self._send(build(), version, timeout, on_response)
             sent = True
         finally:
             if not sent:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.cluster.bootstrap import PROVIDER, Bootstrap, BootstrapServers
@@ -202,7 +203,8 @@ class NetworkClient:
         """Like `request_versioned`, but return when the request is sent; `on_response` gets the response or the error."""
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
-        await connection.submit(build(version), version, timeout or self.config.request_timeout, on_response)
+        timeout = timeout or self.config.request_timeout
+        await connection.submit(partial(build, version), version, timeout, on_response)
 
     def try_submit(
         self,
@@ -226,9 +228,8 @@ class NetworkClient:
         if connection is None or not connection.is_ready_to_send:
             return False
         version = self._negotiated_version(connection, cls, highest)
-        return connection.try_submit(
-            build(version), version, timeout or self.config.request_timeout, on_response
-        )
+        timeout = timeout or self.config.request_timeout
+        return connection.try_submit(partial(build, version), version, timeout, on_response)
 
     async def send_oneway(
         self,

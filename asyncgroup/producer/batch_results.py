@@ -188,6 +188,8 @@ class BatchResults:
         if not self._accumulator.deallocate(batch):
             return
         may_be_written = batch.may_be_written or (batch.in_flight and not self._is_unsent(batch))
+        # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
+        may_be_written |= rejection is not None and rejection.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         error = make_error()
         if isinstance(error, AsyncGroupError):
             error.may_be_written = may_be_written

@@ -71,7 +71,23 @@ async def test_attempts_that_the_broker_refused_before_it_wrote_leave_nothing(co
         assert not error.may_be_written
 
 
-@pytest.mark.parametrize("code", ["NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER"])
+async def test_a_record_that_expires_while_its_request_is_held_back_is_never_sent() -> None:
+    """The broker throttles the client (KIP-219) for longer than the record may wait; its caller may send it again."""
+    async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
+        cluster.faults.on("Produce", nth=2).throttle(21_000)
+        for value in (b"a", b"b"):
+            await producer.send(TOPIC, value, partition=0)
+        expired = producer.send_nowait(TOPIC, b"x", partition=0)
+        await asyncio.sleep(3.0)
+        later = producer.send_nowait(TOPIC, b"y", partition=0)  # in a request that waits behind the other
+        assert not (await error_of(expired)).may_be_written
+        await later
+        assert stored(cluster, 0) == [b"a", b"b", b"y"]
+
+
+@pytest.mark.parametrize(
+    "code", ["NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_LEADER_OR_FOLLOWER", "UNKNOWN_SERVER_ERROR"]
+)
 async def test_attempts_that_the_broker_may_have_written(code: str) -> None:
     """A leader that loses its leadership while it waits for the followers answers NOT_LEADER_OR_FOLLOWER as well."""
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
