@@ -49,6 +49,12 @@ class RetryBackoff:
         """Return the delays that `retry_backoff` and `retry_backoff_max` describe."""
         return cls(config.retry_backoff, config.retry_backoff_max, rng, function)
 
+    @classmethod
+    def in_step(cls, config: ClientConfig, rng: random.Random) -> Self:
+        """Return such delays with one random factor for all: what failed together is tried again together."""
+        factor = rng.uniform(1 - JITTER, 1 + JITTER)
+        return cls(config.retry_backoff * factor, config.retry_backoff_max * factor, None)
+
     def after(self, failures: int) -> float:
         """Return the delay in seconds after the n-th failure (n = 0, 1, …); nothing is counted.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVarTuple
 
-from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import JITTER, RetryBackoff
+from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
@@ -53,7 +53,9 @@ class SessionStarts:
         self._on_found = on_found
         self._on_settled = on_settled
         self._lookups = StartLookups(
-            source.group_id, lambda: self._cluster.view, lambda: _backoff(self._cluster)
+            source.group_id,
+            lambda: self._cluster.view,
+            partial(RetryBackoff.in_step, self._cluster.config, self._cluster.random),
         )
         self._time = asyncio.get_running_loop().time
         self._changed = asyncio.Event()
@@ -176,11 +178,3 @@ def _is_retriable(error: AsyncGroupError) -> bool:
     """
     is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID
     return is_unknown or is_retriable_fetch(error)
-
-
-def _backoff(cluster: ClusterClient) -> RetryBackoff:
-    """Return the configured pauses, with the same jitter for all partitions: those that failed together are asked together."""
-    factor = cluster.random.uniform(1 - JITTER, 1 + JITTER)
-    return RetryBackoff(
-        cluster.config.retry_backoff * factor, cluster.config.retry_backoff_max * factor, None
-    )
