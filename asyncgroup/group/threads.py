@@ -153,6 +153,8 @@ class ThreadClaim:
         return anyio.from_thread.run(self._fetch_batch)
 
     async def _fetch_batch(self) -> Batch | None:
+        # a mark is judged by what was handed out when it was made: it may be of a record that the log has lost since
+        self._marks.apply()
         return await anext(self._batches, None)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:

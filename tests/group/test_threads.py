@@ -15,6 +15,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
 from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim, in_thread
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.messages import NO_UUID
 from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import consumer_of, end_session, make_session
 
@@ -143,6 +144,36 @@ async def test_a_mark_of_an_unread_record_is_ignored_after_an_unreadable_batch()
     claim.mark(Record("orders", 0, 30))
     assert run.claims[0].next_mark == 4
     await run.start()
+    await run.end()
+
+
+async def test_marks_of_lost_records_do_not_count_for_those_read_instead() -> None:
+    """The log was truncated while the thread had a batch: its marks are judged before the next batch is handed out."""
+    reached, go_on = threading.Event(), threading.Event()
+    seen: list[bytes | None] = []
+
+    def work(session: Any, claim: ThreadClaim) -> None:
+        for record in claim:
+            seen.append(record.value)
+            if record.offset == 0:
+                reached.set()
+                assert go_on.wait(LIMIT)
+            if record.value == b"v":
+                claim.mark(record)
+            if len(seen) == 1:
+                anyio.from_thread.run_sync(lambda: run.claims[0].next_mark)  # the event loop looks again in 10 ms
+
+    run = ThreadedRun(work)
+    partition, offsets = partition_of(consumer_of(run.claims[0])), run.claims[0]._state.offsets
+    run.feed(0, 5)
+    await run.start()
+    await until(reached.is_set)
+    partition.restart(0)
+    offsets.restart(0, NO_UUID, lambda: partition.position)
+    partition.fetched(FetchedRecords(batch(0, count=5, value=b"new"), 1 << 40, 0, zero_copy=True))
+    go_on.set()
+    await until(lambda: len(seen) == 10)
+    assert run.claims[0].next_mark == 0
     await run.end()
 
 
