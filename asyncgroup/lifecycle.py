@@ -149,9 +149,8 @@ class BackgroundTasks:
         task = asyncio.current_task()
         assert task is not None
         self._children[task] = True
-        if (
-            self._stop.is_set()
-        ):  # spawned just before: it is called nevertheless, as it may have a future to resolve
+        # spawned just before: the function is called nevertheless, as it may have a future to resolve
+        if self._stop.is_set():
             task.cancel()
         try:
             await function(*args)

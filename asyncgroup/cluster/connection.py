@@ -344,9 +344,8 @@ class Connection:
 
     def _write(self, message: Request[Any], version: int) -> tuple[int, float]:
         """Write a request; return its correlation id, and the loop time."""
-        if (
-            not self.is_open
-        ):  # a closed transport of asyncio raises TypeError (Python 3.12), or drops the request
+        # a closed transport of asyncio raises TypeError (Python 3.12), or drops the request
+        if not self.is_open:
             raise ConnectionLost(f"{self.address}: the connection is closed")
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         pieces = encode_request(message, version, correlation_id, self._config.client_id)

@@ -82,10 +82,6 @@ class CoordinatorClient:
         """Return the coordinator's address, for requests to its node by `NetworkClient`. Raises as `find`."""
         return (await self.locate_all([key], kind))[key]
 
-    async def find_all(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, int]:
-        """Return the node id of each key's coordinator. Raises as `locate_all`."""
-        return {key: found.node_id for key, found in (await self.locate_all(keys, kind)).items()}
-
     async def locate_all(self, keys: Iterable[str], kind: int = GROUP) -> dict[str, Address]:
         """Return the address of each key's coordinator; one request looks up all that are unknown (KIP-699, Kafka 3.0).
 
@@ -192,8 +188,8 @@ class CoordinatorClient:
     ) -> R:
         """Send a request to the coordinator of `key`; after a failure the next request looks the coordinator up again.
 
-        The lanes are those of `NetworkClient.request_versioned`. Raises BrokerError if there is no coordinator, TransportError (CoordinatorMoved if another node becomes the
-        coordinator before the response arrives), ProtocolError.
+        The lanes are those of `NetworkClient.request_versioned`. Raises BrokerError if there is no coordinator,
+        TransportError (CoordinatorMoved if another node becomes the coordinator before the response arrives), ProtocolError.
         """
         return await self.request_versioned(
             key,

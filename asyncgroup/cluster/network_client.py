@@ -134,11 +134,11 @@ class NetworkClient:
 
     def lane_node(self, node: Node) -> Node:
         """Return the node by which `pool` knows a lane: the node id, if the address is that of the metadata."""
-        if isinstance(node, int) or node.node_id < 0:
-            return node if isinstance(node, int) else node.node_id
-        broker = self.view.brokers.get(node.node_id)
+        if isinstance(node, int):
+            return node
+        broker, is_bootstrap = self.view.brokers.get(node.node_id), node.node_id < 0
         is_known = broker is not None and (broker.host, broker.port) == (node.host, node.port)
-        return node.node_id if is_known else node
+        return node.node_id if is_known or is_bootstrap else node
 
     async def connection(self, node: Node, lane: str = CONTROL) -> Connection:
         """Return the open connection of a lane to a node, or open one.

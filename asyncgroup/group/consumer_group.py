@@ -145,8 +145,9 @@ class ConsumerGroup:
         `topics` is a name, several names, a compiled pattern, or a SubscriptionPattern, which the broker matches and only the
         consumer protocol has. The next call may have other topics. A concurrent second call waits for the first; `aclose()`
         makes both return. Raises the handler's exception itself; ConfigError for no topics, an invalid name or handler, and
-        for a SubscriptionPattern in a group of the classic protocol; BrokerError for an unknown topic (unless `missing_topics="wait"`) or if the
-        group rejects the member; TransportError when no broker responds; ClosedError if the group is already closed.
+        for a SubscriptionPattern in a group of the classic protocol; BrokerError for an unknown topic (unless
+        `missing_topics="wait"`) or if the group rejects the member; TransportError when no broker responds; ClosedError if
+        the group is already closed.
         """
         await self._engine.consume(topics, handler)
 

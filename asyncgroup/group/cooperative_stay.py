@@ -99,9 +99,8 @@ class CooperativeStay:
                 self.rejoin(REVOKED)
         await self._joins_again.wait()
         topics = await self._member.prepare_join()
-        return (
-            None if topics is None else check_classic(topics)
-        )  # `set_topics` refuses patterns for the broker
+        # `set_topics` refuses patterns for the broker
+        return None if topics is None else check_classic(topics)
 
     def _on_heartbeat(self, result: HeartbeatResult, error: AsyncGroupError | None) -> None:
         if result is HeartbeatResult.REBALANCE and not self._member.ended:

@@ -211,13 +211,10 @@ class HandlerCalls:
         tasks = self._starting = HandlerTasks(self._session.group_id)
         if self._revocation is not None:
             tasks.limit(self._revocation.handler_seconds)
-        seconds, text = (
-            self._limits.rebalance_timeout,
-            "group %s: %s has been running for %g s; claims wait for it",
-        )
-        timer = asyncio.get_running_loop().call_later(
-            seconds, _log.warning, text, self._session.group_id, what, seconds
-        )
+        seconds, group_id = self._limits.rebalance_timeout, self._session.group_id
+        text = "group %s: %s has been running for %g s; claims wait for it"
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, _log.warning, text, group_id, what, seconds)
         try:
             return await self._call(call, what, tasks)
         finally:

@@ -1,6 +1,7 @@
 """SessionClaims: the claims of newly assigned partitions start, those of revoked partitions end.
 
-An assigned partition has a claim from the moment at which its start offset is known. All other claims are not touched, and the session goes on. What ends a whole session is in `session_life`.
+An assigned partition has a claim from the moment at which its start offset is known. All other claims are not touched,
+and the session goes on. What ends a whole session is in `session_life`.
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ class SessionClaims:
 
     async def revoke(self, partitions: list[TopicPartition], cause: SessionEnd, limits: EndLimits) -> None:
         """End some claims: drain their handlers, commit their marks, call `on_revoked`. `limits` are those of `cause`."""
-        state = self._state
-        claims = [claim for claim in state.claims if claim.tp in partitions]
+        state, leaving = self._state, set(partitions)
+        claims = [claim for claim in state.claims if claim.tp in leaving]
         if not claims:
             return
         for claim in claims:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Set as AbstractSet
 from functools import partial
 from typing import Any, Final, TypeVarTuple
 
@@ -74,7 +74,7 @@ class SessionStarts:
         self._lookups.add(partitions, self._state.claims.version, self._time())
         self._changed.set()
 
-    def keep(self, assigned: Collection[TopicPartition]) -> None:
+    def keep(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Forget all other partitions."""
         self._lookups.keep(assigned)
         self._changed.set()
@@ -143,7 +143,7 @@ class SessionStarts:
         ]
         self._source.reset_timestamps(without, recreated)  # an error for all of them together
         self._lookups.found(lookup, starts, self._time())
-        self._lookups.without_commit(lookup, without, recreated)
+        self._lookups.without_commit(lookup, set(without), recreated)
 
     async def _list_offsets(self, lookup: StartLookup) -> None:
         """Ask a leader for the offsets by `auto_offset_reset` of partitions without a commit."""
@@ -174,7 +174,7 @@ class SessionStarts:
 def _is_retriable(error: AsyncGroupError) -> bool:
     """Return whether a committed offset may be known later.
 
-    A refusal of the member (KIP-848) may come from a former coordinator: it ends the session only if a heartbeat has it, too.
+    A refusal of the member (KIP-848) may come from a former coordinator: it ends the session only if a heartbeat also has it.
     """
     is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID
     return is_unknown or is_retriable_fetch(error)

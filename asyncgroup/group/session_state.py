@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set as AbstractSet
 from typing import Any, TypeVar
 
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
@@ -51,7 +51,7 @@ class ClaimSet:
         return sorted({*(claim.tp for claim in self), *self._starting})
 
     @property
-    def starting(self) -> Collection[TopicPartition]:
+    def starting(self) -> AbstractSet[TopicPartition]:
         """The assigned partitions whose claims have not been added yet."""
         return self._starting.keys()
 

@@ -8,7 +8,7 @@ Java does the same in `ConsumerCoordinator.initWithCommittedOffsetsIfNeeded` and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set as AbstractSet
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -159,7 +159,7 @@ class StartLookups:
         """Begin the lookup for partitions that the assignment `version` has added."""
         self._pending |= {tp: PendingStart(tp, version, now) for tp in partitions}
 
-    def keep(self, assigned: Container[TopicPartition]) -> None:
+    def keep(self, assigned: AbstractSet[TopicPartition]) -> None:
         """Forget the partitions that are no longer assigned: answers for them are void, and so are their errors."""
         for tp in [tp for tp in self._pending if tp not in assigned]:
             del self._pending[tp]
@@ -229,7 +229,10 @@ class StartLookups:
                 self._found_at = min(self._found_at, now)
 
     def without_commit(
-        self, lookup: StartLookup, partitions: Container[TopicPartition], recreated: Container[TopicPartition]
+        self,
+        lookup: StartLookup,
+        partitions: AbstractSet[TopicPartition],
+        recreated: AbstractSet[TopicPartition],
     ) -> None:
         """The group has no commit of these partitions, or one of a deleted topic: ask their leaders next."""
         for pending in self._current(lookup):
@@ -264,7 +267,7 @@ class StartLookups:
     def take(self, now: float) -> list[FoundStart]:
         """Return the start offsets with which claims start now, sorted.
 
-        None while answers for others are awaited, for at most `GATHER_SECONDS`.
+        Empty while answers for others are awaited, for at most `GATHER_SECONDS`.
         """
         if not self._found or (self._awaits_answers and now < self._found_at + GATHER_SECONDS):
             return []
@@ -281,9 +284,9 @@ class StartLookups:
     # --- metadata and times ---------------------------------------------------------------------------------------
 
     def begin_refresh(self, now: float) -> bool:
-        """Whether metadata has to be refreshed now, for a partition that is due again or as a leader is silent.
+        """Begin a metadata refresh if a partition that is due again needs one, or a leader is silent.
 
-        If so, the refresh is in progress until `end_refresh`.
+        Return whether it has begun; it is in progress until `end_refresh`.
         """
         if self._refresh_at() > now:
             return False
@@ -291,7 +294,7 @@ class StartLookups:
         return True
 
     def end_refresh(self, now: float) -> None:
-        """The refresh has ended, if it failed or not: leaders are asked again in either case."""
+        """The refresh has succeeded or failed: leaders are asked again in either case."""
         self._is_refreshing = False
         self._refreshed_at = now
 

@@ -39,12 +39,7 @@ class TopicWatch:
     `on_change(cause)` is called at a change, at most once for each assignment and way to notice it.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        tasks: BackgroundTasks,
-        on_change: OnChange,
-    ) -> None:
+    def __init__(self, cluster: ClusterClient, tasks: BackgroundTasks, on_change: OnChange) -> None:
         self._cluster = cluster
         self._tasks = tasks
         self._on_change = on_change

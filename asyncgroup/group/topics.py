@@ -210,10 +210,10 @@ async def resolve_topics(
 ) -> ResolvedTopics:
     """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
-    A topic subscribed to by name must exist, unless `waits_for_missing`. If it existed before, it is left out until it exists
-    again, so that the others continue, and recorded as missing in `known`. With a pattern that the broker matches no topics are known before the
-    assignment: those that exist now are recorded, so that later ones are known to be new. Raises BrokerError for a topic that never existed or is not
-    authorized, TransportError.
+    A topic subscribed to by name must exist, unless `waits_for_missing` or it existed before. A missing one that need not
+    exist is left out, so that the others continue, and recorded in `known`. With a pattern that the broker matches no topics
+    are known before the assignment: those that exist now are recorded, so that later ones are known to be new. Raises
+    BrokerError for a topic that must exist and does not, or is not authorized, TransportError.
     """
     wanted = subscription.wanted
     if isinstance(wanted, SubscriptionPattern):

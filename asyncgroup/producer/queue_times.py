@@ -60,10 +60,6 @@ class QueueTimes:
                 due.append(queue)
         return due
 
-    def pop_all(self) -> list[PartitionQueue]:
-        """Remove and return all queues, in the order of their times."""
-        return self.pop_due(NEVER)
-
     def discard(self, queue: PartitionQueue) -> None:
         """Remove a queue."""
         self._at.pop(queue, None)

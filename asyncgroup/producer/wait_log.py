@@ -36,4 +36,9 @@ class WaitLog:
         if now >= self._log_at:
             self._log_at = now + LOG_INTERVAL
             waited = now - self._begun_at
-            _log.warning("for %.0f s, repeated until %g s are over: %s", waited, self._limit, error)
+            _log.warning(
+                "a request has failed for %.0f s, and is repeated for at most %g s: %s",
+                waited,
+                self._limit,
+                error,
+            )

@@ -65,8 +65,9 @@ async def test_several_coordinators_are_looked_up_at_once(version: int, asked: l
         for broker in scripted.brokers.values():
             broker.versions["FindCoordinator"] = (0, version)
         coordinate(scripted, 2)
-        assert await cluster.coordinators.find_all(["a", "b", "a"], TRANSACTION) == {"a": 2, "b": 2}
-        assert await cluster.coordinators.find_all(["b", "c"], TRANSACTION) == {"b": 2, "c": 2}
+        for keys in (["a", "b", "a"], ["b", "c"]):
+            found = await cluster.coordinators.locate_all(keys, TRANSACTION)
+            assert {key: address.node_id for key, address in found.items()} == dict.fromkeys(keys, 2)
         requests = [asked.request for asked in scripted.requests_of("FindCoordinator")]
         assert [each.coordinator_keys or each.key for each in requests] == asked
         assert {each.key_type for each in requests} == {TRANSACTION}
@@ -87,10 +88,10 @@ async def test_one_of_several_coordinators_is_not_available() -> None:
         for broker in scripted.brokers.values():
             broker.script["FindCoordinator"] = answer
         with pytest.raises(BrokerError, match=r"coordinator of 'b': COORDINATOR_NOT_AVAILABLE"):
-            await cluster.coordinators.find_all(["a", "b"])
+            await cluster.coordinators.locate_all(["a", "b"])
         assert cluster.coordinators.lookup_number("a") is not None, "it is not asked for again"
         with pytest.raises(ProtocolError, match="FindCoordinator has no entry for 'c'"):
-            await cluster.coordinators.find_all(["c", "d"])
+            await cluster.coordinators.locate_all(["c", "d"])
 
 
 async def test_the_coordinator_is_cached_until_it_is_marked_unknown() -> None:

@@ -43,7 +43,7 @@ def test_the_earliest_time_of_each_queue_counts(
             model.pop(queue, None)
         assert times.next == min(model.values(), default=NEVER)
         assert len(times) == len(model)
-    assert set(times.pop_all()) == set(model)
+    assert set(times.pop_due(NEVER)) == set(model)
     assert times.next == NEVER
 
 

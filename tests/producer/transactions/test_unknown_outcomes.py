@@ -240,7 +240,7 @@ async def test_offsets_of_a_missing_topic_are_logged_while_they_wait(
                 lines = [each.getMessage() for each in caplog.records if "missing-0" in each.getMessage()]
                 assert len(lines) == 1
                 assert "TxnOffsetCommit, group 'g', missing-0: UNKNOWN_TOPIC_OR_PARTITION" in lines[0]
-                assert "repeated until 100 s" in lines[0]
+                assert "repeated for at most 100 s" in lines[0]
                 await sending
         assert now() - begun == pytest.approx(100.0, abs=3.0)
         assert 3 <= sum("missing-0" in each.getMessage() for each in caplog.records) <= 6
