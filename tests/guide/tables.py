@@ -112,6 +112,7 @@ def of_property(name: str) -> str:
 AIOKAFKA_NOTES: Final = {
     "acks": "`acks`, default `'all'` (aiokafka's is 1)",
     "enable_auto_commit": "`auto_commit`: commits what is marked, not what was delivered",
+    "linger_ms": "`linger`, default 5 ms, but not for records of `send`",
     "max_poll_interval_ms": "`max_poll_interval`: the limit for one record, not for a poll; see also `claim.renew()`",
     "max_poll_records": "`claim.batches(max_records=…)`",
     "partition_assignment_strategy": "`assignors`, default `range` (aiokafka's is roundrobin)",
