@@ -96,7 +96,7 @@ class BatchResults:
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
             if action is ProduceAction.SPLIT and detail is None:
                 detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
-            # any exception of the broker during the append, also after the log was written (`ReplicaManager.appendToLocalLog`)
+            # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
             batch.may_be_written |= code == ErrorCode.UNKNOWN_SERVER_ERROR
             self.complete(batch, lambda: BrokerError(code, what, detail), partition_response)
         elif action is ProduceAction.RESTART and self._transaction is not None:
@@ -188,8 +188,6 @@ class BatchResults:
         if not self._accumulator.deallocate(batch):
             return
         may_be_written = batch.may_be_written or (batch.in_flight and not self._is_unsent(batch))
-        # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
-        may_be_written |= rejection is not None and rejection.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         error = make_error()
         if isinstance(error, AsyncGroupError):
             error.may_be_written = may_be_written
