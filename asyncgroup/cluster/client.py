@@ -188,6 +188,13 @@ class ClusterClient:
             raise ClosedError(f"{self!r} is not open")
         await self._single_flight()
 
+    async def try_refresh(self) -> None:
+        """Refresh the metadata as `refresh`; a failure is only logged, for callers that look again later."""
+        try:
+            await self.refresh()
+        except AsyncGroupError as error:
+            _log.debug("metadata refresh failed: %s", error)
+
     async def _refresh_once(self) -> None:
         requested = None if self.config.metadata_full else sorted(self._topics)
         response = await self._fetch_metadata(requested)

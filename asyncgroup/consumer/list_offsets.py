@@ -7,7 +7,6 @@ by duration (KIP-1106).
 from __future__ import annotations
 
 import asyncio
-import logging
 import operator
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -45,8 +44,6 @@ __all__ = [
     "reset_timestamps",
     "timestamp_of",
 ]
-
-_log = logging.getLogger("asyncgroup.consumer")
 
 LATEST: Final = -1
 """Requests the log's end instead of a timestamp."""
@@ -222,7 +219,7 @@ async def look_up_offsets(
             left = {tp: wanted[tp] for tp in problems if tp not in final}
             if left:
                 await retry.pause(OffsetLookupError(final | problems))
-                await _refresh(cluster)
+                await cluster.try_refresh()
     if final:
         raise OffsetLookupError(final)
     return found
@@ -238,13 +235,6 @@ def _problem(cluster: ClusterClient, tp: TopicPartition, error: AsyncGroupError)
     if topic is None or tp.partition not in topic.partitions:
         return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "it does not exist")
     return error
-
-
-async def _refresh(cluster: ClusterClient) -> None:
-    try:
-        await cluster.refresh()
-    except AsyncGroupError as error:
-        _log.debug("metadata refresh failed: %s", error)
 
 
 async def list_offsets_once(

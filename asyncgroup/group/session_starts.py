@@ -123,10 +123,7 @@ class SessionStarts:
             self._changed.set()
 
     async def _refresh(self) -> None:
-        try:
-            await self._cluster.refresh()
-        except AsyncGroupError as error:
-            _log.debug("metadata refresh failed: %s", error)
+        await self._cluster.try_refresh()
         self._lookups.end_refresh(self._time())
 
     async def _fetch_commits(self, lookup: StartLookup) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVarTuple
@@ -25,8 +24,6 @@ from asyncgroup.lifecycle import BackgroundTasks, run_until
 from asyncgroup.wire import messages as m
 
 __all__ = ["TopicWatch", "watch_missing", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
-
-_log = logging.getLogger("asyncgroup.group")
 
 OnChange = Callable[[SessionEnd], None]
 
@@ -202,10 +199,7 @@ async def watch_missing(cluster: ClusterClient, missing: Collection[str], on_cha
             on_change(PartitionsChanged(f"topic {back[0]!r} exists now"))
             return
         await retry.wait()
-        try:
-            await cluster.refresh()
-        except AsyncGroupError as error:
-            _log.debug("metadata refresh failed: %s", error)
+        await cluster.try_refresh()
 
 
 async def watch_pattern(

@@ -274,10 +274,7 @@ class Committer:
         """Refresh the metadata if a topic was unknown: it may have been deleted or recreated."""
         codes = broker_codes(again.values())
         if any(commit_action(code) is CommitAction.REFRESH_METADATA for code in codes):
-            try:
-                await self._cluster.refresh()
-            except AsyncGroupError as error:
-                _log.debug("group %s: metadata refresh failed: %s", self.group_id, error)
+            await self._cluster.try_refresh()
 
     # --- one request --------------------------------------------------------------------------------------------
 

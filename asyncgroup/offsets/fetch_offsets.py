@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -27,8 +26,6 @@ __all__ = [
     "fetch_offsets_and_ids",
     "is_retriable_fetch",
 ]
-
-_log = logging.getLogger("asyncgroup.offsets")
 
 GROUPS_VERSION: Final = 8
 """The first OffsetFetch version with several groups per request (KIP-709)."""
@@ -142,16 +139,8 @@ async def fetch_commits(
             if is_over:
                 raise
             if _code(error) == ErrorCode.UNKNOWN_TOPIC_ID:
-                await _refresh(cluster)
+                await cluster.try_refresh()  # the topic was deleted, or recreated with another id
             await retry.pause(error, counted=is_counted)
-
-
-async def _refresh(cluster: ClusterClient) -> None:
-    """Refresh the metadata: the topic was deleted, or recreated with another id."""
-    try:
-        await cluster.refresh()
-    except AsyncGroupError as error:
-        _log.debug("metadata refresh failed: %s", error)
 
 
 async def fetch_commits_once(

@@ -161,7 +161,9 @@ async def test_marks_of_lost_records_do_not_count_for_those_read_instead() -> No
             if record.value == b"v":
                 claim.mark(record)
             if len(seen) == 1:
-                anyio.from_thread.run_sync(lambda: run.claims[0].next_mark)  # the event loop looks again in 10 ms
+                anyio.from_thread.run_sync(
+                    lambda: run.claims[0].next_mark
+                )  # the event loop looks again in 10 ms
 
     run = ThreadedRun(work)
     partition, offsets = partition_of(consumer_of(run.claims[0])), run.claims[0]._state.offsets

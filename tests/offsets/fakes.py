@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from uuid import UUID
 from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -99,6 +101,10 @@ class FakeCluster:
     async def refresh(self) -> None:
         self.refreshes += 1
         self.refreshed()
+
+    async def try_refresh(self) -> None:
+        with suppress(AsyncGroupError):
+            await self.refresh()
 
     def retry(self, **limits: Any) -> RetryLoop:
         return RetryLoop(RetryBackoff.configured(self.config, random.Random(1)), **limits)
