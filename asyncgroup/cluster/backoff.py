@@ -67,6 +67,13 @@ class RetryBackoff:
         pause = min(self._base * 2.0 ** min(failures, 30), self._limit)
         return pause if self._random is None else pause * self._random.uniform(1 - JITTER, 1 + JITTER)
 
+    def after_first(self, first: float, failures: int) -> float:
+        """Return the delay after the n-th failure (n = 0, 1, …) if they begin with `first` seconds and grow up to the usual first delay."""
+        usual = self.after(0)
+        return (
+            usual if self._base <= first else usual * min(1.0, first / self._base * 2.0 ** min(failures, 30))
+        )
+
     def next(self) -> float:
         """Count one more failure and return the delay in seconds before the next attempt; raises as `after` does."""
         pause = self.after(self.failures)

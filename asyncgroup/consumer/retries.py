@@ -48,6 +48,13 @@ A broker that was stopped believes to be the leader until it has caught up with 
 committed offset may also come from a deleted topic of the same name, where brokers have no topic ids; hence the limit.
 """
 
+ELECTION_SECONDS: Final = 0.02
+"""The first pause in seconds during an election; the next ones double up to `retry_backoff`.
+
+One broker names the new leader some milliseconds before that one knows it. The answer does not cost much: the leader has
+nothing to read for it.
+"""
+
 _SHORTEST: Final = 0.02
 """Minimum seconds between two metadata requests, however short `retry_backoff` is."""
 
@@ -105,8 +112,9 @@ class Retries:
     def pause(self, failures: FetchFailures, *, in_election: bool = False) -> float:
         """Return the seconds to wait after the last failure.
 
-        During an election (`LeaderWatch.in_election`) they do not grow, unless they have to last for `fetch_retry_max`.
-        Java's consumer does not let them grow either (`FetchCollector.handleInitializeErrors`).
+        During an election (`LeaderWatch.in_election`) they begin with `ELECTION_SECONDS` and grow up to `retry_backoff`, unless
+        they have to last for `fetch_retry_max`. Java's consumer does not let them grow beyond it either
+        (`FetchCollector.handleInitializeErrors`).
         """
         earlier = max(0, failures.count - 1)
         if self._custom_backoff is not None:
@@ -118,9 +126,10 @@ class Retries:
             except Exception as error:  # noqa: BLE001  a user's function must not stop the fetching
                 problem = error
             self._log_bad_backoff(problem)
+        tries = max(0, earlier - failures.before_new_leader)
         if in_election and self._retry_max is None:
-            return self._backoff().after(0)
-        return self._backoff().after(max(0, earlier - failures.before_new_leader))
+            return self._backoff().after_first(ELECTION_SECONDS, tries)
+        return self._backoff().after(tries)
 
     def _log_bad_backoff(self, problem: object) -> None:
         """Log once per client: the function may be wrong at every failure of every partition."""

@@ -23,6 +23,8 @@ COLUMNS: Final = (
     "worst delay",
     "by round",
     "late records",
+    "pause",
+    "by round",
     "commit gap",
     "by round",
     "twice",
@@ -35,7 +37,8 @@ class Measurement:
     """One client under one fault, for records acknowledged since the fault began.
 
     `worst` is the longest time from the acknowledgement to the handler, in seconds; `late` counts records delayed by
-    more than `LATE`. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts
+    more than `LATE`. `pause` is the longest time in which no record of some partition was received, also because there was
+    no leader to write to; `pauses` are those of each partition. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts
     repeated receipts of a record, `lost` acknowledged records that were never received.
     """
 
@@ -45,6 +48,8 @@ class Measurement:
     records: int
     worst: float
     late: int
+    pause: float
+    pauses: dict[int, float]
     commit_gap: float
     twice: int
     lost: int
@@ -58,6 +63,7 @@ class Measurement:
             place = partition, offset
             first[place] = min(at, first.get(place, at))
         since = {place: at for place, at in outcome.acknowledged.items() if at >= outcome.begin}
+        pauses = _pauses(receipts, outcome.begin, outcome.end)
         delays = [max(0, first[place] - at) / NANO for place, at in since.items() if place in first]
         return cls(
             fault=fault,
@@ -66,10 +72,20 @@ class Measurement:
             records=len(since),
             worst=max(delays, default=0.0),
             late=sum(delay > LATE for delay in delays),
+            pause=max(pauses.values(), default=0.0),
+            pauses=pauses,
             commit_gap=longest_gap(outcome.commits[client], outcome.begin, outcome.end),
             twice=len(receipts) - len(first),
             lost=len(since) - len(delays),
         )
+
+
+def _pauses(receipts: Sequence[tuple[int, int, int]], begin: int, end: int) -> dict[int, float]:
+    """Return the longest time in seconds between two records of each partition."""
+    times: dict[int, list[int]] = {}
+    for partition, _, at in receipts:
+        times.setdefault(partition, []).append(at)
+    return {partition: longest_gap(sorted(times[partition]), begin, end) for partition in sorted(times)}
 
 
 def longest_gap(times: Sequence[int], begin: int, end: int) -> float:
@@ -92,6 +108,8 @@ class Summary:
     worst: float
     worst_by_round: list[float]
     late: int
+    pause: float
+    pause_by_round: list[float]
     commit_gap: float
     commit_gap_by_round: list[float]
     twice: int
@@ -119,6 +137,8 @@ def _summary(fault: str, client: str, own: Sequence[Measurement]) -> Summary:
         worst=statistics.median(each.worst for each in own),
         worst_by_round=[each.worst for each in own],
         late=total(lambda each: each.late),
+        pause=statistics.median(each.pause for each in own),
+        pause_by_round=[each.pause for each in own],
         commit_gap=statistics.median(each.commit_gap for each in own),
         commit_gap_by_round=[each.commit_gap for each in own],
         twice=total(lambda each: each.twice),
@@ -137,6 +157,8 @@ def rows(summaries: Sequence[Summary], fault: str) -> list[list[str]]:
                 f"{each.worst:.2f}",
                 _listed(each.worst_by_round),
                 f"{each.late:,}",
+                f"{each.pause:.2f}",
+                _listed(each.pause_by_round),
                 f"{each.commit_gap:.2f}",
                 _listed(each.commit_gap_by_round),
                 f"{each.twice:,}",
@@ -160,7 +182,7 @@ def caption(options: Mapping[str, object]) -> str:
         f"{options['rounds']} rounds. All clients run at the same time under the same fault, each in its own group and "
         "process; two brokers lead the partitions, the third is the group coordinator. Seconds, medians of the rounds. Worst "
         "delay: from the producer's acknowledgement to the handler, of records acknowledged since the fault began. Late: "
-        f"records delayed by more than {LATE:g} s. Commit gap: longest time without a successful commit. Twice: records "
+        f"records delayed by more than {LATE:g} s. Pause: longest time without a record of some partition, which includes the producer's. Commit gap: longest time without a successful commit. Twice: records "
         "received more than once. Lost: acknowledged, never received. The clients' retry and backoff settings are their "
         "defaults."
     )

@@ -31,6 +31,8 @@ def test_delays_count_from_the_acknowledgement_and_since_the_fault() -> None:
     found = Measurement.of("leader-killed", "aiokafka", 1, outcome)
     assert (found.records, found.worst, found.late, found.twice, found.lost) == (3, 0.5, 1, 1, 1)
     assert found.commit_gap == 7.0
+    assert found.pauses == {0: 5.0}  # from 14 to 19
+    assert found.pause == 5.0
 
 
 def test_a_gap_begins_at_the_last_commit_before_the_window_and_ends_with_it() -> None:
@@ -48,6 +50,8 @@ def test_the_table_has_medians_and_every_round() -> None:
             records=10,
             worst=worst,
             late=1,
+            pause=1.5,
+            pauses={0: 1.5, 1: 0.1},
             commit_gap=0.5,
             twice=0,
             lost=0,
@@ -56,7 +60,18 @@ def test_the_table_has_medians_and_every_round() -> None:
     ]
     title, row = rows(summarize(measured), "leader-moved")
     assert title[0] == "leaders moved (election)"
-    assert row == ["asyncgroup", "0.20", "0.10 0.30 0.20", "3", "0.50", "0.50 0.50 0.50", "0", "0"]
+    assert row == [
+        "asyncgroup",
+        "0.20",
+        "0.10 0.30 0.20",
+        "3",
+        "1.50",
+        "1.50 1.50 1.50",
+        "0.50",
+        "0.50 0.50 0.50",
+        "0",
+        "0",
+    ]
 
 
 @pytest.mark.soak

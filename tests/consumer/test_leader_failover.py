@@ -101,6 +101,25 @@ async def test_a_new_leader_that_does_not_lead_yet_delays_by_at_most_a_retry_bac
         assert now() - start < 0.15
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+async def test_a_leader_that_has_not_heard_of_its_election_is_asked_again_soon(
+    three: EmbeddedCluster, code: ErrorCode
+) -> None:
+    """One broker names it as the leader some milliseconds before it knows that itself."""
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        fault = three.faults.on("Fetch", node=2).error(code)
+        killed(three.nodes[1].port)
+        await asyncio.sleep(1.0)
+        three.move_leader("orders", 0, 2)
+        fill(three, "orders", 0, batches=1)
+        await fault.wait_hit()
+        start = now()
+        assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+        assert now() - start < 0.04
+
+
 @pytest.mark.parametrize("after", [0.0, 0.2, 0.4])
 async def test_a_hung_leader_is_left_once_there_is_a_new_one(three: EmbeddedCluster, after: float) -> None:
     async with client(three) as reader:

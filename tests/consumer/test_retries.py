@@ -49,6 +49,16 @@ def test_pauses_do_not_grow_during_an_election() -> None:
         assert longest / 2 < max(found) <= longest
 
 
+def test_the_first_pauses_during_an_election_are_short() -> None:
+    retries, failures = made(), FetchFailures()
+    failures.count = failures.before_new_leader = 7  # at the former leader
+    for longest in (0.02, 0.04, 0.08, 0.1, 0.1):
+        retries.record_failure(TP, failures, ERROR)
+        assert longest * 0.8 <= retries.pause(failures, in_election=True) <= longest * 1.2
+    failures.count = 10_000
+    assert retries.pause(failures, in_election=True) <= 0.12
+
+
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int) -> None:
     retries, failures = made(fetch_retry_max=most), FetchFailures()
