@@ -57,7 +57,8 @@ class WindowMarks:
         self.size = 0
         """Bytes of the metadata that was last encoded."""
         self.committed = -1
-        """The offset of the last commit that the group coordinator has confirmed; -1 if unknown. The log has its records before it."""
+        """The offset of the last commit that the group coordinator has confirmed, as far as the log still has those records; -1 if
+        unknown."""
         self._is_shrunk = False
         self._text = text
         self._epochs: list[tuple[int, int]] = []  # first offset and leader epoch, where the epoch changed

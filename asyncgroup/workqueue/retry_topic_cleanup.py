@@ -25,7 +25,7 @@ INTERVAL: Final = 30.0
 """Seconds from a commit to the deletion of what it has done; one round of requests in this time at most."""
 
 TIMEOUT_MS: Final = 30_000
-"""Milliseconds that a leader may wait until the followers have deleted the records, too."""
+"""Milliseconds that a leader may wait until the followers have also deleted the records."""
 
 
 class RetryTopicCleanup:

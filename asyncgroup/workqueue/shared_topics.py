@@ -26,7 +26,7 @@ async def is_shared(
     """Return whether other groups may use the retry topic too.
 
     A name that the user chose, and one without the group, count as shared. A default name belongs to the group unless a topic
-    exists that gives the same name with another group. Shared, too, if the brokers do not say that. Raises nothing.
+    exists that gives the same name with another group. If the brokers do not say so, it also counts as shared. Raises nothing.
     """
     sources = None if retry.topic is not None else other_sources(retry.names, topics, group_id)
     if not sources:
