@@ -275,7 +275,8 @@ class SessionLife:
         async with self._revoking:
             assigned = kept = self.state.assignment
             if resolved.broker_pattern is None:  # else the coordinator decides what remains
-                kept = {topic: numbers for topic, numbers in assigned.items() if topic in resolved.existing}
+                subscribed = set(resolved.existing)
+                kept = {topic: numbers for topic, numbers in assigned.items() if topic in subscribed}
             if self.state.ended:
                 return None
             self._resolved = resolved

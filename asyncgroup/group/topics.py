@@ -227,7 +227,8 @@ async def resolve_topics(
         known.update([found[name] for name in matched], are_new=known.mark_matched(wanted))
         return ResolvedTopics(matched, wanted)
     absent = await _missing(cluster, [name for name in wanted if waits_for_missing or name in known], known)
-    there = [name for name in wanted if name not in absent]
+    lacking = set(absent)
+    there = [name for name in wanted if name not in lacking]
     known.update((await cluster.topics(there)).values())
     for name in absent:
         known.mark_missing(name, asyncio.get_running_loop().time())
@@ -243,7 +244,8 @@ async def _missing(cluster: ClusterClient, names: list[str], known: KnownTopics)
         return []
     with cluster.tracking(names):
         await cluster.refresh()
-        if any(name not in {*cluster.view.topics, *known.missing} and name not in known for name in names):
+        seen = {*cluster.view.topics, *known.missing}
+        if any(name not in seen and name not in known for name in names):
             await cluster.retry().wait()
             await cluster.refresh()
     return [name for name in names if name not in cluster.view.topics]

@@ -158,9 +158,11 @@ class OffsetManager:
 
     def _check_free(self, wanted: list[TopicPartition]) -> None:
         self._check_open()
-        for place, tp in enumerate(wanted):
-            if tp in self._committer or tp in wanted[:place]:
+        seen: set[TopicPartition] = set()
+        for tp in wanted:
+            if tp in self._committer or tp in seen:
                 raise ConfigError("partition", str(tp), "a partition that is not managed yet")
+            seen.add(tp)
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
         """Return the marks of a managed partition; raise ConfigError if it is not managed."""

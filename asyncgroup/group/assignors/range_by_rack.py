@@ -63,7 +63,8 @@ class _Topic:
         mine = self.assigned[self.member_ids[member]]
         mine += partitions
         self._extra -= bool(partitions) and len(mine) > self._share
-        self.left = [tp for tp in self.left if tp not in partitions]
+        given = set(partitions)
+        self.left = [tp for tp in self.left if tp not in given]
 
     def assign(self, may_have: Callable[[int, TopicPartition], bool]) -> None:
         """Assign to each subscriber in turn the first partitions that it may have, as many as there is room for."""
