@@ -212,6 +212,7 @@ class Fetcher:
             await self._cluster.wait_updated()
             for node_id in self._states.metadata_changed(self._time()):
                 self._tasks[node_id].give_up_unwanted()
+            self._scheduler.resets.metadata_changed(self._time())
 
     async def _lookup_loop(self) -> None:
         """Look up offsets of partitions in AwaitReset."""

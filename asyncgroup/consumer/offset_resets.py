@@ -42,6 +42,8 @@ class OffsetLookup(NamedTuple):
     requests: list[dict[TopicPartition, int]]
     """Timestamps to look up: the targets of seeks first; for resets the log's start and end and, with a policy by
     duration, the offset at that time."""
+    leader: int
+    """Node id of the leader that is asked; -1 if there is none."""
 
 
 class LogRange(NamedTuple):
@@ -78,6 +80,8 @@ class OffsetResets:
         self._config = config
         self._clock = clock
         self._is_stale = False  # a lookup failed: refresh the metadata before the next one
+        self._in_flight: dict[TopicPartitionState, OffsetLookup] = {}
+        """The last lookup of each partition, until its answer, or until another leader is asked."""
 
     def reset(self, partition: TopicPartitionState, now: float) -> None:
         """Look up a position in the log: at once, but after a pause without a fetch since the last reset."""
@@ -85,7 +89,8 @@ class OffsetResets:
         if out_of_range_policy(self._config) != "error":
             is_first = partition.fetch_failures.count == 0
             what = f"fetch of {partition.tp} at offset {partition.fetch_offset}"
-            pause = self._states.record_failure(partition, BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what))
+            error = BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+            pause = self._states.record_lookup_failure(partition, error, now)
             pause = 0.0 if is_first else pause
         self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)
 
@@ -108,9 +113,24 @@ class OffsetResets:
                 by_leader.setdefault(leader, []).append(partition)
             else:
                 self._states.assign(partition, now)  # the reader has called seek in the meantime
-        return [self._lookup(group) for group in by_leader.values()]
+        lookups = [self._lookup(group, leader) for leader, group in by_leader.items()]
+        for lookup in lookups:
+            self._in_flight |= dict.fromkeys(lookup.versions, lookup)
+        return lookups
 
-    def _lookup(self, partitions: list[TopicPartitionState]) -> OffsetLookup:
+    def metadata_changed(self, now: float) -> None:
+        """Look up again at the new leader what was asked of a former one, which may not answer for long."""
+        view = self._states.metadata.view
+        for partition, lookup in list(self._in_flight.items()):
+            if view.leader(partition.tp) not in (-1, lookup.leader):
+                del self._in_flight[partition]
+                if self._is_waiting(partition) and partition.retry_at == NEVER:
+                    self._states.retry_now(partition, now)
+
+    def _is_waiting(self, partition: TopicPartitionState) -> bool:
+        return self._states.is_ours(partition) and partition.fetch_state is FetchState.AWAIT_RESET
+
+    def _lookup(self, partitions: list[TopicPartitionState], leader: int) -> OffsetLookup:
         seeks, resets = {}, []
         for partition in partitions:
             if partition.seek_target is None:
@@ -120,12 +140,16 @@ class OffsetResets:
         policy = out_of_range_policy(self._config)
         by_time = [timestamp_of(policy, self._clock)] if isinstance(policy, timedelta) else []
         requests = [seeks, *(dict.fromkeys(resets, timestamp) for timestamp in (EARLIEST, LATEST, *by_time))]
-        return OffsetLookup({partition: partition.version for partition in partitions}, requests)
+        versions = {partition: partition.version for partition in partitions}
+        return OffsetLookup(versions, requests, leader)
 
     def apply(self, lookup: OffsetLookup, answers: Sequence[ListOffsetsResult], now: float) -> None:
         """Apply the answers to a lookup's requests."""
         for partition, version in lookup.versions.items():
-            if not self._states.is_ours(partition) or partition.fetch_state is not FetchState.AWAIT_RESET:
+            if self._in_flight.get(partition) is not lookup:
+                continue  # another one has followed it
+            del self._in_flight[partition]
+            if not self._is_waiting(partition):
                 continue
             if partition.version == version:
                 self._apply(partition, lookup, answers, now)
@@ -180,5 +204,5 @@ class OffsetResets:
             return
         self._is_stale = True
         self._states.report([partition], error)
-        pause = self._states.record_failure(partition, error)
+        pause = self._states.record_lookup_failure(partition, error, now)
         self._states.enter(partition, FetchState.AWAIT_RESET, now + pause)

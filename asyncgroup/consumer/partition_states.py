@@ -231,6 +231,20 @@ class PartitionStates:
                 partition.fail(exhausted)
         return self._retries.pause(partition.fetch_failures, in_election=in_election)
 
+    def record_lookup_failure(self, partition: TopicPartitionState, error: Exception, now: float) -> float:
+        """As `record_failure`, for an offset that has to be looked up: the pause is short while a new leader is being elected.
+
+        Metadata is refreshed as for a fetch that failed: the next lookup may wait for a connection to the former leader.
+        """
+        in_election = self._watch.lookup_failed(partition, error, now)
+        self._wake_timer(FetchState.LEADERLESS)
+        return self.record_failure(partition, error, in_election=in_election)
+
+    def retry_now(self, partition: TopicPartitionState, now: float) -> None:
+        """End the wait of a partition in LEADERLESS or AWAIT_RESET."""
+        partition.retry_at = now
+        self._wake_timer(partition.fetch_state)
+
     def raise_to_reader(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
         """Raise an error to the reader; the partition is fetched again once the reader seeks or continues.
 

@@ -196,6 +196,16 @@ class LeaderWatch:
         is_code = isinstance(error, BrokerError) and error.code in _ELECTION
         return is_code and now - partition.fetch_failures.since <= EAGER_SECONDS
 
+    def lookup_failed(self, partition: TopicPartitionState, error: Exception, now: float) -> bool:
+        """Record that an offset lookup has failed, before it is counted; return whether a new leader is being elected."""
+        failures = partition.fetch_failures
+        if not failures.count:
+            failures.since = now
+        if isinstance(error, TransportError):
+            failures.leader_in_doubt = True
+            return now - failures.since <= EAGER_SECONDS
+        return self.in_election(partition, error, now)
+
     def clear_doubt(self, partition: TopicPartitionState) -> None:
         """Forget a partition that is no longer fetched, or is fetched from another leader."""
         partition.fetch_failures.leader_in_doubt = False
@@ -257,6 +267,8 @@ class LeaderWatch:
 
 
 def _needs_leader(partition: TopicPartitionState) -> bool:
-    """Return whether a partition is leaderless, in flight or fetchable, so that its leader matters."""
+    """Return whether a partition is leaderless, looked up, in flight or fetchable, so that its leader matters."""
+    if partition.fetch_state is FetchState.AWAIT_RESET:
+        return True
     is_leaderless = partition.fetch_state is FetchState.LEADERLESS and partition.retry_at < float("inf")
     return is_leaderless or partition.reserved > 0 or partition.is_fetchable

@@ -120,6 +120,37 @@ async def test_a_leader_that_has_not_heard_of_its_election_is_asked_again_soon(
         assert now() - start < 0.04
 
 
+async def test_a_seek_by_name_waits_no_longer_for_a_new_leader_than_a_fetch(three: EmbeddedCluster) -> None:
+    """Its lookup may wait for a connection to the former leader, which is opened at growing intervals."""
+    async with client(three) as reader:
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        killed(three.nodes[1].port)
+        await asyncio.sleep(0.5)
+        consumer.seek("earliest")
+        await asyncio.sleep(8.0)
+        three.move_leader("orders", 0, 2)
+        fill(three, "orders", 0, batches=1)
+        start = now()
+        assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+        assert now() - start < 0.2
+        assert len(three.history.of("Metadata", client_id="reader")) < 150
+
+
+async def test_a_seek_to_an_offset_holds_while_a_lookup_moves_to_a_new_leader(three: EmbeddedCluster) -> None:
+    async with client(three) as reader:
+        fill(three, "orders", 0, batches=5)
+        (consumer,) = reader.read("orders", 0)
+        await caught_up(consumer)
+        killed(three.nodes[1].port)
+        consumer.seek("earliest")
+        await asyncio.sleep(5.0)
+        consumer.seek(3)
+        await asyncio.sleep(0.3)
+        three.move_leader("orders", 0, 2)
+        assert await asyncio.wait_for(read(consumer, 2), 60) == [3, 4]
+
+
 @pytest.mark.parametrize("after", [0.0, 0.2, 0.4])
 async def test_a_hung_leader_is_left_once_there_is_a_new_one(three: EmbeddedCluster, after: float) -> None:
     async with client(three) as reader:
