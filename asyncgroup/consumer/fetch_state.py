@@ -119,6 +119,7 @@ class FetchFailures:
     __slots__ = (
         "before_new_leader",
         "count",
+        "is_ahead",
         "leader",
         "leader_in_doubt",
         "metadata_outdated_since",
@@ -141,6 +142,8 @@ class FetchFailures:
         """Loop time at which the metadata became older than the position; infinity if it is not older."""
         self.leader = (-1, -1)
         """Node and leader epoch that the metadata named at the last failure."""
+        self.is_ahead = False
+        """Whether the metadata is newer than what the leader knows: it needs no refresh before the next try."""
         self.leader_in_doubt = False
         """Whether it had no leader, or its leader did not answer, since it was fetched or its leader changed."""
 

@@ -193,6 +193,8 @@ class Fetcher:
         """Refresh metadata for leaderless partitions whose next try is due, and while leaders are in doubt."""
         while True:
             await self._wait_until(FetchState.LEADERLESS, self._states.next_refresh)
+            if self._states.assign_known(self._time()):
+                continue
             waiting = self._states.begin_refresh(self._time())
             await self._refresh(waiting)
             self._states.end_refresh(waiting, self._time())

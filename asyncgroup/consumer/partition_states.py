@@ -206,10 +206,12 @@ class PartitionStates:
             pause = pauses.setdefault(partition.fetch_failures.count, pause)
         self.enter(partition, FetchState.LEADERLESS, now + pause)
         self._watch.failed(partition, error, now)
+        partition.fetch_failures.is_ahead = in_election and self._watch.is_ahead(partition, error)
 
     def assign_later(self, partition: TopicPartitionState, now: float) -> None:
         """Assign a partition again after a pause, or earlier if its leader changes."""
         pause = self._retries.pause(partition.fetch_failures)
+        partition.fetch_failures.is_ahead = False
         self.enter(partition, FetchState.LEADERLESS, now + pause)
         self._watch.leader_seen(partition)
 
@@ -277,6 +279,13 @@ class PartitionStates:
     def due(self, state: FetchState, limit: float) -> list[TopicPartitionState]:
         """Return the partitions in LEADERLESS or AWAIT_RESET that are due until `limit`."""
         return [p for p in self.partitions.values() if p.fetch_state is state and p.retry_at <= limit]
+
+    def assign_known(self, now: float) -> bool:
+        """Assign the partitions that are due and need no refresh; return whether there are any."""
+        known = [p for p in self.due(FetchState.LEADERLESS, now) if p.fetch_failures.is_ahead]
+        for partition in known:
+            self.assign(partition, now)
+        return bool(known)
 
     def begin_refresh(self, now: float) -> list[TopicPartitionState]:
         """Begin a metadata refresh; return the partitions to assign after it, for `end_refresh`.

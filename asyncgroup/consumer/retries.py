@@ -55,6 +55,10 @@ One broker names the new leader some milliseconds before that one knows it. The 
 nothing to read for it.
 """
 
+AHEAD_TRIES: Final = 2
+"""How often a leader that does not know its epoch is asked again before metadata is refreshed: it may also be that of a topic
+which was deleted and created again."""
+
 _SHORTEST: Final = 0.02
 """Minimum seconds between two metadata requests, however short `retry_backoff` is."""
 
@@ -192,9 +196,21 @@ class LeaderWatch:
             self._is_stale = True
 
     def in_election(self, partition: TopicPartitionState, error: Exception, now: float) -> bool:
-        """Return whether an error is that of a leader which is being elected, and no longer than `EAGER_SECONDS`."""
+        """Return whether an error is that of a leader which is being elected, and no longer than `EAGER_SECONDS`.
+
+        It is called before the failure is counted.
+        """
+        failures = partition.fetch_failures
+        # the first one at a new leader: `since` is still that of the former one
+        is_first = 0 < failures.count == failures.before_new_leader
         is_code = isinstance(error, BrokerError) and error.code in _ELECTION
-        return is_code and now - partition.fetch_failures.since <= EAGER_SECONDS
+        return is_code and (is_first or now - failures.since <= EAGER_SECONDS)
+
+    def is_ahead(self, partition: TopicPartitionState, error: Exception) -> bool:
+        """Return whether the leader only has to hear of its election; it is after the failure was counted."""
+        failures = partition.fetch_failures
+        is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        return is_unknown and failures.count - failures.before_new_leader <= AHEAD_TRIES
 
     def lookup_failed(self, partition: TopicPartitionState, error: Exception, now: float) -> bool:
         """Record that an offset lookup has failed, before it is counted; return whether a new leader is being elected."""
