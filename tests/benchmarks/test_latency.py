@@ -29,6 +29,7 @@ async def measure(*arguments: str) -> list[Measurement]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_a_member_of_asyncgroup_is_measured() -> None:
     (found,) = await measure(

@@ -90,6 +90,7 @@ async def test_memory_is_a_limit_with_many_partitions() -> None:
         assert producer._memory.used == 0
 
 
+@pytest.mark.full
 async def test_order_is_kept_in_each_of_many_partitions_with_retries() -> None:
     async with writing(partitions=PARTITIONS, linger=0.005, retry_backoff=0.01) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)

@@ -117,6 +117,7 @@ async def test_a_topic_that_others_may_use_stays_as_it_is(
     assert len([record for record in caplog.records if "nothing is deleted" in record.getMessage()]) == 1
 
 
+@pytest.mark.full
 async def test_nothing_is_deleted_that_is_not_committed(env: VirtualEnvironment):
     async with working(env, "ann", later, **OPTIONS) as ann:
         await send(env, b"0")
