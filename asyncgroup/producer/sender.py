@@ -289,7 +289,7 @@ class Sender:
         if any(self._accumulator.is_orphan(encoded.batch) for encoded in request.batches):
             raise ConnectionLost("a topic of the request was recreated before it was sent")
         if any(encoded.batch.done for encoded in request.batches):
-            # their callers were told that they are not in the log, and may send them again; the others are sent without them
+            # their callers know that they are not in the log, and may send them again; the others are sent without them
             raise ConnectionLost("records of the request expired before it was sent")
         if request.adds_partitions and version < ADDS_PARTITIONS:
             raise UnsupportedVersionError(
