@@ -207,7 +207,7 @@ class LeaderWatch:
         return is_code and (is_first or now - failures.since <= EAGER_SECONDS)
 
     def is_ahead(self, partition: TopicPartitionState, error: Exception) -> bool:
-        """Return whether the leader only has to hear of its election; it is after the failure was counted."""
+        """Return whether the leader does not know its election yet; asked after the failure was counted."""
         failures = partition.fetch_failures
         is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_LEADER_EPOCH
         return is_unknown and failures.count - failures.before_new_leader <= AHEAD_TRIES
