@@ -18,8 +18,6 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
-import anyio
-
 from asyncgroup.errors import AsyncGroupError, ClosedError
 
 __all__ = [
@@ -216,6 +214,8 @@ async def wait_shielded(task: asyncio.Future[T]) -> T:
     A cancelled anyio scope cancels again at every iteration of the event loop, so a shielded scope is used as well.
     """
     cancelled: asyncio.CancelledError | None = None
+    import anyio  # late: pytest refuses plugins that were imported before it, and the embedded broker is
+
     with anyio.CancelScope(shield=True):
         while not task.done():
             try:

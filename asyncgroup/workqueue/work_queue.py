@@ -6,6 +6,7 @@ As for ConsumerGroup, importing this module loads little and creating a queue on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
@@ -220,6 +221,13 @@ class WorkQueue:
 
     # --- life -------------------------------------------------------------------------------------------------------------
 
+    def _time_of_day(self) -> MillisClock:
+        """Return the clock of delivery times: by default that of the event loop, if it has one, as in virtual time."""
+        if self._clock is not wall_clock:
+            return self._clock
+        of_loop: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
+        return of_loop
+
     async def __aenter__(self) -> Self:
         await self._load_engine()
         if self._created is not None:
@@ -236,7 +244,7 @@ class WorkQueue:
             self._producer_config,
             self._hooks,
             self._interceptors,
-            self._clock,
+            self._time_of_day(),
         )
         await self._created.open()
         return self

@@ -36,7 +36,8 @@ LIVES_ON = {
 
 LOST = {
     # an unknown member needs a new id; after ILLEGAL_GENERATION the id is still valid (Java; sarama drops it)
-    E.UNKNOWN_MEMBER_ID: [ID_REQUIRED, JOIN, SYNC, OFFSETS],
+    # while its join waits for the end of the former id's session, the member asks who coordinates
+    E.UNKNOWN_MEMBER_ID: [ID_REQUIRED, JOIN, "FindCoordinator", SYNC, OFFSETS],
     E.ILLEGAL_GENERATION: [JOIN, SYNC, OFFSETS],
 }
 

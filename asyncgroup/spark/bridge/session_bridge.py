@@ -156,6 +156,8 @@ class Bridge:
         async for batch in batches:
             queue.put(self._to_chunk(state, batch))
             self._data_available.set()
+            # a reader that has records gives no turn at each batch: without this one a claim would fill the batch alone
+            await asyncio.sleep(0)
             while not queue.accepts(state.tp):
                 # it waits for the function: not stuck, however long that takes
                 state.claim.renew(float("inf"))

@@ -26,6 +26,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, TypeVarTuple
 
 from asyncgroup.errors import UsageError
+from asyncgroup.model import wall_clock
 from asyncgroup.testing.virtual.errors import (
     VirtualDeadlock,
     VirtualLivelock,
@@ -104,6 +105,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         network: Network | None = None,
     ) -> None:
         self._now = start  # virtual seconds
+        self._created_at = wall_clock() - round(self._now * 1000)  # ms since 1970
         self._span = math.inf if max_virtual_time is None else max_virtual_time  # virtual seconds
         self._end = start + self._span  # virtual time of VirtualTimeLimit
         self._max_turns = max_turns
@@ -140,6 +142,10 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     def time(self) -> float:
         """The virtual clock in seconds; it moves only when nothing is ready to run."""
         return self._now
+
+    def wall_clock(self) -> int:
+        """Return the time of day in ms since 1970: that of the loop's creation, and from then on virtual time."""
+        return self._created_at + round(self._now * 1000)
 
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Any = None
