@@ -37,7 +37,7 @@ MEMBERS: Final = {
     "VirtualServer": "abort_clients close close_clients get_loop is_serving serve_forever sockets start_serving wait_closed",
     "VirtualTimeError": "",
     "VirtualTimeLimit": "",
-    "VirtualTimeLoop": "network real_work run_computation",
+    "VirtualTimeLoop": "network real_work run_computation wall_clock",
     "VirtualTransport": "",
     # what a KafkaServer returns
     "ServerFault": "cancel hits release wait_hit",
