@@ -220,6 +220,8 @@ class BrokerPartitions:
 
     def _within(self, request_bytes: float) -> list[TopicPartition]:
         """Return the first of the ready partitions, until all that is asked for has `request_bytes`."""
+        for tp in self.candidates.ready:
+            self.requested.drop(tp)  # what it asked for before is answered or out of date, and takes no room
         found, room = [], request_bytes - self.requested.asked
         for tp in self.candidates.in_order(self.candidates.ready):
             if room <= 0:
