@@ -86,4 +86,4 @@ class _Clock:
 
     def time_ns(self) -> int:
         """Return nanoseconds since 1970."""
-        return 1_700_000_000_000_000_000 + round(self._world.loop.time() * 1e9)
+        return self._world.loop.wall_clock() * 1_000_000

@@ -30,6 +30,9 @@ from tests.simulate.world import World, random_of
 
 __all__ = ["Outcome", "run_plan", "run_seed"]
 
+TIME_OF_DAY = 1_700_000_000_000
+"""The time of day in ms since 1970 at which every simulation begins, so that equal seeds write equal records."""
+
 LAST_TURNS = 20
 """Steps of the loop for tasks and transports that were canceled or closed without waiting."""
 
@@ -77,7 +80,9 @@ def run_plan(plan: Plan, on_action: Callable[[World], None] | None = None) -> Ou
     began = time.perf_counter()
     conditions = DisturbedConditions(random_of(plan, "weather"), plan.setting.latency_profile)
     network = SimulatedNetwork(conditions, plan.setting.chunk_size)
-    loop = VirtualTimeLoop(network=network, max_virtual_time=plan.faults_end_at + 3600.0)
+    loop = VirtualTimeLoop(
+        network=network, max_virtual_time=plan.faults_end_at + 3600.0, time_of_day=TIME_OF_DAY
+    )
     found: list[World] = []
     violation: Violation | None = None
     with (

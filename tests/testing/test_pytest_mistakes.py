@@ -26,6 +26,10 @@ async def test_unmarked(kafka_cluster): ...
 
 async def test_virtual_unmarked(virtual_kafka): ...
 
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
 @pytest.mark.anyio
 async def test_with_anyio(kafka_cluster):
     _, writer = await asyncio.open_connection("127.0.0.1", kafka_cluster.nodes[1].port)

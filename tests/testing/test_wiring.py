@@ -250,6 +250,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
         "conftest.py",
         "apache_kafka.py",
         "java_programs.py",
+        "loops/factories.py",
         "profiles.py",
         "shared_spark.py",
         "spark_archive.py",

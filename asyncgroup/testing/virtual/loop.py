@@ -85,7 +85,8 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
     `start`: the initial value of `time()` in seconds. `max_virtual_time`: seconds of virtual time after which the run
     ends with `VirtualTimeLimit` (None: never). `max_turns`: iterations of the loop at one instant before
     `VirtualLivelock`. `real_wait_limit`: real seconds to wait for real work that causes no callback, before
-    `VirtualDeadlock`. `network`: the network to use, a new one if None; it belongs to one loop only.
+    `VirtualDeadlock`. `network`: the network to use, a new one if None; it belongs to one loop only. `time_of_day`: what
+    `wall_clock()` shows at the start, in ms since 1970 (None: the time at which the loop is made).
 
     Runs are deterministic: timers of the same instant run in the order in which they were scheduled, and sets of tasks
     or futures iterate in the same order in every process.
@@ -103,9 +104,10 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         max_turns: int = 1_000_000,
         real_wait_limit: float = 30.0,
         network: Network | None = None,
+        time_of_day: int | None = None,
     ) -> None:
         self._now = start  # virtual seconds
-        self._created_at = wall_clock() - round(self._now * 1000)  # ms since 1970
+        self._day_at_zero = (wall_clock() if time_of_day is None else time_of_day) - round(self._now * 1000)
         self._span = math.inf if max_virtual_time is None else max_virtual_time  # virtual seconds
         self._end = start + self._span  # virtual time of VirtualTimeLimit
         self._max_turns = max_turns
@@ -144,8 +146,8 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         return self._now
 
     def wall_clock(self) -> int:
-        """Return the time of day in ms since 1970: that of the loop's creation, and from then on virtual time."""
-        return self._created_at + round(self._now * 1000)
+        """Return the time of day in ms since 1970: `time_of_day` at the start, and from then on virtual time."""
+        return self._day_at_zero + round(self._now * 1000)
 
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Any = None
