@@ -87,6 +87,11 @@ class ClaimWindow:
         return self._window_marks.size
 
     @property
+    def changes(self) -> int:
+        """The number of changes of the window since it was last encoded for a commit."""
+        return self._window_marks.changes
+
+    @property
     def limit(self) -> int:
         """Bytes that the metadata may have; smaller than at the start once a broker has refused it as too large."""
         return self._window_marks.limit

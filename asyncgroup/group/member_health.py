@@ -388,7 +388,7 @@ def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         error, age = waiting[0].error, _age(now, min(pending.since for pending in waiting))
         text = "no response" if error is None else _text(error)
         names = _names([str(pending.tp) for pending in waiting])
-        yield f"{names} cannot start, the start offset is unknown for {age:.1f} s: {text}"
+        yield f"{names} cannot start for {age:.1f} s: {text}"
 
 
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:

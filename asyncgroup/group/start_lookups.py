@@ -257,7 +257,7 @@ class StartLookups:
             pending.failures += 1
             if pending.failures % WARN_EVERY == 0:
                 _log.warning(
-                    "group %s: %s cannot start, its start offset is unknown for %.0f s: %s",
+                    "group %s: %s cannot start for %.0f s: %s",
                     self._group_id,
                     pending.tp,
                     now - pending.since,

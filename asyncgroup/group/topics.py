@@ -12,8 +12,9 @@ from uuid import UUID
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
+from asyncgroup.lifecycle import add_note
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -229,7 +230,12 @@ async def resolve_topics(
     absent = await _missing(cluster, [name for name in wanted if waits_for_missing or name in known], known)
     lacking = set(absent)
     there = [name for name in wanted if name not in lacking]
-    known.update((await cluster.topics(there)).values())
+    try:
+        known.update((await cluster.topics(there)).values())
+    except BrokerError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
+        raise
     for name in absent:
         known.mark_missing(name, asyncio.get_running_loop().time())
     return ResolvedTopics(there, wanted, {name: known.missing[name] for name in absent})

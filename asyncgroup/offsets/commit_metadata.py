@@ -14,6 +14,7 @@ import binascii
 import re
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -69,7 +70,7 @@ def _fields(metadata: CommitMetadata) -> str:
     """Return the body of the envelope."""
     body = ""
     if metadata.topic_id != m.NO_UUID:
-        body = f"id={urlsafe_b64encode(metadata.topic_id.bytes).decode().rstrip('=')};"
+        body = _id_field(metadata.topic_id)
     if metadata.is_open:
         body += "o=1;"
     if metadata.window:
@@ -77,6 +78,11 @@ def _fields(metadata: CommitMetadata) -> str:
             body += f"e={metadata.end_epoch};"
         body += f"w={metadata.window};"
     return body + _TEXT + metadata.text if metadata.text else body
+
+
+@lru_cache
+def _id_field(topic_id: UUID) -> str:
+    return f"id={urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')};"
 
 
 def decode_metadata(tp: TopicPartition, offset: int, raw: str) -> CommitMetadata:

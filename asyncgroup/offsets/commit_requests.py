@@ -117,12 +117,15 @@ def build_commit(
     `ids` has the partitions' topic ids, which versions from 10 on and envelopes need.
     """
     by_id = version > LAST_NAME_VERSION
-    topics: dict[tuple[str, UUID], m.OffsetCommitRequest.OffsetCommitRequestTopic] = {}
+    topics: list[m.OffsetCommitRequest.OffsetCommitRequestTopic] = []
+    name, topic_id, partitions = "", m.NO_UUID, []
     for tp, committed in sorted(offsets.items()):
-        key = (tp.topic, ids[tp] if by_id else m.NO_UUID)
-        if key not in topics:
-            topics[key] = m.OffsetCommitRequest.OffsetCommitRequestTopic(*key)
-        topics[key].partitions.append(
+        wanted = ids[tp] if by_id else m.NO_UUID
+        if tp.topic != name or (wanted is not topic_id and wanted != topic_id):
+            name, topic_id = tp.topic, wanted
+            topics.append(m.OffsetCommitRequest.OffsetCommitRequestTopic(name, topic_id))
+            partitions = topics[-1].partitions
+        partitions.append(
             m.OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=tp.partition,
                 committed_offset=committed.offset,
@@ -140,7 +143,7 @@ def build_commit(
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id,
         retention_time_ms=-1 if retention is None else round(retention * 1000),
-        topics=list(topics.values()),
+        topics=topics,
     )
 
 

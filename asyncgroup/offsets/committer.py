@@ -258,10 +258,12 @@ class Committer:
         """Drop the marks of recreated topics, and return their errors: the offsets belong to other records now."""
         errors: Failures = {}
         dropped: Offsets = {}
+        topics = self._cluster.view.topics
         for tp in due:
-            offsets, topic = self._partitions[tp], self._cluster.view.topics.get(tp.topic)
-            ids = {offsets.topic_id, m.NO_UUID if topic is None else topic.topic_id}
-            if len(ids) == 2 and m.NO_UUID not in ids:
+            offsets, topic = self._partitions[tp], topics.get(tp.topic)
+            if topic is None or topic.topic_id == offsets.topic_id:
+                continue
+            if m.NO_UUID not in (offsets.topic_id, topic.topic_id):
                 committed = dropped[tp] = offsets.value
                 offsets.discard_mark()
                 detail = "the topic was deleted and recreated; the mark for the old topic is dropped"
@@ -281,9 +283,11 @@ class Committer:
     async def _send_all(self, due: list[TopicPartition]) -> _Sent:
         """Send one request, or two: one by topic id, which cannot reach a recreated topic, one by name for unknown ids."""
         ids = {tp: self._partitions[tp].topic_id for tp in due}
+        unknown = [tp for tp in due if ids[tp] == m.NO_UUID]
+        known = [tp for tp in due if ids[tp] != m.NO_UUID] if unknown else due
         sent = _Sent({}, {}, {})
-        for by_name in (False, True):
-            if part := [tp for tp in due if (ids[tp] == m.NO_UUID) is by_name]:
+        for part in (known, unknown):
+            if part:
                 one = await self._send(part, ids)
                 sent = _Sent(
                     sent.offsets | one.offsets, sent.failed | one.failed, sent.again | one.again, one.identity

@@ -70,9 +70,15 @@ class WindowMarks:
         if start is not None and start[1] >= 0:
             self._epochs.append((start[0] - 1, start[1]))
         self._encoded: tuple[_State, CommittedOffset] | None = None
+        self._version = window.version  # that was last encoded
 
     def __repr__(self) -> str:
         return f"<WindowMarks of {self.tp}: {self.window!r}>"
+
+    @property
+    def changes(self) -> int:
+        """The number of changes of the window since it was last encoded."""
+        return self.window.version - self._version
 
     def open(self) -> None:
         """The claim begins: a commit from now on has the flag."""
@@ -147,6 +153,7 @@ class WindowMarks:
         self.size = len(metadata.encode())
         value = CommittedOffset(offset, metadata, epoch)
         self._encoded = (state, value)
+        self._version = self.window.version
         return value
 
     def is_current(self, value: CommittedOffset, held: tuple[int, int] | None, topic_id: UUID) -> bool:
@@ -202,15 +209,20 @@ class WindowMarks:
 
         It has as much of the window as fits, and none of it if not even the rest fits.
         """
-        text, limit, is_open = self._text, self.limit, self.is_open
+        text, is_open = self._text, self.is_open
+        if offset == window.base and not window.acked_above and not window.attempts:  # in order: the common case
+            return self._sealed(offset, CommitMetadata(text, topic_id, "", is_open)), offset
         others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(window.end, offset))
-        encoded, end = encode_prefix(window, offset, window_room(others, limit))
+        encoded, end = encode_prefix(window, offset, window_room(others, self.limit))
         if not encoded:
             others = others._replace(end_epoch=-1)
-        metadata = encode_metadata(self.tp, offset, others._replace(window=encoded), limit)
-        if len(metadata.encode()) > limit:
-            metadata = ""
+        metadata = self._sealed(offset, others._replace(window=encoded))
         return metadata, end if metadata not in ("", text) else offset
+
+    def _sealed(self, offset: int, metadata: CommitMetadata) -> str:
+        """Return the metadata of a commit; empty if not even the user's text fits."""
+        encoded = encode_metadata(self.tp, offset, metadata, self.limit)
+        return encoded if len(encoded.encode()) <= self.limit else ""
 
     def rebase(self, offset: int, log_end: int) -> None:
         """Follow an offset reset: reading goes on at `offset`, and what is beyond `log_end` is forgotten.

@@ -23,10 +23,11 @@ from asyncgroup.producer.route import RecordFuture, Route
 
 __all__ = ["RecordWriter"]
 
-MAX_TURN: Final = 0.001
-"""Seconds for which callers of `enqueue` that need not wait keep the event loop: a part of the linger.
+MAX_TURN: Final = 0.005
+"""Seconds for which callers of `enqueue` that need not wait keep the event loop, as long as records linger by default.
 
-So a plan and the responses come in time, while a turn costs little for each of its records.
+A batch that has lingered is sent at the end of a turn. So it gets the records of one turn or two, and the more records a batch
+has, the less each of them costs.
 """
 
 

@@ -15,13 +15,24 @@ class AckGrouping:
 
     With a time of 0 each acknowledgement is committed at once; those made during a commit share the next one. Commits at a
     revocation and at the end are made by the group.
+
+    `is_worth(pending)` is asked when there are `size` of them, twice as many and so on: whether a commit now is worth its
+    cost, which grows with the number of partitions in it.
     """
 
-    def __init__(self, time: float, size: int, commit: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        time: float,
+        size: int,
+        commit: Callable[[], Awaitable[None]],
+        is_worth: Callable[[int], bool] = lambda _: True,
+    ) -> None:
         self._time = time
         self._size = size
         self._commit = commit
+        self._is_worth = is_worth
         self._pending = 0
+        self._look_at = size
         self._begun = asyncio.Event()
         self._full = asyncio.Event()
 
@@ -33,8 +44,11 @@ class AckGrouping:
         self._pending += 1
         if self._pending == 1:
             self._begun.set()
-        if self._pending == self._size:
-            self._full.set()
+        if self._pending == self._look_at:
+            if self._is_worth(self._pending):
+                self._full.set()
+            else:
+                self._look_at *= 2
 
     async def run(self) -> None:
         """Commit until cancelled."""
@@ -42,7 +56,7 @@ class AckGrouping:
             await self._begun.wait()
             if self._time:
                 await wait_within(self._full, self._time)
-            self._pending = 0
+            self._pending, self._look_at = 0, self._size
             self._begun.clear()
             self._full.clear()
             await self._commit()

@@ -87,7 +87,9 @@ class QueueEngine(Watcher):
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, config, hooks)
         self._client = client_of(self.cluster)
         self.group = ConsumerGroup(self.cluster, group_id, config)
-        self._grouping = AckGrouping(settings.ack_group_time, settings.ack_group_size, self._commit)
+        self._grouping = AckGrouping(
+            settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth
+        )
         self._copies = self._make_copies(producer_config)
         policy = settings.dead_letter_policy
         self._publisher = TopicPublisher(
@@ -288,6 +290,9 @@ class QueueEngine(Watcher):
         handler.note_commit()
         if self._cleanup is not None:
             self._cleanup.note_commit()
+
+    def _is_commit_worth(self, acks: int) -> bool:
+        return self._handler is None or self._handler.is_commit_worth(acks)
 
     def _report(self, error: AsyncGroupError) -> None:
         self.group._engine._errors.put(error)

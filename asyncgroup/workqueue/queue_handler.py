@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.claim_source import ClaimSource
@@ -15,6 +16,10 @@ from asyncgroup.workqueue.claim_feed import ClaimFeed, FeedParts
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 
 __all__ = ["QueueHandler"]
+
+
+SHARED_BY: Final = 64
+"""The most partitions that `ack_group_size` acknowledgements are committed for."""
 
 
 class QueueHandler(Handler):
@@ -90,6 +95,20 @@ class QueueHandler(Handler):
         """Return the window of a claim of the present session."""
         feed = self.feeds.get(tp)
         return None if feed is None else feed.window
+
+    def is_commit_worth(self, acks: int) -> bool:
+        """Whether to commit so many acknowledgements before their time is over.
+
+        They are at least `ack_group_size`. Of more than SHARED_BY partitions a commit takes more of them, so that its cost for
+        each stays what it is, unless one partition has that many of its own.
+        """
+        size, changed = self._parts.settings.ack_group_size, 0
+        for feed in self.feeds.values():
+            if count := feed.window.changes:
+                changed += 1
+                if count >= size:
+                    return True
+        return acks * SHARED_BY >= size * changed
 
     def note_commit(self) -> None:
         """Check after a commit which windows are nearly too large for the next one."""

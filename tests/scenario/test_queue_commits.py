@@ -63,6 +63,32 @@ async def test_grouped_by_number(env: VirtualEnvironment):
         assert (await window_of(env)).base == 2500
 
 
+@pytest.mark.parametrize(("hot", "expected"), [(False, 1), (True, 2)], ids=["even", "one has half of them"])
+async def test_commits_of_many_partitions_wait_for_more_acknowledgements(
+    env: VirtualEnvironment, hot: bool, expected: int
+):
+    """The cost of a commit grows with its partitions: one of 256 waits for four times the number.
+
+    A partition with `ack_group_size` acknowledgements of its own does not wait: a crash would repeat all of them.
+    """
+    env.cluster.create_topic("wide", 257, 1)
+    for partition in range(256):
+        env.cluster.produce("wide", *[b"v"] * (1 if hot else 2), partition=partition)
+    if hot:
+        env.cluster.produce("wide", *[b"v"] * 256, partition=256)
+    async with opened(env, topics="wide", ack_group_time=60.0, ack_group_size=128) as queue:
+        taken = sorted([await queue.receive() for _ in range(512)], key=lambda each: each.record.offset)
+        if hot:  # every second one
+            others = [each for each in taken if each.record.partition < 256]
+            of_hot = [each for each in taken if each.record.partition == 256]
+            taken = [each for pair in zip(of_hot, others, strict=True) for each in pair]
+        for delivery in taken:
+            await delivery.ack()
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(1.0)
+        assert len(commits(env)) == expected
+
+
 async def test_committed_at_once(env: VirtualEnvironment):
     """With a time of 0: those acknowledged during a commit share the next one."""
     await send(env, *[b"v"] * 10)
