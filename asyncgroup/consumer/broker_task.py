@@ -15,6 +15,7 @@ from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_outcome import FetchOutcomes
 from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, FetchPlan, lanes_of
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
+from asyncgroup.consumer.partition_consumer import TURN_BYTES
 from asyncgroup.consumer.validation import Validation, send_epoch_request
 from asyncgroup.errors import AsyncGroupError, UnsupportedVersionError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
@@ -46,8 +47,9 @@ class BrokerTask:
     meantime is fetched at once on the express lane. `lane_suffix` separates the lanes of several clients on one ClusterClient,
     so that none waits for another's long poll.
 
-    A response is handled, its readers are woken, and the next request is sent in the turn of the event loop that received
-    it; the readers run in the next one.
+    A response is handled and its readers are woken in the turn of the event loop that received it. The next request is sent in
+    that turn, too, unless the response was small: sending takes about 0.1 ms, and the readers wait for nothing else, so they
+    come first, and the request follows in their turn.
     """
 
     def __init__(
@@ -239,16 +241,21 @@ class BrokerTask:
         self, fetch: _PendingFetch, response: m.FetchResponse | None, error: Exception | None
     ) -> None:
         """Give the scheduler a fetch's outcome, and send the next one. Called when a response arrives."""
+        received = 0
         if self._pending.get(fetch.plan.lane) is not fetch:
             return  # it was given up
         del self._pending[fetch.plan.lane]
         try:
-            self._handle(fetch.plan, response, error)
+            received = self._handle(fetch.plan, response, error)
         except Exception as bug:  # noqa: BLE001  raised by `run`
             self._report(bug)
-        self._plan()
+        if 0 < received <= TURN_BYTES:
+            self.wake()
+        else:
+            self._plan()
 
-    def _handle(self, plan: FetchPlan, response: m.FetchResponse | None, error: Exception | None) -> None:
+    def _handle(self, plan: FetchPlan, response: m.FetchResponse | None, error: Exception | None) -> int:
+        """Apply a response or failure; return the bytes of its records."""
         now = self._time()
         try:
             if error is not None:
@@ -258,10 +265,11 @@ class BrokerTask:
         except AsyncGroupError as failure:
             _log.debug("fetch from node %d failed: %s", self.node_id, failure)
             self._scheduler.fetch_failed(self.broker, plan, failure, now)
-            return
+            return 0
         self.last_fetch = now
         self._scheduler.apply(self.broker, plan, outcomes, now)
         self._cluster.hooks.emit("on_fetch", self.node_id, outcomes.total_bytes, len(plan.partitions))
+        return outcomes.total_bytes
 
     async def _run_validation(self) -> None:
         while True:

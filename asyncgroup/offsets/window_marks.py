@@ -210,7 +210,9 @@ class WindowMarks:
         It has as much of the window as fits, and none of it if not even the rest fits.
         """
         text, is_open = self._text, self.is_open
-        if offset == window.base and not window.acked_above and not window.attempts:  # in order: the common case
+        if (
+            offset == window.base and not window.acked_above and not window.attempts
+        ):  # in order: the common case
             return self._sealed(offset, CommitMetadata(text, topic_id, "", is_open)), offset
         others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(window.end, offset))
         encoded, end = encode_prefix(window, offset, window_room(others, self.limit))
