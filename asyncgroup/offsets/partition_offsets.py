@@ -271,7 +271,7 @@ class PartitionMarks:
     def committed(self, value: CommittedOffset) -> None:
         """Record that `value` was committed; the mark stays dirty if it has changed since the request."""
         if self.window is not None:
-            self.window.committed = value.offset
+            self.window.note_committed(value)
         if self._is_current(value):
             self.dirty = self.rejected = False
 

@@ -156,6 +156,11 @@ class WindowMarks:
         self._version = self.window.version
         return value
 
+    def note_committed(self, value: CommittedOffset) -> None:
+        """The coordinator has confirmed a value, unless the log has other records since it was encoded."""
+        if self._encoded is not None and self._encoded[1] == value:
+            self.committed = value.offset
+
     def is_current(self, value: CommittedOffset, held: tuple[int, int] | None, topic_id: UUID) -> bool:
         """Whether nothing has changed since `value` was returned. Encodes nothing."""
         return self._encoded == (self._state(self._lowest(held, self.window.base), topic_id), value)
@@ -234,7 +239,7 @@ class WindowMarks:
         if self.window.base > log_end:
             self.restart(offset, is_recreated=True)
             return
-        self.committed = min(self.committed, log_end)
+        self.committed, self._encoded = min(self.committed, log_end), None
         if self.window.end > log_end:
             self.window.truncate(log_end)
         self._forget_epochs(log_end)
@@ -243,7 +248,7 @@ class WindowMarks:
 
     def restart(self, offset: int, *, is_recreated: bool) -> None:
         """Forget what belongs to records that are no longer in the log: all of a recreated topic, else from `offset` on."""
-        self.committed = -1 if is_recreated else min(self.committed, offset)
+        self.committed, self._encoded = -1 if is_recreated else min(self.committed, offset), None
         if is_recreated:
             self.window.restart(offset)
             self._forget_epochs(0)

@@ -16,8 +16,8 @@ class AckGrouping:
     With a time of 0 each acknowledgement is committed at once; those made during a commit share the next one. Commits at a
     revocation and at the end are made by the group.
 
-    `is_worth(pending)` is asked when there are `size` of them, twice as many and so on: whether a commit now is worth its
-    cost, which grows with the number of partitions in it.
+    `is_worth(pending)` is asked after each `size` of them: whether a commit now is worth its cost, which grows
+    with the number of partitions in it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class AckGrouping:
             if self._is_worth(self._pending):
                 self._full.set()
             else:
-                self._look_at *= 2
+                self._look_at += self._size
 
     async def run(self) -> None:
         """Commit until cancelled."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
@@ -58,8 +58,8 @@ class FeedParts:
     local: LocalDispatch
     limits: ReceiveLimits
     retry_topic: str | None
-    is_retry_topic_shared: bool
-    """Whether other groups may have copies in the retry topic."""
+    on_foreign_copy: Callable[[], None]
+    """Called for each copy of another group in the retry topic."""
     max_poll_interval: float
     commits_start: bool
     """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
@@ -95,8 +95,8 @@ class ClaimFeed:
             commit=self._commit_durably,
         )
         self.work.is_retry_topic = claim.topic == parts.retry_topic
-        if self.work.is_retry_topic and parts.is_retry_topic_shared:
-            self.work.is_foreign = partial(is_of_other_group, session.group_id)
+        if self.work.is_retry_topic:
+            self.work.is_foreign = self._is_foreign
         self._dispatcher.add_partition(self.work)
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
         self.work.on_room = self.work.on_drain = self._changed.set
@@ -108,6 +108,13 @@ class ClaimFeed:
 
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
+
+    def _is_foreign(self, record: Record) -> bool:
+        """Whether a record of the retry topic is the copy of another group, which may use the topic without our knowledge."""
+        if not is_of_other_group(self._session.group_id, record):
+            return False
+        self._parts.on_foreign_copy()
+        return True
 
     async def run(self) -> None:
         """Feed records until the claim ends, then wait until its deliveries have ended."""
@@ -135,7 +142,8 @@ class ClaimFeed:
         settings = self._parts.settings
         if settings.dead_letter_policy is not None:
             if self.window.was_open:
-                records = settings.ack_group_size + settings.concurrency
+                # one partition may be acknowledged so often between two looks at all of them (`is_commit_worth`)
+                records = 2 * settings.ack_group_size + settings.concurrency
                 self._crash_counts = CrashCounts(
                     self.work, self.window, self._dispatcher, records, lambda: self._parts.pools.free
                 )

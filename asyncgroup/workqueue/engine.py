@@ -205,7 +205,7 @@ class QueueEngine(Watcher):
             self._local,
             ReceiveLimits(self.settings),
             retry_topic=self._copy_topics.retry,
-            is_retry_topic_shared=self._is_retry_topic_shared,
+            on_foreign_copy=self._on_foreign_copy,
             max_poll_interval=self._config.max_poll_interval,
             commits_start=self._config.auto_offset_reset != "earliest",
             metadata_limit=metadata_limit,
@@ -238,6 +238,15 @@ class QueueEngine(Watcher):
             )
             return None
         return RetryTopicCleanup(self._client, self.group_id, topic, self._committed)
+
+    def _on_foreign_copy(self) -> None:
+        """Another group uses the retry topic, too: its copies have to stay, also if the topic's name belongs to this group."""
+        if self._cleanup is not None and self._cleanup.stop():
+            _log.warning(
+                "group %s: nothing is deleted from retry topic %r any more: it has copies of other groups",
+                self.group_id,
+                self._copy_topics.retry,
+            )
 
     def _committed(self) -> dict[TopicPartition, int]:
         """Return the committed offsets of the partitions that the group has assigned."""

@@ -49,6 +49,7 @@ class RetryTopicCleanup:
         self._deleted: dict[TopicPartition, int] = {}
         """The offset that each partition was deleted up to."""
         self._is_wanted = asyncio.Event()
+        self._is_over = False
 
     def __repr__(self) -> str:
         return f"<RetryTopicCleanup of {self._topic!r}>"
@@ -57,6 +58,11 @@ class RetryTopicCleanup:
         """Offsets were committed."""
         self._is_wanted.set()
 
+    def stop(self) -> bool:
+        """Delete nothing more; return whether it would have."""
+        before, self._is_over = self._is_over, True
+        return not before
+
     async def run(self) -> None:
         """Delete records until cancelled, or until the brokers refuse it."""
         try:
@@ -64,7 +70,7 @@ class RetryTopicCleanup:
                 await self._is_wanted.wait()
                 await asyncio.sleep(INTERVAL)
                 self._is_wanted.clear()
-                if not await self._delete():
+                if self._is_over or not await self._delete():
                     return
         except Exception:  # noqa: BLE001  a bug: the queue goes on without it
             _log.exception("%r: bug", self)
@@ -72,6 +78,9 @@ class RetryTopicCleanup:
     async def _delete(self) -> bool:
         """Delete what is done now; return whether to go on."""
         committed = {tp: offset for tp, offset in self._committed().items() if tp.topic == self._topic}
+        for tp, offset in committed.items():
+            if offset < self._deleted.get(tp, 0):  # the topic was recreated, or its log truncated
+                del self._deleted[tp]
         due = {tp: offset for tp, offset in committed.items() if offset > self._deleted.get(tp, 0)}
         errors = await delete_records(self._cluster, due)
         self._deleted |= {tp: offset for tp, offset in due.items() if tp not in errors}

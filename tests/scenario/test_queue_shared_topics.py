@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -69,6 +70,29 @@ async def test_a_copy_is_delivered_to_its_own_group_only(env: VirtualEnvironment
     assert (await window_of(env, topic=topic)).base == 2
     env.group_id = "g"
     assert await acked(env, topic=topic) == [0, 1]
+
+
+async def test_a_topic_of_its_own_name_may_be_chosen_by_another_group(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+):
+    """The copies of the other group are left to it, and from then on nothing is deleted."""
+
+    async def much_later(delivery: Delivery) -> None:
+        if delivery.attempt == 1:
+            await delivery.reconsume_later(120.0)
+
+    await send(env, b"0")
+    async with (
+        working(env, "ann", later, retry=RetryTopic(partitions=1)) as ann,
+        of_group(env, "h", "bob", much_later, retry=RetryTopic("orders-g-RETRY", partitions=1)) as bob,
+    ):
+        assert ann.queue.retry_topic == "orders-g-RETRY"
+        await ann.until_count("end", 2)
+        await asyncio.sleep(100.0)
+        assert sorted(ann.of("begin")) == ["0@0#1", "0@0#2"]
+        assert caplog.text.count("it has copies of other groups") == 1
+        await bob.until_count("end", 2)
+        assert sorted(bob.of("begin")) == ["0@0#1", "0@1#2"]
 
 
 @pytest.mark.full

@@ -214,6 +214,11 @@ def test_available_now_never_ends_below_its_start(
     assert "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED" in caplog.text
     assert ranges(progress, start, end) == [OffsetRange(TOPIC, 1, 0, 4)]
     assert progress.next_end(end) == end
+    # the batch failed before its commit: Spark repeats it as it was stored, in a new process
+    again = query(fail_on_data_loss=False)
+    again.prepare_available_now()
+    assert ranges(again, start, end) == [OffsetRange(TOPIC, 1, 0, 4)]
+    assert again.next_end(end) == end
 
 
 # --- unavailable brokers ----------------------------------------------------------------------------------------------

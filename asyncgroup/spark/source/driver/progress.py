@@ -239,6 +239,15 @@ class StreamProgress:
             found = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
             target |= {tp: found[tp] for tp in doubtful if tp in found}
 
+    async def _renew_available_now_end(
+        self, lookups: BrokerLookups, start: Offsets, end: Offsets, target: Offsets
+    ) -> None:
+        """Look again for ends below those of a batch that is repeated, and keep those that `_keep_ends` had kept when it was planned."""
+        await self._complete_available_now_end(lookups, end, target)
+        if not self._settings.fail_on_data_loss:
+            unread = {tp: offset for tp, offset in end.items() if offset == start.get(tp)}
+            self._keep_ends(lookups, unread, target)
+
     def _keep_ends(self, lookups: BrokerLookups, start: Offsets, target: Offsets) -> None:
         """Report logs that end before the start. Without failOnDataLoss the query stays where it is there.
 
@@ -317,6 +326,8 @@ class StreamProgress:
             recreated = self._topics.recreated(end, await lookups.assigned())
         if self._available_now_end is not None:
             same = {tp: offset for tp, offset in end.items() if tp not in recreated}
+            if not self._looked_up_end:
+                await self._renew_available_now_end(lookups, start, same, self._available_now_end)
             await self._check_available_now(lookups, self._available_now_end, same)
         earliest = await lookups.list_offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
         replays_first = self._initial is not None and not self._looked_up_end
