@@ -281,3 +281,19 @@ def test_a_small_window_in_a_request_that_is_too_large_stays_whole_at_first() ->
     assert marks.shrink(is_request_too_large=True)
     assert marks.value(None, TOPIC_ID).metadata == ""
     assert not marks.shrink(is_request_too_large=True)
+
+
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_a_response_to_a_commit_from_before_a_restart_is_no_committed_offset(is_recreated: bool) -> None:
+    """The log has other records from there on: what is deleted up to the committed offset must not be these."""
+    marks = PartitionMarks(0)
+    window = marks.window = WindowMarks(TP, AckWindow(0))
+    window.window.ack_range(0, 50)
+    marks.touch()
+    value = marks.value
+    marks.restart(20, UUID(int=2) if is_recreated else NO_UUID, lambda: 20)
+    marks.committed(value)
+    assert window.committed <= 20
+    window.window.ack_range(window.window.base, 30)
+    marks.committed(marks.value)
+    assert window.committed == 30
