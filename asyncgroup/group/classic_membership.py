@@ -69,7 +69,7 @@ _LANES = count(1)
 SYNC_GRACE: Final = 1.0
 """Seconds for which the response to SyncGroup may come later than that to a heartbeat which says the same."""
 
-REFUSED_SYNC: Final = (HeartbeatResult.REBALANCE, HeartbeatResult.LOST, HeartbeatResult.FATAL)
+REFUSED_SYNC: Final = (HeartbeatResult.LOST, HeartbeatResult.FATAL)
 """Results of heartbeats after which the response to SyncGroup cannot be an assignment any more, or has been sent."""
 
 
@@ -288,6 +288,9 @@ class ClassicMembership:
         self._member_health.count_error(error)
         if result in REFUSED_SYNC and not refused.done():
             refused.set_result(error)
+        elif result is HeartbeatResult.REBALANCE:
+            # the response is lost, or the broker says so also while it waits for the leader's plan (before KAFKA-10134)
+            self._parked.repeat()
 
     async def _sync(self, joined: m.JoinGroupResponse) -> JoinedGroup:
         assignments: dict[str, Assignment] = {}

@@ -160,7 +160,7 @@ class HandlerCalls:
         """Limit `setup` and `on_assigned` during a revocation, which has to wait for them."""
         self._revocation = limits
         if self._starting is not None:
-            self._starting.limit(limits.handler_seconds)
+            self._starting.limit(limits.hook_seconds)  # handlers may have used up their own time
         try:
             yield
         finally:
@@ -210,7 +210,7 @@ class HandlerCalls:
         """
         tasks = self._starting = HandlerTasks(self._session.group_id)
         if self._revocation is not None:
-            tasks.limit(self._revocation.handler_seconds)
+            tasks.limit(self._revocation.hook_seconds)
         seconds, group_id = self._limits.rebalance_timeout, self._session.group_id
         text = "group %s: %s has been running for %g s; claims wait for it"
         loop = asyncio.get_running_loop()
@@ -241,6 +241,8 @@ class HandlerCalls:
                 await tasks.wait()
         if task.done():
             self._waited_for.remove(tasks)
+        else:
+            task.add_done_callback(partial(self._on_late_end, tasks, what))
         if tasks.is_expired and (not task.done() or task.cancelled()):
             seconds = asyncio.get_running_loop().time() - began
             error = HookTimeout(self._session.group_id, what, seconds, still_runs=not task.done())
@@ -248,6 +250,12 @@ class HandlerCalls:
             return False
         self._report(task, what)
         return not self._session.ended
+
+    def _on_late_end(self, tasks: HandlerTasks, what: str, task: asyncio.Task[None]) -> None:
+        """A hook has ended that had ignored its cancellation; what it raises is reported all the same."""
+        self._waited_for.remove(tasks)
+        if not task.cancelled():
+            self._report(task, what)
 
     def _on_expired(self, error: HookTimeout, *, is_after_drain: bool) -> None:
         """A hook was cancelled at its deadline: one before the start of claims ends the session."""

@@ -69,6 +69,9 @@ __all__ = [
 
 _log = logging.getLogger("asyncgroup.group")
 
+USER_ERRORS: Final = (Exception, asyncio.CancelledError)
+"""What callbacks of an assignor may raise; a CancelledError of theirs would look like a cancellation of the caller."""
+
 CONSUMER: Final = "consumer"
 
 SUBSCRIPTION_VERSION: Final = 1
@@ -350,7 +353,7 @@ class JoinProtocols:
             return self._kept
         try:
             return assignor.subscription_user_data(list(topics))
-        except Exception:  # noqa: BLE001  user code; it is logged
+        except USER_ERRORS:  # they are logged
             _log.exception(
                 "group %s: subscription_user_data of assignor %s failed; sending the configured user data",
                 self._group_id,
@@ -395,7 +398,7 @@ class JoinProtocols:
             return
         try:
             assignor.on_assignment(assignment, generation_id)
-        except Exception:  # noqa: BLE001  user code; it is logged
+        except USER_ERRORS:  # they are logged
             _log.exception(
                 "group %s: on_assignment of assignor %s failed; the assignment is used all the same",
                 self._group_id,

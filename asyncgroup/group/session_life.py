@@ -171,7 +171,8 @@ class SessionLife:
             await self.state.run_until_ended(self._handler._open(self.session, self._source), "handler")
             if self.state.ended:
                 return
-        self._claims.add(added)
+        # what was revoked since, while the handler opened, is not looked up
+        self._claims.add([tp for tp in added if tp in self.state.claims.starting])
         self._tasks.spawn(self._claims.run)
         await self.state.wait_ended()
 

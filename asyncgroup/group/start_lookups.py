@@ -165,6 +165,8 @@ class StartLookups:
             del self._pending[tp]
         for tp in [tp for tp in self._found if tp not in assigned]:
             del self._found[tp]
+        if not self._found:
+            self._found_at = NEVER
 
     # --- requests -------------------------------------------------------------------------------------------------
 

@@ -204,3 +204,17 @@ def test_random_answers_start_each_partition_once(seed: int) -> None:
     assert all(is_assigned for _, is_assigned in started)
     assert len({tp for tp, _ in started}) == len(started)
     assert assigned <= {tp for tp, _ in started}
+
+
+def test_a_start_that_is_withdrawn_while_others_are_awaited_is_not_waited_for(scene: Scene) -> None:
+    """It was the first one found; the time at which it was to be used lay in the past from then on."""
+    scene.add(0, 1)
+    scene.without_commits(1.0)
+    first, second = scene.lookups.plan_offsets(1.0)
+    scene.found(first, 1.1)
+    assert scene.take(1.1) == []
+    scene.lookups.keep({TPS[1]})
+    assert scene.take(1.1 + GATHER_SECONDS) == []
+    assert scene.lookups.next_at() > 1.1 + GATHER_SECONDS
+    scene.found(second, 2.0)
+    assert scene.take(2.0) == [1]

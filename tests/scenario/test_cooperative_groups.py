@@ -348,3 +348,27 @@ async def test_a_partition_that_moves_before_its_claim_has_started_gets_an_owner
                 await env.bell.until(lambda: len(partitions_of(second)) == 3, "halves", env.limit)
                 assert "setup" not in ann.calls, "no claim has started"
                 await ann.until(f"assigned {partitions_of(first)}")
+
+
+async def test_a_slow_leader_on_a_broker_that_refuses_heartbeats_until_its_plan_has_come(
+    env: VirtualEnvironment,
+) -> None:
+    """Brokers before KAFKA-10134 respond so between JoinGroup and SyncGroup: the other members must not join again."""
+    handled: Handled = {number: [] for number in range(PARTITIONS)}
+    ann, bob = Reader(env, "ann", handled), Reader(env, "bob", handled)
+    async with member(env, "ann", **COOPERATIVE) as first, traffic(env), running(first.run("orders", ann)):
+        await env.bell.until(lambda: all(handled.values()), "records of all partitions", env.limit)
+        has_plan = env.cluster.faults.on(
+            "SyncGroup", where=lambda request: bool(request.assignments), times=None
+        )
+        plan = has_plan.hold()
+        async with member(env, "bob", **COOPERATIVE) as second, running(second.run("orders", bob)):
+            await plan.wait_hit()
+            beats = env.cluster.faults.on("Heartbeat", times=None).error("REBALANCE_IN_PROGRESS")
+            joins = len(env.cluster.history.of("JoinGroup"))
+            await asyncio.sleep(0.8 * env.session_timeout)
+            assert beats.hits >= 2
+            assert len(env.cluster.history.of("JoinGroup")) == joins
+            beats.cancel()
+            plan.cancel()
+            await env.bell.until(lambda: len(partitions_of(second)) == 3, "halves", env.limit)
