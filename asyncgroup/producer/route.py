@@ -63,13 +63,15 @@ class PendingRecord(NamedTuple):
 class Lookup:
     """A lookup of a topic, or of one partition that its metadata lacks, and the records that wait for it."""
 
-    __slots__ = ("backlog", "done", "partition")
+    __slots__ = ("backlog", "done", "has_unplaced", "partition")
 
     def __init__(self, partition: int | None) -> None:
         self.partition = partition
         """None: the topic is looked up."""
         self.backlog: deque[PendingRecord] = deque()
         """The records, oldest first."""
+        self.has_unplaced = False
+        """Whether one of them has no partition yet."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the records were routed, have failed, or wait for another lookup."""
 
@@ -140,14 +142,26 @@ class Route:
 
         It waits also for one that began earlier, so that records of a partition keep their order.
         """
-        lookups = self.lookups
-        if lookups and (None in lookups or partition in lookups):
+        if self.lookups and self._earlier_lookup(partition) is not None:
             return False
         return self.partition_count > (partition or 0)
 
+    def _earlier_lookup(self, partition: int | None) -> Lookup | None:
+        """Return a lookup whose records come before one with this partition, or with none, if they may share a partition."""
+        for lookup in self.lookups.values():
+            number = lookup.partition
+            if number is None or number == partition:
+                return lookup
+            # the metadata has the partition by now, so that a record without one may be put there
+            if number < self.partition_count and (partition is None or lookup.has_unplaced):
+                return lookup
+        return None
+
     def lookup_for(self, partition: int | None) -> int | None:
         """Return the key in `lookups` that a record has to wait for which `is_known` says is not known."""
-        return None if None in self.lookups or not self.partition_count else partition
+        if (earlier := self._earlier_lookup(partition)) is not None:
+            return earlier.partition
+        return partition if self.partition_count else None
 
     def update(self, view: ClusterView) -> None:
         """Update the partitions from new metadata."""

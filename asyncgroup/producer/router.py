@@ -57,6 +57,7 @@ class Router:
         self._on_batch_ready = on_batch_ready
         self._on_failed = on_failed
         self._routes: dict[str, Route] = {}  # by topic
+        self._routing: tuple[Route, Lookup] | None = None  # whose records are put into their partitions now
 
     def __repr__(self) -> str:
         return f"<Router {len(self._routes)} topics, {self.waiting} records waiting for a lookup>"
@@ -136,6 +137,7 @@ class Router:
             lookup = route.lookups[number] = Lookup(number)
             self._spawn(self._look_up, route, lookup, name=f"look up {_place(route, lookup)}")
         lookup.backlog.append(record)
+        lookup.has_unplaced |= record.partition is None
 
     def knows(self, tp: TopicPartition) -> bool:
         """Return whether a record for this partition need not wait for its topic's lookup."""
@@ -238,6 +240,7 @@ class Router:
     def _route_backlog(self, route: Route, lookup: Lookup) -> None:
         """Put the records into their partitions; those of a partition that the topic lacks wait for another lookup."""
         route.update(self._cluster.view)
+        self._routing = route, lookup
         while lookup.backlog:
             record = lookup.backlog.popleft()
             if not route.is_known(record.partition):
@@ -252,6 +255,7 @@ class Router:
                 self._fail_record(route, lookup, record, failure)
             except Exception as error:  # noqa: BLE001  a partitioner is user code: only its own record fails
                 self._fail_record(route, lookup, record, error)
+        self._routing = None
         self._on_batch_ready()
 
     def _put_pending(self, route: Route, record: PendingRecord) -> None:
@@ -295,7 +299,9 @@ class Router:
             self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail every record that waits for a lookup."""
+        """Fail every record that waits for a lookup, also behind one that cannot be routed now."""
+        if self._routing is not None:
+            self._fail_backlog(*self._routing, error)
         for route in self._routes.values():
             for lookup in route.lookups.values():
                 self._fail_backlog(route, lookup, error)

@@ -134,7 +134,7 @@ class SendSteps:
         if tp is not None and not self._router.knows(tp):
             self._give_back(tp, size)
             tp = None
-        elif tp is None and self._limits is not None:
+        if tp is None and self._limits is not None:
             tp = self._partition_found(end.record, size, self._limits)
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition

@@ -16,6 +16,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.control.faults import Fault
 from asyncgroup.consumer import Consumer
 from asyncgroup.errors import (
+    AsyncGroupError,
     BrokerError,
     DeliveryFailedError,
     ErrorCode,
@@ -127,6 +128,52 @@ async def test_the_records_of_a_new_partition_keep_their_order() -> None:
         await producer.enqueue_all([(TOPIC, b"3", None, (), 3, None)])
         await producer.send(TOPIC, b"4", partition=3)
         assert stored(cluster, 3) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def to_the_last(_key: bytes | None, partitions: int) -> int:
+    """A partitioner."""
+    return partitions - 1
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+async def test_records_that_the_partitioner_puts_into_a_new_partition_come_after_those_that_wait(
+    limits: Limits,
+) -> None:
+    """Later ones for a given partition come after these in turn, and each is counted where it is."""
+    async with extended(partitioner=to_the_last, **limits) as (cluster, producer):
+        fault = stale(cluster)
+        futures = [producer.send_nowait(TOPIC, b"0", partition=3)]
+        await fault.wait_hit()
+        futures.append(producer.send_nowait(TOPIC, b"before", key=b"k"))  # there are three of them still
+        await producer.cluster.refresh()
+        futures += [producer.send_nowait(TOPIC, b"%d" % number, key=b"k") for number in (1, 2)]
+        futures += [
+            producer.send_nowait(TOPIC, b"3", partition=3),
+            producer.send_nowait(TOPIC, b"4", key=b"k"),
+        ]
+        await asyncio.wait_for(asyncio.gather(*futures), 5.0)
+        assert stored(cluster, 3) == [b"0", b"1", b"2", b"3", b"4"]
+        assert stored(cluster, 2) == [b"before"]
+        assert "0 of" in repr(producer)
+        await producer.send(TOPIC, b"5", key=b"k")
+
+
+async def test_a_record_that_cannot_be_routed_fails_those_that_wait_behind_it_in_the_transaction() -> None:
+    def refuses(key: bytes | None, _partitions: int) -> int:
+        return -7 if key == b"bad" else 3
+
+    async with extended(transactional_id="tx", partitioner=refuses) as (cluster, producer):
+        cluster.create_topic("unknown", 4)
+        began = now()
+        with pytest.raises(TransactionAbortedError):
+            async with producer.transaction():
+                sends = [
+                    asyncio.ensure_future(producer.send("unknown", b"x", key=key)) for key in (b"bad", b"k")
+                ]
+                _, pending = await asyncio.wait(sends, timeout=30.0)
+                assert not pending
+                assert all(isinstance(each.exception(), AsyncGroupError) for each in sends)
+        assert now() - began < 5.0
 
 
 async def test_flush_waits_for_the_lookup_of_a_partition() -> None:
