@@ -95,8 +95,10 @@ class ChunkedBuffer(RecordBuffer):
 
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and continue at `offset`; chunks before it are kept, their values may go on there."""
+        # chunks that were passed are passed still, if reading goes on where it is
+        passed = self._passed if self._passed >= 0 and offset == self.position else -1
         super().seek(offset, epoch)
-        self._rest, self._rest_size, self._passed = [], 0, -1
+        self._rest, self._rest_size, self._passed = [], 0, passed
         self._assembler.move_to(offset)
 
     def forget_from(self, offset: int) -> None:

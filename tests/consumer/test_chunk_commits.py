@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.chunked_buffer import ChunkedBuffer
@@ -131,6 +131,9 @@ def values(records: list[Record]) -> set[bytes | None]:
 @settings(max_examples=examples(150), deadline=None)
 @given(
     RANDOM, st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([1, 2, 100]), st.sampled_from([12, 30, 10_000])
+)
+@example(random.Random(3903), 0.0, 1, 30).via(
+    "a seek to where reading stands, behind chunks that were given up"
 )
 def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, pending, size):
     """Whatever the headers say and whatever the limits are: nothing is handed out twice, memory is limited, the commit passes

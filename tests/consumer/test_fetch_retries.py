@@ -11,6 +11,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS
 from asyncgroup.consumer.partition_consumer import partition_of
+from asyncgroup.consumer.retries import _ELECTION, EAGER_SECONDS
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -58,8 +59,10 @@ async def test_no_error_code_causes_a_busy_loop(
 
         task = asyncio.ensure_future(ignore_everything())
         await asyncio.sleep(60)
-        assert 20 <= len(fetches(brokers)) <= 60
-        assert len(brokers.history.of("Metadata", client_id="reader")) <= 60
+        # while it may be an election pauses do not grow
+        eager = int(EAGER_SECONDS / reader.config.retry_backoff) if code in _ELECTION else 0
+        assert 20 <= len(fetches(brokers)) <= 60 + eager
+        assert len(brokers.history.of("Metadata", client_id="reader")) <= 60 + eager
         assert len(brokers.history.of("ListOffsets", client_id="reader")) <= 120
         brokers.faults.clear()
         start = now()
