@@ -241,10 +241,10 @@ class BrokerTask:
         self, fetch: _PendingFetch, response: m.FetchResponse | None, error: Exception | None
     ) -> None:
         """Give the scheduler a fetch's outcome, and send the next one. Called when a response arrives."""
-        received = 0
         if self._pending.get(fetch.plan.lane) is not fetch:
             return  # it was given up
         del self._pending[fetch.plan.lane]
+        received = 0
         try:
             received = self._handle(fetch.plan, response, error)
         except Exception as bug:  # noqa: BLE001  raised by `run`

@@ -88,6 +88,7 @@ class Route:
         "_available",
         "_batch_size",
         "_choose",
+        "_found",
         "_is_adaptive",
         "_key_partition",
         "_queue_by_key",
@@ -115,6 +116,7 @@ class Route:
         self._queue_by_key: dict[bytes, PartitionQueue] = {}
         self.lookups: dict[int | None, Lookup] = {}
         """The lookups under way: that of the topic under None, those of partitions under their numbers."""
+        self._found: dict[int, Lookup] = {}  # those of partitions that the metadata has by now
         self.partition_count = 0
         """0 while the topic is unknown."""
         self.recently_used = True
@@ -148,14 +150,26 @@ class Route:
 
     def _earlier_lookup(self, partition: int | None) -> Lookup | None:
         """Return a lookup whose records come before one with this partition, or with none, if they may share a partition."""
-        for lookup in self.lookups.values():
-            number = lookup.partition
-            if number is None or number == partition:
-                return lookup
-            # the metadata has the partition by now, so that a record without one may be put there
-            if number < self.partition_count and (partition is None or lookup.has_unplaced):
+        if (same := self.lookups.get(None) or self.lookups.get(partition)) is not None:
+            return same
+        # the metadata has these partitions by now, so that a record without one may be put there
+        for lookup in self._found.values():
+            if partition is None or lookup.has_unplaced:
                 return lookup
         return None
+
+    def begin_lookup(self, number: int | None) -> Lookup:
+        """Return a new lookup of the topic, or of one partition."""
+        lookup = self.lookups[number] = Lookup(number)
+        if number is not None and number < self.partition_count:
+            self._found[number] = lookup
+        return lookup
+
+    def end_lookup(self, lookup: Lookup) -> None:
+        """Forget a lookup: its records are put into their partitions next."""
+        del self.lookups[lookup.partition]
+        if lookup.partition is not None:
+            self._found.pop(lookup.partition, None)
 
     def lookup_for(self, partition: int | None) -> int | None:
         """Return the key in `lookups` that a record has to wait for which `is_known` says is not known."""
@@ -173,6 +187,12 @@ class Route:
         if len(partitions) != self.partition_count:
             self._queue_by_key.clear()
         self.partition_count = len(partitions)
+        if self.lookups:
+            self._found = {
+                number: lookup
+                for number, lookup in self.lookups.items()
+                if number is not None and number < self.partition_count
+            }
         for number in range(len(self._queues), self.partition_count):
             self._queues.append(self._accumulator.queue(TopicPartition(self.topic, number)))
         led = [number for number, part in partitions.items() if part.leader in view.brokers]

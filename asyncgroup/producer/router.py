@@ -134,7 +134,7 @@ class Router:
         number = route.lookup_for(record.partition)
         lookup = route.lookups.get(number)
         if lookup is None:
-            lookup = route.lookups[number] = Lookup(number)
+            lookup = route.begin_lookup(number)
             self._spawn(self._look_up, route, lookup, name=f"look up {_place(route, lookup)}")
         lookup.backlog.append(record)
         lookup.has_unplaced |= record.partition is None
@@ -217,7 +217,7 @@ class Router:
         finally:  # a task that is cancelled leaves its records to `fail_all`
             if not lookup.done.done():
                 lookup.done.set_result(None)
-        del route.lookups[lookup.partition]
+        route.end_lookup(lookup)
         self._route_backlog(route, lookup)
 
     async def _wait_for_metadata(self, route: Route, lookup: Lookup) -> None:
@@ -299,7 +299,7 @@ class Router:
             self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail every record that waits for a lookup, also behind one that cannot be routed now."""
+        """Fail every record that waits for a lookup, and those behind a record that has no partition."""
         if self._routing is not None:
             self._fail_backlog(*self._routing, error)
         for route in self._routes.values():

@@ -134,7 +134,6 @@ class QueueEngine(Watcher):
         self._has_session = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._creator = asyncio.current_task()
-        self._is_retry_topic_shared = False
         self._cleanup: RetryTopicCleanup | None = None
 
     def __repr__(self) -> str:
@@ -220,20 +219,21 @@ class QueueEngine(Watcher):
             _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
             self._report(error)
         if (retry := self.settings.retry) is not None:
-            self._is_retry_topic_shared = await is_shared(self._client, retry, self._topics, self.group_id)
-            self._cleanup = self._make_cleanup()
+            self._cleanup = self._make_cleanup(
+                is_shared=await is_shared(self._client, retry, self._topics, self.group_id)
+            )
 
-    def _make_cleanup(self) -> RetryTopicCleanup | None:
+    def _make_cleanup(self, *, is_shared: bool) -> RetryTopicCleanup | None:
         """Return what deletes the copies that are done; None if others may need them, or a lost commit would skip copies."""
         topic = self._copy_topics.retry
         assert topic is not None
-        if self._is_retry_topic_shared or self._config.out_of_range_reset != "earliest":
+        if is_shared or self._config.out_of_range_reset != "earliest":
             _log.info(
                 "group %s: nothing is deleted from retry topic %r: %s",
                 self.group_id,
                 topic,
                 "other groups may use it"
-                if self._is_retry_topic_shared
+                if is_shared
                 else f"out_of_range_reset is {self._config.out_of_range_reset!r}, not 'earliest'",
             )
             return None

@@ -97,11 +97,13 @@ class QueueHandler(Handler):
         return None if feed is None else feed.window
 
     def is_commit_worth(self, acks: int) -> bool:
-        """Whether to commit so many acknowledgements before their time is over.
+        """Return whether to commit so many acknowledgements, `ack_group_size` at least, before `ack_group_time` is over.
 
-        They are at least `ack_group_size`. Of more than SHARED_BY partitions a commit takes more of them, so that its cost for
-        each stays what it is, unless one partition has that many of its own.
+        With more than SHARED_BY partitions among them a commit waits for more, as its cost grows with them, unless one
+        partition has `ack_group_size` of its own.
         """
+        if acks <= SHARED_BY:  # nor are there more partitions
+            return True
         size, changed = self._parts.settings.ack_group_size, 0
         for feed in self.feeds.values():
             if count := feed.window.changes:

@@ -91,8 +91,9 @@ class WorkQueue:
       with a retry topic, a `config` must have it.
 
     Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
-    time of 0 each is committed at once. If they are of more than 64 partitions, of which none has so many, the size is that for
-    each 64 of them, since a commit costs in proportion to its partitions.
+    time of 0 each is committed at once. With acknowledgements of more than 64 partitions,
+    `ack_group_size` is the number for each 64 of them, unless one partition has as many: a commit costs in proportion to its
+    partitions.
 
     Limits:
 

@@ -78,9 +78,8 @@ async def test_sync_errors_that_are_retried(env: VirtualEnvironment, code: E):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         requests = [FIND, ID_REQUIRED, JOIN, f"{SYNC} {name_of(code)}", *HEALS[code]]
-        if (
-            code == E.UNKNOWN_MEMBER_ID
-        ):  # the new member waits for the end of the former id's session, and asks who coordinates
+        if code == E.UNKNOWN_MEMBER_ID:
+            # the new member waits for the end of the former id's session, and asks who coordinates
             requests.insert(6, FIND)
         assert group_requests(env) == requests
         (session,) = handler.sessions

@@ -107,7 +107,9 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
         time_of_day: int | None = None,
     ) -> None:
         self._now = start  # virtual seconds
-        self._day_at_zero = (wall_clock() if time_of_day is None else time_of_day) - round(self._now * 1000)
+        self._wall_clock_at_zero = (wall_clock() if time_of_day is None else time_of_day) - round(
+            self._now * 1000
+        )
         self._span = math.inf if max_virtual_time is None else max_virtual_time  # virtual seconds
         self._end = start + self._span  # virtual time of VirtualTimeLimit
         self._max_turns = max_turns
@@ -147,7 +149,7 @@ class VirtualTimeLoop(InMemoryNetworkLoop):
 
     def wall_clock(self) -> int:
         """Return the time of day in ms since 1970: `time_of_day` at the start, and from then on virtual time."""
-        return self._day_at_zero + round(self._now * 1000)
+        return self._wall_clock_at_zero + round(self._now * 1000)
 
     def call_at(
         self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Any = None
