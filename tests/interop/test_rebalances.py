@@ -33,7 +33,11 @@ class Reader(Protocol):
 
 
 class Confluent:
-    """librdkafka, with cooperative rebalancing."""
+    """librdkafka, with cooperative rebalancing.
+
+    A commit that meets the end of a rebalance is refused, by Kafka too: it has the old generation. The partitions of its
+    records may well stay, so it is repeated.
+    """
 
     def __init__(self, servers: str, name: str) -> None:
         from confluent_kafka import Consumer
@@ -49,15 +53,30 @@ class Confluent:
         }
         self._consumer = Consumer(settings)
         self._consumer.subscribe(["orders"])
+        self._is_uncommitted = False
 
     def poll(self) -> list[bytes]:
         messages = self._consumer.consume(500, timeout=0.05)
         values = [message.value() or b"" for message in messages if message.error() is None]
-        if values:
-            self._consumer.commit(asynchronous=False)
+        self._is_uncommitted |= bool(values)
+        self._commit()
         return values
 
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        if not self._is_uncommitted:
+            return
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+                raise
+        else:
+            self._is_uncommitted = False
+
     def leave(self) -> None:
+        self._commit()
         self._consumer.close()
 
 

@@ -49,16 +49,18 @@ class Reader(WorkHandler):
 
 
 @contextlib.asynccontextmanager
-async def traffic(env: Environment, topic: str | None = None) -> AsyncIterator[None]:
-    """Write a record to every partition in each step."""
+async def traffic(env: Environment, topic: str | None = None) -> AsyncIterator[list[float]]:
+    """Write a record to every partition in each step; yield the times at which steps ended, to which more are added."""
+    times: list[float] = []
 
     async def produce() -> None:
         while True:
             await env.produce(1, range(PARTITIONS), topic)
+            times.append(now())
             await asyncio.sleep(STEP)
 
     async with running(produce()):
-        yield
+        yield times
 
 
 @contextlib.asynccontextmanager

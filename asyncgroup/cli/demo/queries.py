@@ -31,8 +31,8 @@ POLL_INTERVAL: Final = 0.3
 BATCHES: Final = 2
 """Batches in which the year is read: more than one, so that the watermark advances."""
 
-ATTEMPTS: Final = 3
-"""Runs of the queries until one succeeds: on a busy machine Spark's Python workers may time out."""
+PAUSES: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds before the queries run again: on a busy machine Spark's Python workers may time out, until it is less so."""
 
 LATER: Final = 30 * 24 * 60
 """Minutes from the last flight to the event time of the heartbeat: more than the watermark's delay."""
@@ -113,12 +113,13 @@ class Queries:
         """Run both queries until they have read the whole topic. Raises DemoFailed."""
         from asyncgroup.spark.examples.flights.pipeline import is_worker_timeout
 
-        for _ in range(1, ATTEMPTS):
+        for pause in PAUSES:
             try:
                 await self._run_queries()
             except DemoFailed as failed:
                 if not isinstance(failed.__cause__, Exception) or not is_worker_timeout(failed.__cause__):
                     raise
+                await asyncio.sleep(pause)
             else:
                 return
         await self._run_queries()
