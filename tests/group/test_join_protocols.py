@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Sequence
@@ -32,20 +33,20 @@ class Own(RangeAssignor):
 
     name = "own"
 
-    def __init__(self, says: bytes | Exception | None = None) -> None:
+    def __init__(self, says: bytes | BaseException | None = None) -> None:
         self.says = says
         self.asked: list[list[str]] = []
         self.heard: list[tuple[Assignment, int]] = []
 
     def subscription_user_data(self, topics: Sequence[str]) -> bytes | None:
         self.asked.append(list(topics))
-        if isinstance(self.says, Exception):
+        if isinstance(self.says, BaseException):
             raise self.says
         return self.says
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
         self.heard.append((assignment, generation_id))
-        if isinstance(self.says, Exception):
+        if isinstance(self.says, BaseException):
             raise self.says
 
 
@@ -106,9 +107,15 @@ def test_empty_user_data_is_sent_unchanged(says: bytes | None) -> None:
     assert JoinProtocols("g", [Own(says)], b"configured").subscription_user_data(["t"]) == {"own": says}
 
 
-def test_subscription_user_data_that_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """The configured user data is sent, even if an assignment came with other data."""
-    own = Own(LookupError("no load today"))
+@pytest.mark.parametrize(
+    "error", [LookupError("no load today"), asyncio.CancelledError()], ids=["error", "cancelled"]
+)
+def test_subscription_user_data_that_raises(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    """The configured user data is sent, even if an assignment came with other data.
+
+    A CancelledError of the callback would end the member's task as if its program had cancelled it.
+    """
+    own = Own(error)
     protocols = JoinProtocols("g", [own], b"configured")
     protocols.on_assignment("own", Assignment((), b"from the leader"), 1)
     caplog.clear()

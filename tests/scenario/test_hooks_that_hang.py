@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from asyncgroup import Session, TopicPartition
+from asyncgroup import Claim, Record, Session, TopicPartition
+from asyncgroup.group.claim_source import ClaimSource
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of
@@ -110,3 +111,94 @@ async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.Log
                 assert not run.done()
                 assert handler.calls.count(f"{method} cancelled") == 1
                 await env.bell.until(lambda: ann.health().is_healthy, "a healthy member", env.limit)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_an_error_after_the_limit(protocol: str) -> None:
+    """`on_revoked` ignores its cancellation, so that it is not waited for; what it raises later ends `run()` all the same."""
+
+    class Raises(Hangs):
+        async def _hang(self, method: str) -> None:
+            await super()._hang(method)
+            if method == self.method:
+                raise LookupError("the store is gone")
+
+    async with made_for(protocol) as env:
+        handler = Raises(env, "on_revoked", ignores=True)
+        async with (
+            member(env, rebalance_timeout=LIMIT) as ann,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            run = asyncio.create_task(ann.run("orders", handler))
+            await handler.until("assigned [0, 1, 2, 3]")
+            async with running(bob.run("orders", WorkHandler(env))):
+                await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+                assert not run.done()
+                with pytest.raises(LookupError, match="the store is gone") as raised:
+                    await run
+        assert any("on_revoked" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_on_assigned_beside_a_revocation(protocol: str) -> None:
+    """The hook is not cancelled when the handlers of revoked claims are: it has the time that is reserved for hooks."""
+    ends = SessionEndHook()
+
+    async def work(_session: Session, _claim: Claim, _record: Record) -> None:
+        await asyncio.sleep(1000.0)
+
+    class Slow(WorkHandler):
+        async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+            await super().on_assigned(session, partitions)
+            if len(partitions) == 1:
+                revoked = lambda: any(call.startswith("end ") for call in self.calls)  # noqa: E731
+                await self.env.bell.until(revoked, "the end of a claim", self.env.limit)
+                await asyncio.sleep(0.3)
+                self.note("prepared")
+
+    async with made_for(protocol) as env:
+        handler = Slow(env, work)
+        async with (
+            member(env, hooks=(ends,), rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await env.produce(1, range(4))
+            for number in range(4):
+                await handler.until(f"record {number}@0")
+            env.cluster.create_partitions("orders", 5)
+            await handler.until("assigned [4]")
+            async with running(bob.run("orders", WorkHandler(env))):
+                await handler.until("prepared")
+                await env.bell.until(lambda: bool(partitions_of(bob)), "bob's part", env.limit)
+            assert not run.done()
+            assert not ends.causes
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_revocation_while_the_handler_opens(protocol: str) -> None:
+    """What was revoked before the first claims could start is not looked up: its offsets are another member's concern."""
+
+    class Opens(WorkHandler):
+        may_open = asyncio.Event()
+
+        async def _open(self, session: Session, source: ClaimSource) -> None:
+            self.note("opens")
+            await self.may_open.wait()
+
+    async with made_for(protocol) as env:
+        handler = Opens(env)
+        async with (
+            member(env) as ann,
+            running(ann.run("orders", handler)),
+            member(env, "bob") as bob,
+            running(bob.run("orders", WorkHandler(env))),
+        ):
+            await handler.until("opens")
+            await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+            kept = partitions_of(ann)
+            handler.may_open.set()
+            await handler.until(f"assigned {kept}")
+            requests = [each.request for each in env.cluster.history.of("OffsetFetch", client_id="ann")]
+            topics = [topic for request in requests for group in request.groups for topic in group.topics]
+            assert {number for topic in topics for number in topic.partition_indexes} == set(kept)
