@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
-from tests.producer.support import TOPIC, produced, writing
+from tests.producer.support import TOPIC, produced, stored, writing
 from tests.producer.test_accumulator import made, put
 
 LOOKS = ("next_batch", "expire", "next_deadline", "overdue")
@@ -185,3 +187,39 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
         gc.enable()
     await asyncio.wait(calls)
     assert objects[0] < before - 2500
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_record_does_not_look_at_all_lookups() -> None:
+    """While partitions that were added are looked up, each record went through the lookups of all of them."""
+    few, many = [await _lines_of_a_record(lookups) for lookups in (10, 1000)]
+    assert 0 < many == few
+
+
+async def _lines_of_a_record(lookups: int) -> int:
+    """Return the lines that run to enqueue a record while so many partitions are looked up, whose metadata is old."""
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _value: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    async with writing(nodes=1, partitions=1, linger=10.0) as (cluster, producer):
+        await producer.send(TOPIC, b"first", partition=0)
+        held = cluster.faults.on("Metadata").hold()
+        cluster.create_partitions(TOPIC, 1 + lookups)
+        for number in range(1, 1 + lookups):
+            producer.send_nowait(TOPIC, b"waits", partition=number)
+        producer.send_nowait(TOPIC, b"warm up", partition=0)
+        former = sys.gettrace()
+        sys.settrace(count)
+        try:
+            producer.send_nowait(TOPIC, b"counted", partition=0)
+        finally:
+            sys.settrace(former)
+        held.release()
+        await producer.flush()
+        assert len(stored(cluster)) == 3 + lookups
+    return lines

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator
-from typing import SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.queue_handler import QueueHandler
 
 
 def scattered(count: int) -> AckWindow:
@@ -155,3 +157,18 @@ def test_an_earlier_wait_does_not_shorten_a_later_one_of_the_same_record() -> No
     assert list(due_times.pop_due(10.0)) == []
     assert list(due_times.pop_due(30.0)) == [(work, record)]
     assert not work.waiting
+
+
+def test_small_groups_of_acknowledgements_look_at_no_partition() -> None:
+    """Whether to commit is asked after every few acknowledgements; up to 64 cannot concern more partitions than that."""
+
+    class Untouched(dict[TopicPartition, Any]):
+        def values(self) -> NoReturn:
+            raise AssertionError("a look at every partition")
+
+    handler = QueueHandler(mock.Mock(), mock.Mock(), mock.Mock())
+    handler.feeds = Untouched({TopicPartition("t", number): None for number in range(1000)})
+    assert handler.is_commit_worth(1)
+    assert handler.is_commit_worth(64)
+    with pytest.raises(AssertionError, match="every partition"):
+        handler.is_commit_worth(65)
