@@ -361,8 +361,9 @@ class WorkQueue:
         end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until these have ended. Other
         consumers of the group go on where they are.
 
-        A queue that has just been entered waits until it has its partitions. An offset outside the log is reset as by
-        `out_of_range_reset`, by default to the earliest record.
+        A queue that has just been entered waits until it has its partitions. One that has not started yet, because its leader
+        does not answer (`health()` names it), starts where it would without the seek. An offset outside the log is reset as
+        by `out_of_range_reset`, by default to the earliest record.
 
         Raises ConfigError for other values and partitions, OffsetLookupError, TransportError, ClosedError.
         """

@@ -88,7 +88,7 @@ async def story(protocol: str, cuts: ByteCuts, direction: Direction, places: lis
 @pytest.mark.parametrize(
     "protocol", [pytest.param(name, marks=[] if name == "eager" else pytest.mark.full) for name in PROTOCOLS]
 )
-@pytest.mark.parametrize("step", [SOME, pytest.param(17, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("step", [SOME, pytest.param(17, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 async def test_cut_after_each_byte(
     monkeypatch: pytest.MonkeyPatch, step: int, protocol: str, direction: Direction, end: End
 ) -> None:
