@@ -59,12 +59,12 @@ class ProducerConfig(ClientConfig):
     - `buffer_bytes`: bytes of unacknowledged records; when full, `send` and `enqueue` wait and `send_nowait` raises.
     - `max_pending_records`: unacknowledged records; when reached, callers wait as with `buffer_bytes`. None for no limit.
     - `max_pending_records_per_partition`, `max_pending_bytes_per_partition`: the same for each partition; records that wait
-      for a topic's metadata are not counted. None for no limit.
+      for the metadata of their topic or partition are not counted. None for no limit.
     - `compression_type`: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
     - `compression_level`: 1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None means Java's defaults: 6, the fast
       algorithm, 3 (KIP-390).
     - `delivery_timeout`: seconds from `send` to the final result; a batch is not retried after that. A record that
-      failed with RequestTimedOut may be in the log all the same.
+      failed with RequestTimedOut may be in the log only if its `may_be_written` says so.
     - `close_timeout`: seconds to wait for acknowledgements when the producer is closed.
     - `metadata_max_idle`: seconds after which a topic that nothing was produced to is no longer refreshed; the next
       record for it looks it up again.

@@ -40,6 +40,7 @@ __all__ = [
     "list_offsets",
     "list_offsets_once",
     "look_up_offsets",
+    "may_be_listed_later",
     "parse_start",
     "reset_timestamps",
     "timestamp_of",
@@ -135,6 +136,19 @@ def reset_timestamps(
     return {tp: EARLIEST if tp in earliest else timestamp for tp in wanted}
 
 
+_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
+"""Codes of ListOffsets that a repetition does not change."""
+
+
 # --- lookups ---------------------------------------------------------------------------------------------------------
 
 
@@ -164,6 +178,15 @@ class ListOffsetsResult(NamedTuple):
 def is_retriable_error(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
     return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
+
+
+def may_be_listed_later(error: BaseException) -> bool:
+    """Return whether a partition's offset may be known later: all codes but those of a request that stays wrong are repeated.
+
+    As in Java, for that partition alone (`OffsetFetcherUtils.handleListOffsetResponse`): a broker that fails unexpectedly
+    at one partition (UNKNOWN_SERVER_ERROR) must not end the reading of the others.
+    """
+    return is_retriable_error(error) or (isinstance(error, BrokerError) and error.code not in _REFUSALS)
 
 
 async def list_offsets(

@@ -17,7 +17,7 @@ from asyncgroup.consumer.list_offsets import (
     EARLIEST,
     LATEST,
     ListOffsetsResult,
-    is_retriable_error,
+    may_be_listed_later,
     parse_start,
     timestamp_of,
 )
@@ -168,8 +168,8 @@ class OffsetResets:
         is_seek = tp in lookup.requests[0]
         answers = answers[:1] if is_seek else answers[1:]
         if problems := [found.problems[tp] for found in answers if tp in found.problems]:
-            # an error that is not retriable first
-            self._lookup_failed(partition, min(problems, key=is_retriable_error), now)
+            # an error that a repetition does not change first
+            self._lookup_failed(partition, min(problems, key=may_be_listed_later), now)
             return
         offsets = [found.listed[tp].offset for found in answers]
         if is_seek:
@@ -198,7 +198,7 @@ class OffsetResets:
 
     def _lookup_failed(self, partition: TopicPartitionState, error: AsyncGroupError, now: float) -> None:
         """Look up again after a pause, or raise the error to the reader, who continues at the old position."""
-        if not is_retriable_error(error):
+        if not may_be_listed_later(error):
             partition.seek_target = None
             self._states.raise_to_reader(partition, error, now)
             return

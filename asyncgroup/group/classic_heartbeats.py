@@ -70,7 +70,7 @@ class _HeartbeatResponse(NamedTuple):
 
 
 class ClassicHeartbeats:
-    """Sends heartbeats for one identity until cancelled, on the connection of commits if no request is in flight there.
+    """Sends heartbeats for one identity until cancelled, on the connection of commits, unless a request there may delay them.
 
     They are sent at `started_at` + k × `heartbeat_interval`, however long a response takes, and some before the first one.
     The coordinator responds to all SyncGroups of a group at once, so the members' heartbeats coincide and all learn of a

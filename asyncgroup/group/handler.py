@@ -29,7 +29,7 @@ class Handler:
 
     Order of calls in a session:
 
-    1. `setup`, when the start offsets of the claims are known, then `on_assigned`.
+    1. `setup`, when the first start offsets are known (at once without partitions), then `on_assigned`.
     2. `consume_claim`, once per claim, each in its own task.
     3. When the session ends, the iterators of the claims stop, and the session waits for every `consume_claim`.
     4. `on_revoked`: records can still be marked and committed, as in Java's listener, which is called before partitions

@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 HEARTBEAT_LANE: Final = "heartbeat"
-"""The purpose of the connection for a heartbeat that is due while another request, such as a commit, is in flight on that of
-the group: a broker serves the requests of a connection one after another, and may hold a commit for 5 s
+"""The purpose of the connection for a heartbeat that a request in flight on that of the group, such as a commit, may delay: a
+broker serves the requests of a connection one after another, and may hold a commit for 5 s
 (`offsets.commit.timeout.ms`). It is opened for the first such heartbeat."""
 
 JOIN_GRACE: Final = 5.0

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVarTuple
 
 from asyncgroup.cluster.backoff import RetryBackoff
-from asyncgroup.consumer.list_offsets import is_retriable_error
+from asyncgroup.consumer.list_offsets import may_be_listed_later
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
 from asyncgroup.group.member_health import MemberHealth, error_kind
@@ -145,7 +145,7 @@ class SessionStarts:
     async def _list_offsets(self, lookup: StartLookup) -> None:
         """Ask a leader for the offsets by `auto_offset_reset` of partitions without a commit."""
         result = await self._source.list_start_offsets(lookup.partitions, lookup.recreated)
-        self._on_problems(lookup, result.problems, is_retriable_error)
+        self._on_problems(lookup, result.problems, may_be_listed_later)
         self._lookups.found(lookup, {tp: ClaimStart(o) for tp, o in result.offsets.items()}, self._time())
 
     def _on_problems(

@@ -78,11 +78,11 @@ class PendingStart:
         self.failures = 0
         self.failed_at = AT_ONCE
         self.due_at = AT_ONCE
-        """Loop time of the next request; infinity during one, and during a refresh of the metadata before it."""
+        """Loop time of the next request, or of the refresh of the metadata before it; infinity during a request."""
         self.asked_at: float | None = None
         """Loop time of the request in flight; None without one."""
         self.flight = 0
-        """Number of the last request: an answer to an earlier one is void."""
+        """Raised by each request, and by a new leader: an answer with a lower number is void."""
         self.is_recreated = False
         """Whether the group's commit is of a deleted topic of the same name."""
         self.leader = (-1, -1)

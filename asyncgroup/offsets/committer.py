@@ -44,7 +44,7 @@ __all__ = ["GROUP_LANE", "Committer"]
 _log = logging.getLogger("asyncgroup.offsets")
 
 GROUP_LANE: Final = "group"
-"""The lane of heartbeats and commits. Joins have another one, as a JoinGroup that waits at the broker must not delay a
+"""The lane of commits, and of heartbeats that no commit in flight delays. Joins have another one, as a JoinGroup that waits at the broker must not delay a
 commit."""
 
 MAX_PAUSE: Final = 1.0

@@ -383,7 +383,7 @@ class Producer:
         """Write records as `enqueue` does, at about half its cost for each.
 
         A record is a tuple of the first arguments of `send` in their order: topic, value, key, headers, partition,
-        timestamp. The iterable must not block. Other tasks run at least every millisecond. If it raises, the earlier records
+        timestamp. The iterable must not block. Other tasks run whenever a batch is full, and about every 5 ms. If it raises, the earlier records
         are written.
         """
         if self._steps is None:

@@ -1,4 +1,4 @@
-"""Choose the partition of each record of one topic; queue records while the topic is being looked up.
+"""Choose the partition of each record of one topic; queue records while it, or the partition, is looked up.
 
 `partitioners.py` has the rules. By default records without a key stick to one partition: after `batch_size` bytes, and when
 its open batch is full or sent, they move to another one at random (KIP-794): small records fill large batches, and each
@@ -44,7 +44,7 @@ class Placement:
 
 
 class PendingRecord(NamedTuple):
-    """A record that waits for the metadata of its topic."""
+    """A record that waits for the metadata of its topic or partition."""
 
     timestamp: int
     key: bytes | None

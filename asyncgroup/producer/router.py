@@ -140,7 +140,7 @@ class Router:
         lookup.has_unplaced |= record.partition is None
 
     def knows(self, tp: TopicPartition) -> bool:
-        """Return whether a record for this partition need not wait for its topic's lookup."""
+        """Return whether a record for this partition need not wait for a lookup."""
         route = self._routes.get(tp.topic)
         return route is not None and self._update(route).is_known(tp.partition)
 
@@ -299,7 +299,7 @@ class Router:
             self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail every record that waits for a lookup, and those behind a record that has no partition."""
+        """Fail every record that waits for a lookup, and the rest of those that are put into their partitions now."""
         if self._routing is not None:
             self._fail_backlog(*self._routing, error)
         for route in self._routes.values():

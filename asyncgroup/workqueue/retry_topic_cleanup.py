@@ -32,7 +32,7 @@ class RetryTopicCleanup:
     """Deletes what is done in the partitions of the retry topic that this member has.
 
     `committed()` returns the committed offsets of all partitions of the member. After an error that a retry does not change, as without
-    the permission to delete, nothing more is deleted.
+    the permission to delete, and after `stop`, when the topic has copies of other groups, nothing more is deleted.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RetryTopicCleanup:
         for tp, error in errors.items():
             if isinstance(error, ClosedError):
                 return False
-            if not error.retriable and not _has_moved(error):
+            if not error.retriable and not _may_pass(error):
                 _log.warning(
                     "group %s: records of retry topic %r that are done are not deleted: %s",
                     self._group_id,
@@ -100,9 +100,10 @@ class RetryTopicCleanup:
         return True
 
 
-def _has_moved(error: AsyncGroupError) -> bool:
-    """Whether the log has other records than those that were committed: it was truncated, or its topic was recreated."""
-    return isinstance(error, BrokerError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+def _may_pass(error: AsyncGroupError) -> bool:
+    """Whether a later request may succeed: the log was truncated, its topic recreated, or the broker failed for once."""
+    passing = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return isinstance(error, BrokerError) and error.code in passing
 
 
 async def delete_records(

@@ -100,8 +100,8 @@ class WorkQueue:
     - `receiver_queue`, `receiver_queue_total`: records of a partition that are prefetched: the smaller one of the first, and the
       second divided by the number of partitions. More are fetched when half of them are handed out. 0 prefetches none: a
       record is fetched when a task waits for one.
-    - `receive_buffer_bytes`: bytes of all records that were received and are not acknowledged; each partition has its part, and
-      gets at least one batch. `max_waiting`: records of a partition that wait for the end of a delay. A partition at one of
+    - `receive_buffer_bytes`: memory of all records that were received and are not acknowledged, with about 560 bytes more for
+      each, and of copies that are being written; each partition has its part, and gets at least one batch. `max_waiting`: records of a partition that wait for the end of a delay. A partition at one of
       these limits gets no more records until some are acknowledged; the others go on.
 
     Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
@@ -361,8 +361,8 @@ class WorkQueue:
         end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until these have ended. Other
         consumers of the group go on where they are.
 
-        A queue that has just been entered waits until it has its partitions. One that has not started yet, because its leader
-        does not answer (`health()` names it), starts where it would without the seek. An offset outside the log is reset as
+        A queue that has just been entered waits until the first of its partitions have started. A partition that has not
+        started, because its leader does not answer (`health()` names it), starts where it would without the seek. An offset outside the log is reset as
         by `out_of_range_reset`, by default to the earliest record.
 
         Raises ConfigError for other values and partitions, OffsetLookupError, TransportError, ClosedError.

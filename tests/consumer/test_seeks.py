@@ -137,12 +137,13 @@ async def test_a_seek_before_the_first_fetch(brokers: EmbeddedCluster) -> None:
         assert await asyncio.wait_for(read(consumer, 3), 5) == [0, 1, 2]
 
 
-async def test_retriable_errors_are_retried(brokers: EmbeddedCluster) -> None:
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR])
+async def test_retriable_errors_are_retried(brokers: EmbeddedCluster, code: ErrorCode) -> None:
     fill(brokers, "orders", 0, batches=3)
     async with client(brokers) as reader:
         (consumer,) = reader.read("orders", 0)
         await caught_up(consumer)
-        brokers.faults.on("ListOffsets", times=3).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        brokers.faults.on("ListOffsets", times=3).error(code)
         consumer.seek("latest")
         reading = asyncio.ensure_future(read(consumer, 1))
         await asyncio.sleep(20)

@@ -94,7 +94,11 @@ SOME = 29
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.soak)]
+    "step",
+    [
+        pytest.param(SOME, marks=pytest.mark.full),
+        pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
 )
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])

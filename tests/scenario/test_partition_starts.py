@@ -349,3 +349,25 @@ async def test_a_refusal_of_the_member_ends_no_claim(env: VirtualEnvironment) ->
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         assert ends.names == []
+
+
+@in_each_protocol
+async def test_a_broker_that_fails_for_one_topic_does_not_stop_the_others(env: VirtualEnvironment) -> None:
+    """As in Java, each unexpected code is asked again; `run()` ended, and so it did at the next owner of the partition."""
+    env.cluster.create_topic("bad", 1)
+    await env.produce(1, [0], "bad")
+    fault = env.cluster.faults.on("ListOffsets", topic="bad", times=None).error(
+        ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+    handler, ends = Handler(env), SessionEndHook()
+    async with member(env, hooks=(ends,)) as group, running(group.run(["bad", "orders"], handler)) as run:
+        for partition in range(4):
+            await handler.until(f"claim {partition}@0")
+        await asyncio.sleep(30.0)
+        (problem,) = group.health().problems
+        assert "bad-0 cannot start" in problem
+        assert "UNKNOWN_SERVER_ERROR" in problem
+        fault.cancel()
+        await handler.until("done 0@0")
+        assert not run.done()
+        assert ends.names == []

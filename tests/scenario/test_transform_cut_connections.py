@@ -51,7 +51,11 @@ async def told(protocol: str, cuts: ByteCuts, direction: Direction, places: list
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(23, marks=pytest.mark.soak)]
+    "step",
+    [
+        pytest.param(SOME, marks=pytest.mark.full),
+        pytest.param(23, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
 )
 @pytest.mark.parametrize("end", [Signal.EOF, Signal.RESET])
 @pytest.mark.parametrize("direction", ["requests", "responses"])

@@ -161,7 +161,11 @@ SOME = 61
 
 
 @pytest.mark.parametrize(
-    "every", [pytest.param(SOME, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.soak)]
+    "every",
+    [
+        pytest.param(SOME, marks=pytest.mark.full),
+        pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
+    ],
 )
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
