@@ -39,6 +39,7 @@ __all__ = [
     "is_retriable_error",
     "list_offsets",
     "list_offsets_once",
+    "look_up_each",
     "look_up_offsets",
     "may_be_listed_later",
     "parse_start",
@@ -222,10 +223,20 @@ async def list_offsets(
 async def look_up_offsets(
     cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> dict[TopicPartition, ListedOffset]:
+    """As `look_up_each`; raises OffsetLookupError with an error for each partition that failed."""
+    found, errors = await look_up_each(cluster, wanted, isolation)
+    if errors:
+        raise OffsetLookupError(errors)
+    return found
+
+
+async def look_up_each(
+    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
+) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, AsyncGroupError]]:
     """Look up each partition at `EARLIEST`, `LATEST` or a timestamp in ms; the offset is -1 without such a record.
 
-    `isolation` decides where logs end. Retriable errors are retried `metadata_retry_max` times.
-    Raises OffsetLookupError with an error for each partition that failed, TransportError if no broker answers.
+    `isolation` decides where logs end. Retriable errors are retried `metadata_retry_max` times. Returns what was found, and
+    the errors of the others. Raises TransportError if no broker answers.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
@@ -241,11 +252,12 @@ async def look_up_offsets(
             final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
             left = {tp: wanted[tp] for tp in problems if tp not in final}
             if left:
-                await retry.pause(OffsetLookupError(final | problems))
+                try:
+                    await retry.pause(OffsetLookupError(final | problems))
+                except OffsetLookupError:
+                    return found, final | problems
                 await cluster.try_refresh()
-    if final:
-        raise OffsetLookupError(final)
-    return found
+    return found, final
 
 
 def _problem(cluster: ClusterClient, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:

@@ -16,7 +16,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
-from asyncgroup.errors import AsyncGroupError, CommitFailedError, UsageError
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.claim_window import commit_windows
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
@@ -405,10 +405,14 @@ class QueueEngine(Watcher):
         await self._wait_for(handler.has_claims)
         feeds = handler.feeds
         isolation = self._config.isolation_level
-        offsets = await find_offsets(self._client, target, list(feeds), isolation, inclusive=inclusive)
+        offsets, errors = await find_offsets(
+            self._client, target, list(feeds), isolation, inclusive=inclusive
+        )
         for tp, offset in offsets.items():
             if tp in feeds:  # else it was revoked during the lookup
                 feeds[tp].seek(offset)
+        if failed := {tp: error for tp, error in errors.items() if tp in feeds}:
+            raise OffsetLookupError(failed)
 
     def errors(self) -> ErrorReader:
         """See `WorkQueue.errors`."""

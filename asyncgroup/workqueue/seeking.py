@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from asyncgroup.checks import check_offset
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.list_offsets import LATEST, Isolation, StartOffset, look_up_offsets, parse_start
-from asyncgroup.errors import ConfigError
+from asyncgroup.consumer.list_offsets import LATEST, Isolation, StartOffset, look_up_each, parse_start
+from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition, wall_clock
 
 __all__ = ["SeekTarget", "find_offsets"]
@@ -24,26 +24,24 @@ async def find_offsets(
     isolation: Isolation,
     *,
     inclusive: bool,
-) -> dict[TopicPartition, int]:
-    """Return the new fetch positions of those owned partitions that the target names.
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, AsyncGroupError]]:
+    """Return the new fetch positions of those owned partitions that the target names, and errors of failed lookups.
 
-    Raises ConfigError for another target and for a partition that is not owned, OffsetLookupError, TransportError.
+    Raises ConfigError for another target and for a partition that is not owned, TransportError.
     """
     partitions = sorted(owned)
     if isinstance(target, Mapping):
-        return _named(target, partitions, inclusive=inclusive)
+        return _named(target, partitions, inclusive=inclusive), {}
     start = parse_start(target, wall_clock)
     if start.timestamp is None:
         step = 0 if inclusive else 1
-        return dict.fromkeys(partitions, start.offset + step)
-    listed = await look_up_offsets(cluster, dict.fromkeys(partitions, start.timestamp), isolation)
-    found = {tp: at.offset for tp, at in listed.items()}
-    if after_last := [
-        tp for tp, offset in found.items() if offset < 0
-    ]:  # no record has that time or a later one
-        ends = await look_up_offsets(cluster, dict.fromkeys(after_last, LATEST), isolation)
-        found |= {tp: at.offset for tp, at in ends.items()}
-    return found
+        return dict.fromkeys(partitions, start.offset + step), {}
+    listed, errors = await look_up_each(cluster, dict.fromkeys(partitions, start.timestamp), isolation)
+    after_last = [tp for tp, at in listed.items() if at.offset < 0]
+    if after_last:  # no record has that time or a later one
+        ends, more = await look_up_each(cluster, dict.fromkeys(after_last, LATEST), isolation)
+        listed, errors = listed | ends, errors | more
+    return {tp: at.offset for tp, at in listed.items() if tp not in errors}, errors
 
 
 def _named(

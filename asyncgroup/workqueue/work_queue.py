@@ -365,7 +365,8 @@ class WorkQueue:
         started, because its leader does not answer (`health()` names it), starts where it would without the seek. An offset outside the log is reset as
         by `out_of_range_reset`, by default to the earliest record.
 
-        Raises ConfigError for other values and partitions, OffsetLookupError, TransportError, ClosedError.
+        Raises ConfigError for other values and partitions; OffsetLookupError with the partitions whose new position is not
+        known, which go on where they are, while the others have been moved; TransportError, ClosedError.
         """
         await self._engine.seek(position, inclusive=inclusive)
 

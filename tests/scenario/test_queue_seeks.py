@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ConfigError, Producer, TopicPartition, WorkQueue
+from asyncgroup import ConfigError, ErrorCode, OffsetLookupError, Producer, TopicPartition, WorkQueue
 from asyncgroup.workqueue import AckOutcome, Delivery, Mode
 from tests.stories.queue_members import send
 from tests.stories.virtual import VirtualEnvironment
@@ -66,6 +66,22 @@ async def test_by_name_and_time(env: VirtualEnvironment) -> None:
         await queue.seek(datetime(2100, 1, 1, tzinfo=UTC))  # no record is as new: the end
         await asyncio.sleep(5.0)
         assert queue.statistics().partitions[0].base == 10
+
+
+async def test_a_partition_whose_offset_is_not_found(env: VirtualEnvironment) -> None:
+    """The others are moved all the same; it goes on where it is, and the error names it."""
+    env.cluster.create_topic("bad", 1)
+    env.cluster.produce("bad", b"0", b"1", partition=0)
+    await fill(env, 4)
+    async with WorkQueue(env.bootstrap_servers, "g", ["bad", "orders"], initial_position="earliest") as queue:
+        await offsets(queue, 6)
+        env.cluster.faults.on("ListOffsets", topic="bad", times=None).error(ErrorCode.LEADER_NOT_AVAILABLE)
+        with pytest.raises(OffsetLookupError) as caught:
+            await queue.seek("earliest")
+        assert set(caught.value.errors) == {TopicPartition("bad", 0)}
+        assert await offsets(queue, 4) == [0, 1, 2, 3]
+        env.cluster.produce("bad", b"2", partition=0)
+        assert await offsets(queue, 1) == [2]
 
 
 async def test_bad_positions(env: VirtualEnvironment) -> None:
