@@ -33,7 +33,9 @@ class FakeClaim:
         )
 
     def act(self, what: str, now: float) -> None:
-        """Do something that a handler does."""
+        """Do something that a handler does. One that takes the next record makes progress, so "take" is the first one only."""
+        if what == "take" and self.holds_record:
+            return
         if what == "progress":
             self.progress += 1
             self.renewed_until = float("-inf")
