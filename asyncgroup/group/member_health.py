@@ -407,7 +407,8 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         names = _names([str(pending.tp) for pending in snapshot.pending_starts])
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))
         return f"the start offset of {names}: {age:.1f} s"
-    if state is MemberState.STABLE and len(problems) > len(snapshot.missing_topics):
+    others = len(snapshot.missing_topics) + (ProblemSource.HANDLER in snapshot.member_health.problems)
+    if state is MemberState.STABLE and len(problems) > others:
         return (
             "brokers to respond without errors; it retries, and the session ends after "
             f"{snapshot.session_timeout:g} s without a heartbeat response"

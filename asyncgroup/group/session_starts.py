@@ -82,7 +82,9 @@ class SessionStarts:
     async def run(self) -> None:
         """Look up what is added, until the session ends."""
         self._spawn(self._follow_metadata)
-        await run_until(self._state.wait_ended(), self._run(), f"{self._state.group_id}: {WHAT}")
+        task = await run_until(self._state.wait_ended(), self._run(), f"{self._state.group_id}: {WHAT}")
+        if not task.cancelled():
+            task.result()
 
     async def _run(self) -> None:
         while True:

@@ -84,6 +84,7 @@ async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptur
                 await handler.until(f"done {kept}@0")
                 problems = ann.health().problems
                 assert any("on_revoked" in problem for problem in problems), problems
+                assert "brokers to respond" not in str(ann.health())
                 assert "on_revoked" in caplog.text
 
 
