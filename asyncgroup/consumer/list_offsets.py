@@ -137,19 +137,6 @@ def reset_timestamps(
     return {tp: EARLIEST if tp in earliest else timestamp for tp in wanted}
 
 
-_REFUSALS: Final = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-)
-"""Codes of ListOffsets that a repetition does not change."""
-
-
 # --- lookups ---------------------------------------------------------------------------------------------------------
 
 
@@ -179,6 +166,19 @@ class ListOffsetsResult(NamedTuple):
 def is_retriable_error(error: BaseException) -> bool:
     """Return whether the same request may succeed later."""
     return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
+
+
+_REFUSALS: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
+"""Codes of ListOffsets that a repetition does not change."""
 
 
 def may_be_listed_later(error: BaseException) -> bool:
@@ -252,10 +252,9 @@ async def look_up_each(
             final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
             left = {tp: wanted[tp] for tp in problems if tp not in final}
             if left:
-                try:
-                    await retry.pause(OffsetLookupError(final | problems))
-                except OffsetLookupError:
+                if not retry.failed():
                     return found, final | problems
+                await retry.wait()
                 await cluster.try_refresh()
     return found, final
 

@@ -28,9 +28,11 @@ _log = logging.getLogger("asyncgroup.producer")
 
 NO_LIMIT: Final = float("inf")
 
-BEFORE_APPEND: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS})
+BEFORE_APPEND: Final = frozenset(
+    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_ID}
+)
 """Retriable codes that a broker sends only before it appends a batch; others may also come from a leader that waits for its
-followers, such as NOT_LEADER_OR_FOLLOWER after an election (`DelayedProduce`)."""
+followers, such as NOT_LEADER_OR_FOLLOWER after an election (`DelayedProduce`, which looks for partitions by name)."""
 
 OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
 OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]

@@ -31,8 +31,8 @@ TIMEOUT_MS: Final = 30_000
 class RetryTopicCleanup:
     """Deletes what is done in the partitions of the retry topic that this member has.
 
-    `committed()` returns the committed offsets of all partitions of the member. After an error that a retry does not change, as without
-    the permission to delete, and after `stop`, when the topic has copies of other groups, nothing more is deleted.
+    `committed()` returns the committed offsets of all partitions of the member. After an error that a retry does not change,
+    as without the permission to delete, and after `stop`, when the topic has copies of other groups, nothing more is deleted.
     """
 
     def __init__(

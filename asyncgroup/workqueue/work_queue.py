@@ -91,9 +91,8 @@ class WorkQueue:
       with a retry topic, a `config` must have it.
 
     Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
-    time of 0 each is committed at once. With acknowledgements of more than 64 partitions,
-    `ack_group_size` is the number for each 64 of them, unless one partition has as many: a commit costs in proportion to its
-    partitions.
+    time of 0 each is committed at once. With acknowledgements of more than 64 partitions, `ack_group_size` is the number for
+    each 64 of them, unless one partition has as many: a commit costs in proportion to its partitions.
 
     Limits:
 
@@ -101,8 +100,9 @@ class WorkQueue:
       second divided by the number of partitions. More are fetched when half of them are handed out. 0 prefetches none: a
       record is fetched when a task waits for one.
     - `receive_buffer_bytes`: memory of all records that were received and are not acknowledged, with about 560 bytes more for
-      each, and of copies that are being written; each partition has its part, and gets at least one batch. `max_waiting`: records of a partition that wait for the end of a delay. A partition at one of
-      these limits gets no more records until some are acknowledged; the others go on.
+      each, and of copies that are being written; each partition has its part, and gets at least one batch. `max_waiting`:
+      records of a partition that wait for the end of a delay. A partition at one of these limits gets no more records until
+      some are acknowledged; the others go on.
 
     Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
     cooperative, values in chunks are assembled, and large copies are written in chunks. `hooks`, `interceptors`: see Hook and
@@ -362,8 +362,8 @@ class WorkQueue:
         consumers of the group go on where they are.
 
         A queue that has just been entered waits until the first of its partitions have started. A partition that has not
-        started, because its leader does not answer (`health()` names it), starts where it would without the seek. An offset outside the log is reset as
-        by `out_of_range_reset`, by default to the earliest record.
+        started, because its leader does not answer (`health()` names it), starts where it would without the seek. An offset
+        outside the log is reset as by `out_of_range_reset`, by default to the earliest record.
 
         Raises ConfigError for other values and partitions; OffsetLookupError with the partitions whose new position is not
         known, which go on where they are, while the others have been moved; TransportError, ClosedError.

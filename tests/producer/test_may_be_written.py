@@ -61,7 +61,7 @@ async def test_a_record_that_was_never_sent_is_not_in_the_log(obstacle: str) -> 
         assert not any(error.may_be_written for error in errors)
 
 
-@pytest.mark.parametrize("code", ["NOT_ENOUGH_REPLICAS"])
+@pytest.mark.parametrize("code", ["NOT_ENOUGH_REPLICAS", "UNKNOWN_TOPIC_ID"])
 @pytest.mark.full
 async def test_attempts_that_the_broker_refused_before_it_wrote_leave_nothing(code: str) -> None:
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):

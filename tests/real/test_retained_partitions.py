@@ -23,7 +23,8 @@ from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, tr
 pytestmark = pytest.mark.asyncio
 
 LONGEST_GAP = 0.3
-"""Seconds between two records of a partition that stays with its member, beyond the longest between two writes."""
+"""Seconds between two records of a partition that stays with its member, beyond the longest between two writes: less than
+half of LATE together, for which a partition that stops would wait."""
 
 LATE = 5.0
 """Seconds that the handlers of one member take after the end of their claims."""
@@ -88,9 +89,9 @@ async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
         written, handled = await _gaps(tmp_path / f"{attempt}", config)
         assert len(handled) > KEPT * len(written) / 2, "records arrived all the time"
         print(f"partitions that stay: worst gap {max(handled):.3f} s, of writes {max(written):.3f} s")
-        if max(handled) <= LONGEST_GAP + max(written):
+        if max(handled) <= min(LONGEST_GAP + max(written), LATE / 2):
             return
-    pytest.fail(f"three measurements with gaps above {LONGEST_GAP} s")
+    pytest.fail(f"three measurements with gaps above {LONGEST_GAP} s, beyond those of the writes")
 
 
 async def _gaps(directory: Path, config: Mapping[str, Any]) -> tuple[list[float], list[float]]:

@@ -19,6 +19,7 @@ from asyncgroup import (
 )
 from asyncgroup.errors import OffsetOutOfRangeError
 from asyncgroup.group.membership import ClaimChanges
+from asyncgroup.group.start_lookups import FoundStart, StartLookups
 from asyncgroup.model import CommittedOffset, GroupOffsets
 from tests.group.scripted_membership import ScriptedMembership
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, orders, running
@@ -371,3 +372,17 @@ async def test_a_broker_that_fails_for_one_topic_does_not_stop_the_others(env: V
         await handler.until("done 0@0")
         assert not run.done()
         assert ends.names == []
+
+
+async def test_a_fault_of_the_lookups_themselves_is_raised(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nothing would start, without an error."""
+
+    def fail(_self: StartLookups, _now: float) -> list[FoundStart]:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(StartLookups, "take", fail)
+    async with member(env) as group, asyncio.timeout(30.0):
+        with pytest.raises(LookupError, match="a bug"):
+            await group.run("orders", Handler(env))

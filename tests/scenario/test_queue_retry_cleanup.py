@@ -84,7 +84,7 @@ async def test_copies_do_not_come_back_when_the_offsets_of_the_group_have_expire
     ],
 )
 async def test_refused(env: VirtualEnvironment, code: ErrorCode, caplog: pytest.LogCaptureFixture):
-    """Without the permission the topic stays as it is, with one log line; a leader that has moved, or has failed for once, is asked later."""
+    """Without the permission the topic stays as it is, with one log line; a leader that has moved or failed is asked later."""
     env.cluster.faults.on("DeleteRecords").error(code)
     async with working(env, "ann", later, **OPTIONS) as ann:
         await send(env, b"0")
