@@ -50,6 +50,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.to_compress: list[ProducerBatch] = []
         self.skip_linger = False
         self.wake_at = float("inf")
+        self.leaderless: set[ProducerBatch] = set()  # those that were ready in a plan, but for their leader
 
     def _on_due(self, at: float) -> None:
         self.wake_at = min(self.wake_at, self.time.now if self.skip_linger else at)  # as the sender
@@ -170,8 +171,11 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.wake_at = plan.wake_at
         self.check_against_scan()
         queues = list(self.accumulator.queues.values())
-        waiting = [queue for queue in queues if self.state(queue) == "leaderless"]
-        assert plan.has_leaderless == bool(waiting)
+        states = {queue: self.state(queue) for queue in queues}
+        assert ("leaderless" in states.values()) <= plan.has_leaderless
+        assert plan.has_leaderless <= bool({"leaderless", "was leaderless"} & {*states.values()})
+        found = {queue.next_batch(self.time.now) for queue, state in states.items() if state == "leaderless"}
+        self.leaderless |= {batch for batch in found if batch is not None}
         assert plan.needs_id == any(queue.needs_id and queue.has_waiting for queue in queues)
 
     def check_against_scan(self) -> None:
@@ -202,7 +206,12 @@ class ScheduleMachine(RuleBasedStateMachine):
         node = self.leaders[queue.tp]
         if at > self.time.now:
             # a plan is made when the node takes a request: it may have been ready while callers waited for memory
-            return "busy" if node in self.busy and queue.retry_at <= self.time.now else at
+            if queue.retry_at <= self.time.now:
+                if node in self.busy:
+                    return "busy"
+                if node < 0 and batch in self.leaderless:
+                    return "was leaderless"  # it is looked at again when the metadata changes
+            return at
         if batch.compressing:
             return "compressing"
         if node < 0:
