@@ -73,6 +73,8 @@ class ClaimSource:
         self.known_topics = KnownTopics()
         self.earliest_topics: set[str] = set()
         """Topics whose partitions begin at the log start without a commit, also if `auto_offset_reset` is `latest` or `error`."""
+        self.optional_topics: set[str] = set()
+        """Topics of the subscription that need not exist, as all of them with `missing_topics="wait"`."""
         self._interceptors = interceptors
         self._member = member  # that fetches offsets, with its epoch; None by the classic protocol
         self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
@@ -123,7 +125,11 @@ class ClaimSource:
         """Return the topics of a subscription that exist now, and log what is missing. Raises as `resolve_topics`."""
         known, before = self.known_topics, {*self.known_topics.missing}
         resolved = await resolve_topics(
-            self.cluster, subscription, known, waits_for_missing=self._waits_for_missing
+            self.cluster,
+            subscription,
+            known,
+            waits_for_missing=self._waits_for_missing,
+            optional=self.optional_topics,
         )
         for topic in sorted({*known.missing} - before):
             text = "does not exist any more, its claims end" if topic in known else "does not exist"
@@ -136,7 +142,9 @@ class ClaimSource:
 
     def may_appear(self, topics: Iterable[str]) -> bool:
         """Whether the member waits for topics that are unknown: right after its recreation one still is to some brokers."""
-        return self._waits_for_missing or all(topic in self.known_topics for topic in topics)
+        return self._waits_for_missing or all(
+            topic in self.known_topics or topic in self.optional_topics for topic in topics
+        )
 
     @property
     def _waits_for_missing(self) -> bool:

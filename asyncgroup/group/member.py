@@ -268,6 +268,7 @@ class Member:
     def health(self, names: Iterable[str], now: float) -> Health:
         """Return the current health; `names` are the topics subscribed to by name."""
         missing = self._source.known_topics.missing
+        names = {*names, *self._source.optional_topics}
         snapshot = HealthSnapshot(
             self._group_id,
             self._config,

@@ -191,11 +191,15 @@ async def _refresh_again(cluster: ClusterClient) -> None:
 async def watch_missing(cluster: ClusterClient, missing: Collection[str], on_change: OnChange) -> None:
     """Refresh the metadata with backoff until a missing topic exists, then call `on_change`. The topics must be tracked.
 
-    For as long as it takes, as in Java and librdkafka: the other topics are read all the time.
+    For as long as it takes, as in Java and librdkafka: the other topics are read all the time. One that is in the metadata
+    already exists once it has no error: until then it may not be described.
     """
     retry = cluster.retry()
+    denied = {topic for topic in missing if topic in cluster.view.topics}
     while True:
-        if back := [topic for topic in sorted(missing) if topic in cluster.view.topics]:
+        topics = cluster.view.topics
+        there = [topic for topic in sorted(missing) if topic in topics]
+        if back := [topic for topic in there if topic not in denied or not topics[topic].error_code]:
             on_change(PartitionsChanged(f"topic {back[0]!r} exists now"))
             return
         await retry.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -207,12 +207,18 @@ class ResolvedTopics(NamedTuple):
 
 
 async def resolve_topics(
-    cluster: ClusterClient, subscription: Subscription, known: KnownTopics, *, waits_for_missing: bool = False
+    cluster: ClusterClient,
+    subscription: Subscription,
+    known: KnownTopics,
+    *,
+    waits_for_missing: bool = False,
+    optional: Collection[str] = (),
 ) -> ResolvedTopics:
     """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
-    A topic subscribed to by name must exist, unless `waits_for_missing` or it existed before. A missing one that need not
-    exist is left out, so that the others continue, and recorded in `known`. With a pattern that the broker matches no topics
+    A topic subscribed to by name must exist, unless `waits_for_missing`, it is `optional`, or it existed before. A missing one
+    that need not exist is left out, so that the others continue, and recorded in `known`; so is an optional one that a pattern
+    matches. With a pattern that the broker matches no topics
     are known before the assignment: those that exist now are recorded, so that later ones are known to be new. Raises
     BrokerError for a topic that must exist and does not, or is not authorized, TransportError.
     """
@@ -221,40 +227,58 @@ async def resolve_topics(
         if not known.was_matched(wanted):
             known.update((await cluster.all_topics()).values())
             known.mark_matched(wanted)
-        return ResolvedTopics([], wanted)
+        absent = await _note_missing(cluster, optional, known, optional)
+        back = {name for name in optional if name in known.missing} - absent.keys()
+        known.update(cluster.view.topics[name] for name in back)
+        return ResolvedTopics([], wanted, absent)
     if isinstance(wanted, re.Pattern):
         found = await cluster.all_topics()
         matched = sorted(matching_topics(wanted, found))
         known.update([found[name] for name in matched], are_new=known.mark_matched(wanted))
-        return ResolvedTopics(matched, wanted)
-    absent = await _missing(cluster, [name for name in wanted if waits_for_missing or name in known], known)
-    lacking = set(absent)
-    there = [name for name in wanted if name not in lacking]
+        absent = await _note_missing(cluster, optional, known, optional)
+        return ResolvedTopics([name for name in matched if name not in absent], wanted, absent)
+    may_be_missing = [name for name in wanted if waits_for_missing or name in optional or name in known]
+    absent = await _note_missing(cluster, may_be_missing, known, optional)
+    there = [name for name in wanted if name not in absent]
     try:
         known.update((await cluster.topics(there)).values())
     except BrokerError as error:
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
         raise
-    for name in absent:
-        known.mark_missing(name, asyncio.get_running_loop().time())
-    return ResolvedTopics(there, wanted, {name: known.missing[name] for name in absent})
+    return ResolvedTopics(there, wanted, absent)
 
 
-async def _missing(cluster: ClusterClient, names: list[str], known: KnownTopics) -> list[str]:
-    """Return those that do not exist, also by fresh metadata: one that was never seen by that of two refreshes.
+async def _note_missing(
+    cluster: ClusterClient, names: Collection[str], known: KnownTopics, optional: Collection[str]
+) -> dict[str, float]:
+    """Record those that do not exist, also by fresh metadata; return the loop time at which each was first missing.
 
-    A broker that has just started may not know all topics yet, and a topic that was missing is read from its start.
+    One that was never seen is missing only by two refreshes: a broker that has just started may not know all topics yet, and a
+    topic that was missing is read from its start.
     """
-    if all(name in cluster.view.topics for name in names):
-        return []
-    with cluster.tracking(names):
-        await cluster.refresh()
-        seen = {*cluster.view.topics, *known.missing}
-        if any(name not in seen and name not in known for name in names):
-            await cluster.retry().wait()
+
+    def absent() -> list[str]:
+        return [name for name in names if _is_missing(cluster.view.topics.get(name), name in optional)]
+
+    if absent():
+        with cluster.tracking(names):
             await cluster.refresh()
-    return [name for name in names if name not in cluster.view.topics]
+            if any(name not in known.missing and name not in known for name in absent()):
+                await cluster.retry().wait()
+                await cluster.refresh()
+    missing = absent()
+    for name in missing:
+        known.mark_missing(name, asyncio.get_running_loop().time())
+    return {name: known.missing[name] for name in missing}
+
+
+def _is_missing(info: TopicInfo | None, is_optional: bool) -> bool:
+    """Whether a topic does not exist. An optional one that may not be described counts as missing.
+
+    Without that permission brokers answer the same, whether it exists or not (`KafkaApis.handleTopicMetadataRequest`).
+    """
+    return info is None or (is_optional and info.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def matching_topics(pattern: re.Pattern[str], topics: Mapping[str, TopicInfo]) -> set[str]:

@@ -51,7 +51,7 @@ from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.shared_topics import is_shared
 from asyncgroup.workqueue.statistics import QueueStatistics
-from asyncgroup.workqueue.topic_creation import create_copy_topics
+from asyncgroup.workqueue.topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.topic_names import CopyTopics, subscribed_topics
 from asyncgroup.workqueue.watcher import Watcher
 from asyncgroup.workqueue.worker_pools import WorkerPools
@@ -134,6 +134,9 @@ class QueueEngine(Watcher):
         self._has_session = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._creator = asyncio.current_task()
+        self._creation = CopyTopicCreation(
+            self._client, group_id, topics, copy_topics, settings, self._report
+        )
         self._cleanup: RetryTopicCleanup | None = None
 
     def __repr__(self) -> str:
@@ -152,8 +155,10 @@ class QueueEngine(Watcher):
                     self._client, self.group_id, group_instance_id=self._config.group_instance_id
                 )
             if any(self._copy_topics):
-                await self._create_copy_topics()
+                await self._creation.create()
+                self._cleanup = await self._make_cleanup()
                 await self._copies.open()
+                self._start(self._creation.run(), "topics of copies")
             limit = await fetch_metadata_limit(self._client)
             await self.group.__aenter__()
             self._handler = self._make_handler(limit)
@@ -211,29 +216,22 @@ class QueueEngine(Watcher):
         )
         return QueueHandler(parts, self._interceptors, self._check_session)
 
-    async def _create_copy_topics(self) -> None:
-        """Create the retry and the dead letter topic, if they do not exist and the broker allows it."""
-        for topic, error in (
-            await create_copy_topics(self._client, self._topics, self._copy_topics, self.settings)
-        ).items():
-            _log.warning("group %s: topic %r could not be created: %s", self.group_id, topic, error)
-            self._report(error)
-        if (retry := self.settings.retry) is not None:
-            self._cleanup = self._make_cleanup(
-                is_shared=await is_shared(self._client, retry, self._topics, self.group_id)
-            )
+    async def _make_cleanup(self) -> RetryTopicCleanup | None:
+        """Return what deletes the copies that are done.
 
-    def _make_cleanup(self, *, is_shared: bool) -> RetryTopicCleanup | None:
-        """Return what deletes the copies that are done; None if others may need them, or a lost commit would skip copies."""
-        topic = self._copy_topics.retry
-        assert topic is not None
-        if is_shared or self._config.out_of_range_reset != "earliest":
+        None without a retry topic, if other groups may need them, or if a lost commit would skip copies.
+        """
+        retry, topic = self.settings.retry, self._copy_topics.retry
+        if retry is None or topic is None:
+            return None
+        has_others = await is_shared(self._client, retry, self._topics, self.group_id)
+        if has_others or self._config.out_of_range_reset != "earliest":
             _log.info(
                 "group %s: nothing is deleted from retry topic %r: %s",
                 self.group_id,
                 topic,
                 "other groups may use it"
-                if is_shared
+                if has_others
                 else f"out_of_range_reset is {self._config.out_of_range_reset!r}, not 'earliest'",
             )
             return None
@@ -272,8 +270,11 @@ class QueueEngine(Watcher):
     # --- the group ----------------------------------------------------------------------------------------------------------
 
     async def _run_group(self, handler: QueueHandler) -> None:
+        retry_topic = self._copy_topics.retry
+        if retry_topic is not None:  # the sources are read also if it could not be created
+            self.group._engine._source.optional_topics.add(retry_topic)
         try:
-            await self.group.run(subscribed_topics(self._topics, self._copy_topics.retry), handler)
+            await self.group.run(subscribed_topics(self._topics, retry_topic), handler)
         except Exception as error:  # noqa: BLE001  raised to those that receive
             self._end(error)
         else:

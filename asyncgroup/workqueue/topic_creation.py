@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +15,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.topic_names import CopyTopics
 
-__all__ = ["NewTopic", "create_copy_topics", "create_topics"]
+__all__ = ["CopyTopicCreation", "NewTopic", "create_topics"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -23,6 +24,9 @@ TIMEOUT_MS: Final = 30_000
 
 LIMIT: Final = 60.0
 """Seconds after which retriable errors are no longer retried."""
+
+INTERVAL: Final = 30.0
+"""Seconds between two attempts to create a topic of copies while the queue runs."""
 
 DEFAULT_REPLICATION_VERSION: Final = 4
 """The lowest version of CreateTopics in which -1 means the broker's default (KIP-464, Kafka 2.4)."""
@@ -42,15 +46,17 @@ class NewTopic:
     """Its topic configs, by Kafka's names."""
 
 
-async def create_topics(cluster: ClusterClient, wanted: Mapping[str, NewTopic]) -> dict[str, AsyncGroupError]:
+async def create_topics(
+    cluster: ClusterClient, wanted: Mapping[str, NewTopic], *, limit: float = LIMIT
+) -> dict[str, AsyncGroupError]:
     """Create those of the topics that do not exist; return the errors of those that could not be created.
 
     An existing topic is left as it is, so that only a missing one needs the permission to create it. Retriable errors are
-    retried for a minute. Raises ClosedError.
+    retried for `limit` seconds. Raises ClosedError.
     """
     missing = dict(wanted)
     errors: dict[str, AsyncGroupError] = {}
-    retry = cluster.retry(timeout=LIMIT)
+    retry = cluster.retry(timeout=limit)
     while missing:
         try:
             existing = await _existing(cluster, missing)
@@ -133,16 +139,65 @@ _KEPT: Final = {"retention.ms": "-1"}
 and its original is acknowledged."""
 
 
-async def create_copy_topics(
-    cluster: ClusterClient, topics: list[str] | Pattern, names: CopyTopics, settings: QueueSettings
-) -> dict[str, AsyncGroupError]:
-    """Create the retry and the dead letter topic of a queue; return errors as `create_topics` does."""
-    wanted: dict[str, NewTopic] = {}
-    for name, policy in ((names.retry, settings.retry), (names.dead_letter, settings.dead_letter_policy)):
-        if name is not None and policy is not None:
-            partitions = policy.partitions or await _source_partitions(cluster, topics)
-            wanted[name] = NewTopic(partitions, policy.replication_factor, _KEPT)
-    return await create_topics(cluster, wanted)
+class CopyTopicCreation:
+    """Creates the retry and the dead letter topic of a queue, if they do not exist and the brokers allow it.
+
+    One that could not be created stops nothing else: the queue is opened without it. If the reason may pass, as that the
+    controller or a replica's broker is down, it is tried again while the queue runs.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        group_id: str,
+        topics: list[str] | Pattern,
+        names: CopyTopics,
+        settings: QueueSettings,
+        on_error: Callable[[AsyncGroupError], None],
+    ) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+        self._topics = topics
+        self._policies = ((names.retry, settings.retry), (names.dead_letter, settings.dead_letter_policy))
+        self._on_error = on_error
+        self._wanted: dict[str, NewTopic] = {}
+        """The topics that are to be tried again."""
+
+    def __repr__(self) -> str:
+        return f"<CopyTopicCreation of {self._group_id!r}: {', '.join(self._wanted) or 'nothing'} to create>"
+
+    async def create(self) -> None:
+        """Create the topics; log and report errors. Raises ClosedError."""
+        for name, policy in self._policies:
+            if name is not None and policy is not None:
+                partitions = policy.partitions or await _source_partitions(self._cluster, self._topics)
+                self._wanted[name] = NewTopic(partitions, policy.replication_factor, _KEPT)
+        errors = await create_topics(self._cluster, self._wanted)
+        for topic, error in errors.items():
+            _log.warning("group %s: topic %r could not be created: %s", self._group_id, topic, error)
+            self._on_error(error)
+        self._keep(errors)
+
+    async def run(self) -> None:
+        """Go on with the topics whose errors may pass, every `INTERVAL` seconds, until there are none."""
+        while self._wanted:
+            await asyncio.sleep(INTERVAL)
+            try:
+                errors = await create_topics(self._cluster, self._wanted, limit=0.0)
+            except ClosedError:
+                return
+            for topic in self._wanted.keys() - errors.keys():
+                _log.info("group %s: topic %r exists now", self._group_id, topic)
+            self._keep(errors)
+
+    def _keep(self, errors: Mapping[str, AsyncGroupError]) -> None:
+        self._wanted = {name: self._wanted[name] for name, error in errors.items() if _may_pass(error)}
+
+
+def _may_pass(error: AsyncGroupError) -> bool:
+    """Whether a later attempt may succeed: also with fewer brokers than replicas, which is no retriable error in Kafka."""
+    too_few = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    return error.retriable or too_few
 
 
 async def _source_partitions(cluster: ClusterClient, topics: list[str] | Pattern) -> int:

@@ -287,6 +287,22 @@ async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> N
     assert not known.was_added(TopicPartition("c", 0))
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
+    """The retry topic of a work queue, subscribed to by name or by a pattern."""
+    cluster, known, optional = Topics("b"), KnownTopics(), {"again"}
+    for subscription in (Subscription(["again", "b"]), Subscription(re.compile("b|again"))):
+        found = await resolve_topics(cluster, subscription, known, optional=optional)  # type: ignore[arg-type]
+        assert (found.existing, list(found.missing)) == (["b"], ["again"])
+    with pytest.raises(BrokerError, match="'c'"):
+        await resolve_topics(cluster, Subscription(["again", "c"]), known, optional=optional)  # type: ignore[arg-type]
+    cluster.names = ["again", "b"]
+    found = await resolve_topics(cluster, Subscription(re.compile("b|again")), known, optional=optional)  # type: ignore[arg-type]
+    assert (found.existing, dict(known.missing)) == (["again", "b"], {})
+    assert known.was_added(TopicPartition("again", 0))
+
+
 def test_change_reports_whether_the_topics_differ() -> None:
     subscription = Subscription(["b", "a"])
     assert not subscription.change(["a", "b", "a"])

@@ -231,6 +231,19 @@ async def test_a_missing_topic_that_exists_again_is_reported() -> None:
     assert [str(end) for end in ends] == ["topic 'b' exists now"]
 
 
+async def test_a_missing_topic_that_may_not_be_described_exists_once_it_may() -> None:
+    cluster, ends = Topics(a=1), []
+    cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    cluster.update()
+    task = await watching(watch_missing(cluster, {"a"}, ends.append))  # type: ignore[arg-type]
+    await asyncio.sleep(60)
+    assert ends == []
+    cluster.set_ids(a=1)
+    await asyncio.sleep(3)
+    await task
+    assert [str(end) for end in ends] == ["topic 'a' exists now"]
+
+
 async def test_a_pattern_is_matched_every_interval() -> None:
     cluster, ends = Topics(log_a=1, other=2), []
     pattern = re.compile("log_")
