@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.offsets.ack_window import AckWindow
 
-__all__ = ["EncodedWindow", "decode_window", "encode_prefix", "encode_window"]
+__all__ = ["EncodedWindow", "decode_window", "encode_window"]
 
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -51,18 +51,13 @@ class _Form(NamedTuple):
     """The parameter of the Golomb-Rice code: bits that are written as they are."""
 
 
-def encode_window(window: AckWindow, base: int, room: int) -> str:
+def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
     """Return the window relative to `base`, which is its own base or lower, in at most `room` characters.
 
-    Empty if all below the window's base, and nothing above it, is acknowledged and there are no attempts. If the whole does
-    not fit, the last runs are left out, so that their records are delivered again; attempts get a quarter of the room,
-    those of the lowest offsets first.
+    The text is empty if all below the window's base, and nothing above it, is acknowledged and there are no attempts. If the
+    whole does not fit, the last runs are left out, so that their records are delivered again; attempts get a quarter of the
+    room, those of the lowest offsets first. The cost depends on `room`, not on the window.
     """
-    return encode_prefix(window, base, room).text
-
-
-def encode_prefix(window: AckWindow, base: int, room: int) -> EncodedWindow:
-    """Return as much of the window as `encode_window`, and where it ends. The cost depends on `room`, not on the window."""
     size = room * 4 // 5  # base85 makes five characters of four bytes
     most = _RUNS_PER_BYTE * size + 1
     starts, ends = window.first_runs(most)

@@ -16,7 +16,7 @@ from asyncgroup.offsets.commit_metadata import (
     encode_metadata,
     window_room,
 )
-from asyncgroup.offsets.window_encoding import encode_prefix
+from asyncgroup.offsets.window_encoding import encode_window
 
 __all__ = ["WindowMarks"]
 
@@ -220,7 +220,7 @@ class WindowMarks:
         ):  # in order: the common case
             return self._sealed(offset, CommitMetadata(text, topic_id, "", is_open)), offset
         others = CommitMetadata(text, topic_id, "", is_open, self._end_epoch(window.end, offset))
-        encoded, end = encode_prefix(window, offset, window_room(others, self.limit))
+        encoded, end = encode_window(window, offset, window_room(others, self.limit))
         if not encoded:
             others = others._replace(end_epoch=-1)
         metadata = self._sealed(offset, others._replace(window=encoded))

@@ -11,13 +11,13 @@ __all__ = ["AckGrouping"]
 
 
 class AckGrouping:
-    """Calls `commit` for acknowledgements: `time` seconds after the first of them, or at once when there are `size`.
+    """Calls `commit` for acknowledgements `time` seconds after the first one, or earlier, as soon as there are `size`.
 
     With a time of 0 each acknowledgement is committed at once; those made during a commit share the next one. Commits at a
     revocation and at the end are made by the group.
 
-    `is_worth(pending)` is asked after each `size` of them: whether a commit now is worth its cost, which grows
-    with the number of partitions in it.
+    `is_worth(pending)` decides at `size` acknowledgements, and at each multiple of it, whether to commit before `time` is over: a
+    commit costs more, the more partitions it has.
     """
 
     def __init__(

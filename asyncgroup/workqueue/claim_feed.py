@@ -58,8 +58,8 @@ class FeedParts:
     local: LocalDispatch
     limits: ReceiveLimits
     retry_topic: str | None
-    on_foreign_copy: Callable[[], None]
-    """Called for each copy of another group in the retry topic."""
+    on_copy_of_other_group: Callable[[], None]
+    """Called for each record of the retry topic that is for another group."""
     max_poll_interval: float
     commits_start: bool
     """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
@@ -96,7 +96,7 @@ class ClaimFeed:
         )
         self.work.is_retry_topic = claim.topic == parts.retry_topic
         if self.work.is_retry_topic:
-            self.work.is_foreign = self._is_foreign
+            self.work.is_of_other_group = self._is_of_other_group
         self._dispatcher.add_partition(self.work)
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
         self.work.on_room = self.work.on_drain = self._changed.set
@@ -109,12 +109,12 @@ class ClaimFeed:
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
 
-    def _is_foreign(self, record: Record) -> bool:
-        """Whether a record of the retry topic is the copy of another group, which may use the topic without our knowledge."""
-        if not is_of_other_group(self._session.group_id, record):
-            return False
-        self._parts.on_foreign_copy()
-        return True
+    def _is_of_other_group(self, record: Record) -> bool:
+        """Return `is_of_other_group`, and report that the retry topic is shared: nothing else says so."""
+        found = is_of_other_group(self._session.group_id, record)
+        if found:
+            self._parts.on_copy_of_other_group()
+        return found
 
     async def run(self) -> None:
         """Feed records until the claim ends, then wait until its deliveries have ended."""

@@ -206,7 +206,7 @@ def earlier_attempts(record: Record) -> int:
 
 
 def is_of_other_group(group_id: str, record: Record) -> bool:
-    """Whether the record is the copy of another group, in a retry topic that groups share; a record without a group is for all."""
+    """Whether another group has written this record of a retry topic, for itself; one without a group is for all of them."""
     named = _last(record.headers, REAL_SUBSCRIPTION)
     return named is not None and named != _text(group_id)
 

@@ -154,16 +154,16 @@ class Dispatcher:
                         fresh.append(record)
                 except FAILURES as error:
                     self._discard_arrived(work, record, error)
-            elif offset not in window and not self._skip_foreign(work, record):
+            elif offset not in window and not self._skip_of_other_group(work, record):
                 size += work.size_of(record)
                 self._arrive(work, record)
         work.position = expected
         work.bytes += size
         self.relist(work)
 
-    def _skip_foreign(self, work: PartitionWork, record: Record) -> bool:
-        """Whether the record is a copy for another group, which counts as done on arrival."""
-        if work.is_foreign is None or not work.is_foreign(record):
+    def _skip_of_other_group(self, work: PartitionWork, record: Record) -> bool:
+        """Acknowledge the record if it is for another group; return whether it is."""
+        if work.is_of_other_group is None or not work.is_of_other_group(record):
             return False
         work.window.ack(record.offset)
         work.on_change()

@@ -209,7 +209,7 @@ class QueueEngine(Watcher):
             self._local,
             ReceiveLimits(self.settings),
             retry_topic=self._copy_topics.retry,
-            on_foreign_copy=self._on_foreign_copy,
+            on_copy_of_other_group=self._on_copy_of_other_group,
             max_poll_interval=self._config.max_poll_interval,
             commits_start=self._config.auto_offset_reset != "earliest",
             metadata_limit=metadata_limit,
@@ -237,8 +237,8 @@ class QueueEngine(Watcher):
             return None
         return RetryTopicCleanup(self._client, self.group_id, topic, self._committed)
 
-    def _on_foreign_copy(self) -> None:
-        """Another group uses the retry topic, too: its copies have to stay, also if the topic's name belongs to this group."""
+    def _on_copy_of_other_group(self) -> None:
+        """Delete nothing more from the retry topic: the copies of the other group have to stay."""
         if self._cleanup is not None and self._cleanup.stop():
             _log.warning(
                 "group %s: nothing is deleted from retry topic %r any more: it has copies of other groups",

@@ -42,8 +42,8 @@ class PartitionWork:
     """Number of handlers of `run` that have not returned."""
     renewals: int = 0
     """Number of calls of `Delivery.renew`: while it grows, the deliveries in hand are being worked on."""
-    is_foreign: Callable[[Record], bool] | None = None
-    """Of a retry topic that groups share: whether a copy is for another group, so that it counts as done on arrival."""
+    is_of_other_group: Callable[[Record], bool] | None = None
+    """Of a retry topic: whether a copy counts as done on arrival, because it is for another group."""
     in_fresh_turn: bool = False
     """Whether the partition is queued in `Turns` for its fresh records."""
     in_retry_turn: bool = False

@@ -66,7 +66,7 @@ def own_size(pattern: Pattern, incomplete: Sequence[int]) -> tuple[int, int]:
     """Return the bytes of asyncgroup's whole metadata, and of the window in it. Nothing is left out to fit the limit."""
     ends = [*incomplete[1:], pattern.span]
     runs = [(start + 1, end) for start, end in zip(incomplete, ends, strict=True) if end > start + 1]
-    window = encode_window(AckWindow(0, runs), 0, pattern.span)
+    window = encode_window(AckWindow(0, runs), 0, pattern.span).text
     # `encode_metadata` leaves the envelope out where the whole exceeds the limit
     envelope = len(encode_metadata(_TOPIC, 0, CommitMetadata("", _TOPIC_ID, "w"))) - 1
     return envelope + len(window), len(window)

@@ -218,7 +218,7 @@ def test_the_settings_of_java_and_python_are_the_same() -> None:
 
 def test_own_metadata_is_as_long_as_a_commits() -> None:
     incomplete = [0, 1, 5, 9]
-    window = encode_window(AckWindow(0, [(2, 5), (6, 9), (10, 20)]), 0, 4096)
+    window = encode_window(AckWindow(0, [(2, 5), (6, 9), (10, 20)]), 0, 4096).text
     whole, alone = own_size(Pattern(20, 0.2), incomplete)
     assert alone == len(window)
     tp, topic_id = TopicPartition("orders", 0), queue_metadata_id()

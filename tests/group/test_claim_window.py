@@ -58,7 +58,7 @@ def envelope(
     runs: Iterable[tuple[int, int]] = (), attempts: dict[int, int] | None = None, **content: object
 ) -> str:
     """Return the metadata of a window at offset 100."""
-    window = encode_window(AckWindow(100, runs, attempts), 100, 4_000)
+    window = encode_window(AckWindow(100, runs, attempts), 100, 4_000).text
     return encode_metadata(TP, 100, CommitMetadata(window=window, **content))  # type: ignore[arg-type]
 
 

@@ -67,7 +67,7 @@ async def test_a_window_is_encoded_once_for_a_request(monkeypatch: pytest.Monkey
     scene.answer(0)
     window = with_window(scene)
     encoded: list[int] = []
-    encode = window_marks.encode_prefix
+    encode = window_marks.encode_window
 
     def counted(changed: AckWindow, base: int, room: int) -> EncodedWindow:
         encoded.append(changed.version)
@@ -77,7 +77,7 @@ async def test_a_window_is_encoded_once_for_a_request(monkeypatch: pytest.Monkey
         window.ack(10)
         scene.marks[A0].touch()
 
-    monkeypatch.setattr(window_marks, "encode_prefix", counted)
+    monkeypatch.setattr(window_marks, "encode_window", counted)
     monkeypatch.setattr(scene.coordinator, "lookup", lookup)
     await scene.manager.commit()
     assert encoded == [window.version]

@@ -218,7 +218,7 @@ async def test_a_closed_queue_has_no_new_consumers(env: VirtualEnvironment):
 async def test_a_window_beyond_the_end_of_the_log_swallows_no_later_record(env: VirtualEnvironment):
     """Without an epoch and a topic id, only the end of the log shows that it was created again."""
     await send(env, *[b"v"] * 5)
-    window = encode_window(AckWindow(1, [(2, 3), (10, 1000)]), 1, 1000)
+    window = encode_window(AckWindow(1, [(2, 3), (10, 1000)]), 1, 1000).text
     await commit(env, encode_metadata(TP, 1, CommitMetadata(window=window)), 1)
     async with working(env) as ann:
         await ann.until_count("end", 3)

@@ -41,7 +41,9 @@ async def commit(env: VirtualEnvironment, metadata: str, offset: int = BASE) -> 
 
 def ours(base: int, *runs: tuple[int, int]) -> str:
     """Return the metadata of a work queue."""
-    return encode_metadata(TP, base, CommitMetadata(window=encode_window(AckWindow(base, runs), base, 1000)))
+    return encode_metadata(
+        TP, base, CommitMetadata(window=encode_window(AckWindow(base, runs), base, 1000).text)
+    )
 
 
 PARALLEL = base64.b64encode(b"n" + struct.pack(">hh", 1, 3)).decode()

@@ -44,7 +44,7 @@ def test_a_window_of_many_runs_is_encoded_in_the_time_of_those_that_fit(
     costs = {}
     for count in (100_000, 200_000):
         window, measured = scattered(count), 0
-        decoded = decode_window(encode_window(window, 0, 4000), 0)
+        decoded = decode_window(encode_window(window, 0, 4000).text, 0)
         assert decoded.runs == window.runs[: len(decoded.runs)]
         costs[count] = measured
         assert len(decoded.runs) > 5000

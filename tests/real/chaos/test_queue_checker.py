@@ -22,7 +22,7 @@ KILL = 5.0
 
 def commit(offset: int, *runs: tuple[int, int]) -> str:
     """Return a partition of a commit as the journal has it: all below `offset` are acknowledged, and `runs`."""
-    window = encode_window(AckWindow(offset, runs), offset, 1000)
+    window = encode_window(AckWindow(offset, runs), offset, 1000).text
     metadata = encode_metadata(TopicPartition(TOPIC, 0), offset, CommitMetadata(window=window, is_open=True))
     return f"0:{offset}:{metadata}"
 
