@@ -114,9 +114,10 @@ class ConsumerGroup:
         """End the session, commit the marks, leave the group, and close. Safe to call twice.
 
         All of this is limited to `close_timeout` seconds. Handlers are cancelled once, a fifth of that time (at most
-        5 s) before the deadline; the rest is reserved for `cleanup`, the last commit and the LeaveGroup. A handler
+        5 s) before the deadline; the rest is reserved for `cleanup`, the last commit and the LeaveGroup. A handler or a hook
         that swallows its cancellation is waited for without a limit, since it may be in a critical section; it is
-        named in the log, and the phases after it still have a minimum of time each.
+        named by the log and `health()`, a hook by `errors()` (HookTimeout). The phases after it still have a minimum of
+        time each.
 
         The last commit and the LeaveGroup are retried while there is time, also if connections are refused.
 

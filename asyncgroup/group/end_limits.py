@@ -16,7 +16,7 @@ RESERVE_SHARE: Final = 0.2
 RESERVE_MAX: Final = 5.0
 """Most seconds of the reserve."""
 MIN_RESERVE_SHARE: Final = 1 / 6
-"""Least share of the reserve for each phase, even if a handler that swallowed its cancellation made it late."""
+"""Least share of the reserve for each hook, for the last commit and for LeaveGroup, even if an earlier one made it late."""
 MIN_HANDLER_SHARE: Final = 0.25
 """Least share of `rebalance_timeout` until the deadline, if the last successful heartbeat is too long ago."""
 
@@ -35,8 +35,9 @@ class EndLimits:
     - GroupClosed, CallerCancelled: `close_timeout` from now, for handlers, hooks, commit and LeaveGroup together.
     - any other cause: `rebalance_timeout` from now.
 
-    Handlers must end before the deadline by the reserve (a fifth of the time, at most 5 s). Half of the reserve is for
-    the hooks, a quarter for the commit, the rest for what follows.
+    `consume_claim` is cancelled before the deadline by the reserve (a fifth of the time, at most 5 s), hooks by half of the
+    reserve, and the last commit by a quarter; the rest is for what follows. A hook or a commit that begins late has a
+    sixth of the reserve nevertheless.
 
     A revocation while the session goes on has limits of its own, `within` those of the session: if it ends in that
     time, the smaller of both count.
@@ -79,18 +80,22 @@ class EndLimits:
 
     @property
     def handler_seconds(self) -> float:
-        """Seconds from now until handlers are cancelled; at once if 0 or less."""
+        """Seconds from now until `consume_claim` is cancelled; at once if 0 or less."""
         left = self.deadline - self._reserve - asyncio.get_running_loop().time()
         return left if self._within is None else min(left, self._within.handler_seconds)
 
     @property
     def hook_seconds(self) -> float:
-        """Seconds for `on_revoked`, `on_lost` and `cleanup` if they begin now."""
+        """Seconds from now until hooks are cancelled, at least a sixth of the reserve.
+
+        `setup` and `on_assigned` that run already are cancelled then; `on_revoked`, `on_lost` and `cleanup` have this time from
+        their begin.
+        """
         return self._left(1 / 2)
 
     @property
     def commit_seconds(self) -> float:
-        """Seconds for the last commit if it begins now."""
+        """Seconds for the last commit if it begins now, at least a sixth of the reserve."""
         return self._left(1 / 4)
 
     def _left(self, kept: float) -> float:

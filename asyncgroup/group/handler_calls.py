@@ -26,7 +26,7 @@ from asyncgroup.errors import (
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.end_limits import EndLimits
 from asyncgroup.group.handler import Handler
-from asyncgroup.group.handler_tasks import HandlerTasks
+from asyncgroup.group.handler_tasks import CallKind, HandlerTasks
 from asyncgroup.group.member_health import RunningCalls
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import add_note
@@ -49,8 +49,8 @@ INF: Final = float("inf")
 class HandlerCalls:
     """Calls the methods of `handler` for one session; `on_failure(error, what)` is called with what they raise.
 
-    `limits` holds the deadlines that apply once the session ends; `on_timeout(error)` is called for a hook that was cancelled
-    at its deadline.
+    `limits` holds the deadlines that apply once the session ends; `on_timeout(error)` is called once for each hook that was
+    cancelled at its deadline, or goes on after a cancellation.
     """
 
     def __init__(
@@ -77,8 +77,6 @@ class HandlerCalls:
         # on_assigned was called with them, and its counterpart was not yet
         self._assigned: set[TopicPartition] = set()
         self._begun: set[str] = set()  # names of the methods that have begun to run
-        self._drained = False  # whether every consume_claim has ended
-        self._waiting_since = 0.0  # loop time at which the current hook was started
         # a token instead of this object: timers and tasks that a handler starts keep their context beyond the session
         self._token = object()
 
@@ -92,30 +90,31 @@ class HandlerCalls:
     def limit(self, cause: SessionEnd) -> None:
         """Limit the running calls, because the session ends for `cause`.
 
-        The most urgent of several causes counts. CallerCancelled cancels `consume_claim` at once, but not the hooks
-        after the drain, which keep their time.
+        The most urgent of several causes counts. CallerCancelled cancels all calls at once, except the hooks after the drain,
+        which keep their time.
         """
         limits = self._limits
         limits.add_cause(cause)
-        seconds = 0.0 if isinstance(cause, CallerCancelled) else limits.handler_seconds
         for tasks in self._waited_for:
-            tasks.limit(limits.hook_seconds if tasks.is_after_drain else seconds)
+            if isinstance(cause, CallerCancelled) and tasks.kind is not CallKind.END:
+                tasks.cancel()
+            else:
+                tasks.limit(limits.handler_seconds if tasks.kind is CallKind.CLAIM else limits.hook_seconds)
 
     @property
     def running_calls(self) -> RunningCalls:
         """The calls that the session waits for: hooks while it begins or ends, `consume_claim` once it ends."""
         running = [(name, tasks) for tasks in self._waited_for for name in tasks.running]
+        waits_since = self._limits.ending_since
         if not self._session.ended:
             running = [(name, tasks) for name, tasks in running if not name.startswith(CLAIM)]
-        cancel_at = min((tasks.cancel_at for _, tasks in running), default=INF)
-        names = [name for name, _ in running]
-        if not self._session.ended:
-            return RunningCalls(names, self._waiting_since, cancel_at)
+            waits_since = -INF
         labels = [
-            f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name for name in names
+            f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name
+            for name, _ in running
         ]
-        since = self._waiting_since if self._drained else self._limits.ending_since
-        return RunningCalls(labels, since, cancel_at)
+        since = min((max(tasks.since, waits_since) for _, tasks in running), default=0.0)
+        return RunningCalls(labels, since, min((tasks.cancel_at for _, tasks in running), default=INF))
 
     # --- the calls ----------------------------------------------------------------------------------------------
 
@@ -140,8 +139,8 @@ class HandlerCalls:
     async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> list[TopicPartition]:
         """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others.
 
-        Returns the partitions whose handlers still run when the time for the hooks begins to run out, although they
-        were cancelled. The end of the session waits for them.
+        They are cancelled after `limits.handler_seconds`. Returns the partitions whose handlers still run after
+        `limits.hook_seconds`, when half of the reserve is left: the end of the session waits for them.
         """
         by_name = {f"{CLAIM}{claim.tp}": claim.tp for claim in claims}
         tasks = self._claims.split_off(by_name)
@@ -160,32 +159,31 @@ class HandlerCalls:
         """Limit `setup` and `on_assigned` during a revocation, which has to wait for them."""
         self._revocation = limits
         if self._starting is not None:
-            self._starting.limit(limits.hook_seconds)  # handlers may have used up their own time
+            self._starting.limit(limits.hook_seconds)
         try:
             yield
         finally:
             self._revocation = None
 
-    async def revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> bool:
+    async def revoked(self, partitions: list[TopicPartition], limits: EndLimits) -> None:
         """Call `on_revoked` or `on_lost` with those partitions that `on_assigned` was called with.
 
         While the session goes on, a hook that ignores its cancellation is not waited for; the end of the session waits for
-        it. Returns whether one was called, has succeeded, and the session goes on.
+        it.
         """
         handler, session = self._handler, self._session
         if not (known := [tp for tp in partitions if tp in self._assigned]):
-            return False
+            return
         self._assigned.difference_update(known)
         is_lost = self._state.is_lost
         hook, what = (handler.on_lost, "on_lost") if is_lost else (handler.on_revoked, "on_revoked")
-        return await self._last_call(partial(hook, session, known), what, limits)
+        await self._last_call(partial(hook, session, known), what, limits)
 
     async def drain(self) -> None:
         """Wait until every `consume_claim` has ended, and hooks for claims that were about to begin."""
         for tasks in list(self._waited_for):
             await tasks.wait()
         self._waited_for.remove(self._claims)
-        self._drained = True
 
     async def end(self, partitions: list[TopicPartition]) -> None:
         """After `drain`: call `on_revoked` or `on_lost`, and `cleanup`, if their counterparts were called."""
@@ -208,7 +206,7 @@ class HandlerCalls:
         It has a limit only while a revocation or the end of the session waits for it. If it does not end in time, the session
         ends: the handler of the other partitions may rely on what the hook has not done.
         """
-        tasks = self._starting = HandlerTasks(self._session.group_id)
+        tasks = self._starting = HandlerTasks(self._session.group_id, CallKind.START)
         if self._revocation is not None:
             tasks.limit(self._revocation.hook_seconds)
         seconds, group_id = self._limits.rebalance_timeout, self._session.group_id
@@ -216,37 +214,38 @@ class HandlerCalls:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(seconds, _log.warning, text, group_id, what, seconds)
         try:
-            return await self._call(call, what, tasks)
+            return await self._call(call, what, tasks, lambda: self._revocation or self._limits)
         finally:
             timer.cancel()
             self._starting = None
 
-    async def _last_call(self, call: Call, what: str, limits: EndLimits) -> bool:
-        """Call a hook after the drain of its claims, with time of its own that earlier calls cannot use up."""
-        tasks = HandlerTasks(self._session.group_id, is_after_drain=True)
+    async def _last_call(self, call: Call, what: str, limits: EndLimits) -> None:
+        """Call a hook after the drain of its claims, with a part of the reserve that earlier calls cannot use up."""
+        tasks = HandlerTasks(self._session.group_id, CallKind.END)
         tasks.limit(limits.hook_seconds)
-        limit = None if self._session.ended else limits.commit_seconds
-        return await self._call(call, what, tasks, limit)
+        await self._call(call, what, tasks, lambda: limits)
 
-    async def _call(self, call: Call, what: str, tasks: HandlerTasks, limit: float | None = None) -> bool:
+    async def _call(
+        self, call: Call, what: str, tasks: HandlerTasks, limits: Callable[[], EndLimits]
+    ) -> bool:
         """Run a hook of the handler as one of `tasks`; False if it failed or the session has ended.
 
-        If it still runs after `limit` seconds, `drain` waits for it instead.
+        A hook that was cancelled and still runs when the last commit should be done is reported. Then only a revocation goes
+        on without it, since the session lasts: `drain` waits for it instead.
         """
-        self._waiting_since = began = asyncio.get_running_loop().time()
         task = tasks.start(self._begin(call, what), what)
         self._waited_for.append(tasks)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                await tasks.wait()
-        if task.done():
-            self._waited_for.remove(tasks)
-        else:
-            task.add_done_callback(partial(self._on_late_end, tasks, what))
-        if tasks.is_expired and (not task.done() or task.cancelled()):
-            seconds = asyncio.get_running_loop().time() - began
-            error = HookTimeout(self._session.group_id, what, seconds, still_runs=not task.done())
-            self._on_expired(error, is_after_drain=tasks.is_after_drain)
+        ended_in_time = await tasks.wait_after_cancel(lambda: limits().commit_seconds)
+        if not ended_in_time:
+            self._on_timed_out(tasks, what, still_runs=True)
+            if tasks.kind is CallKind.END and not self._session.ended:
+                task.add_done_callback(partial(self._on_late_end, tasks, what))
+                return False
+            await tasks.wait()
+        self._waited_for.remove(tasks)
+        if tasks.is_expired and (task.cancelled() or task.exception() is None):
+            if ended_in_time:  # also if it has returned: what it waited for was interrupted
+                self._on_timed_out(tasks, what, still_runs=False)
             return False
         self._report(task, what)
         return not self._session.ended
@@ -257,12 +256,12 @@ class HandlerCalls:
         if not task.cancelled():
             self._report(task, what)
 
-    def _on_expired(self, error: HookTimeout, *, is_after_drain: bool) -> None:
-        """A hook was cancelled at its deadline: one before the start of claims ends the session."""
-        if is_after_drain:
-            self._on_timeout(error)
-        elif not self._session.ended:  # else it was cancelled because the session ends
-            self._on_timeout(error)
+    def _on_timed_out(self, tasks: HandlerTasks, what: str, *, still_runs: bool) -> None:
+        """Report a hook that did not end in time; one before the start of claims ends the session."""
+        seconds = tasks.cancel_at - tasks.since
+        error = HookTimeout(self._session.group_id, what, seconds, still_runs=still_runs)
+        self._on_timeout(error)
+        if tasks.kind is CallKind.START and not self._session.ended:
             self._state.end(SessionFailed(str(error)))
 
     def _report(self, task: asyncio.Task[None], what: str) -> None:

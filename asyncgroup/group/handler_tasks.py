@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine
+from enum import Enum
 from typing import Any, Final
 
 from asyncgroup.lifecycle import start_task
 
-__all__ = ["REMINDER", "HandlerTasks"]
+__all__ = ["REMINDER", "CallKind", "HandlerTasks"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -18,19 +19,31 @@ REMINDER: Final = 30.0
 """Seconds between log lines about a handler that is still running after its cancellation."""
 
 
+class CallKind(Enum):
+    """The methods of a handler by when they are called, which decides their deadlines."""
+
+    CLAIM = "consume_claim"
+    START = "setup and on_assigned, before claims start"
+    END = "on_revoked, on_lost and cleanup, after the drain of their claims"
+
+
 class HandlerTasks:
     """Tasks that are cancelled once each at a common deadline."""
 
-    def __init__(self, group_id: str, *, is_after_drain: bool = False) -> None:
+    def __init__(self, group_id: str, kind: CallKind = CallKind.CLAIM) -> None:
         self._group_id = group_id
-        self.is_after_drain = is_after_drain
-        """Whether they are hooks after the drain of their claims, so that their deadline is a later one."""
+        self.kind = kind
+        self.since = asyncio.get_running_loop().time()
+        """Loop time of the creation of this object."""
         self._tasks: dict[asyncio.Task[None], str] = {}  # with their names, in order of start
         self._timer: asyncio.TimerHandle | None = None  # for the deadline
+        self.is_cancelled = False
+        """Whether the tasks were cancelled, at the deadline or before it."""
         self.is_expired = False
-        """Whether the deadline has passed, so that the tasks were cancelled."""
+        """Whether a task still ran at the deadline, so that it was cancelled there."""
         self.cancel_at = float("inf")
         """Loop time of the cancellation; infinity without a limit."""
+        self._on_cancel: Callable[[], None] | None = None  # of `wait_after_cancel`
 
     @property
     def running(self) -> list[str]:
@@ -43,18 +56,18 @@ class HandlerTasks:
         name: str,
         on_done: Callable[[asyncio.Task[None]], None] | None = None,
     ) -> asyncio.Task[None]:
-        """Run a coroutine in a task, which is cancelled at once if the deadline has passed."""
+        """Run a coroutine in a task, which is cancelled at once if the others were."""
         task = start_task(call, name=f"{self._group_id}: {name}")
         self._tasks[task] = name
         if on_done is not None:
             task.add_done_callback(on_done)
-        if self.is_expired:
+        if self.is_cancelled:
             task.cancel()
         return task
 
     def split_off(self, names: Collection[str]) -> HandlerTasks:
         """Move the tasks with these names to a new object, with a deadline of its own from now on."""
-        others = HandlerTasks(self._group_id)
+        others = HandlerTasks(self._group_id, self.kind)
         for task in [task for task, name in self._tasks.items() if name in names]:
             others._tasks[task] = self._tasks.pop(task)
         return others
@@ -65,7 +78,7 @@ class HandlerTasks:
         With 0 they are cancelled before this returns: a handler whose iterator ends in the same step must receive its
         one cancellation in the iterator, not afterwards in its `finally`.
         """
-        if self.is_expired:
+        if self.is_cancelled:
             return
         if seconds <= 0:
             self._expire()
@@ -79,17 +92,26 @@ class HandlerTasks:
             self._timer = loop.call_at(when, self._expire)
 
     def _expire(self) -> None:
-        self.is_expired = True
+        self.is_expired = not self.is_cancelled and bool(self.running)
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the tasks that still run now, before their deadline."""
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
         self.cancel_at = min(self.cancel_at, asyncio.get_running_loop().time())
         for task in self._tasks:
             if not task.done():
                 task.cancel()
+        if self._on_cancel is not None:
+            self._on_cancel()
 
     async def wait(self) -> None:
         """Wait until every task has ended. A task that goes on after its cancellation is named in the log."""
         while pending := {task for task in self._tasks if not task.done()}:
             await asyncio.wait(pending, timeout=REMINDER)
-            if self.is_expired:
+            if self.is_cancelled:
                 for task in pending:
                     if not task.done():
                         # a program's log filter that raises must not end the wait: the partitions are still in use
@@ -98,3 +120,17 @@ class HandlerTasks:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def wait_after_cancel(self, seconds: Callable[[], float]) -> bool:
+        """Wait until every task has ended, but once they are cancelled only for `seconds()`; return whether all have ended."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as timeout:
+                self._on_cancel = lambda: timeout.reschedule(loop.time() + seconds())
+                if self.is_cancelled:
+                    self._on_cancel()
+                try:
+                    await self.wait()
+                finally:
+                    self._on_cancel = None
+        return not self.running

@@ -61,7 +61,8 @@ class Health:
     - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
     - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception, with its type,
       topic, partition and offset, and the loss of the membership are problems until a later session is stable; a partition
-      that cannot start, and a topic that does not exist, until it can be read.
+      that cannot start, and a topic that does not exist, until it can be read; a hook that was cancelled at its limit
+      while it still runs, and for 10 s.
     - `errors`: the last kinds of errors, newest first, at most five.
     - `is_healthy`: whether there are no `problems`: the member consumes or is about to. Stalled or paused claims and a
       slow rebalance are no problems.

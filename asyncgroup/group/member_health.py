@@ -23,6 +23,7 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import MemberIdentity
 
 __all__ = [
+    "HOOK_TIMEOUT_SHOWN",
     "MAX_ERROR_KINDS",
     "HealthSnapshot",
     "MemberHealth",
@@ -43,6 +44,9 @@ FETCH_GRACE: Final = 2.0
 """Seconds beyond `fetch_max_wait` after which a fetch without a response is a problem."""
 START_GRACE: Final = 5.0
 """Seconds without a response to the lookup of a start offset that are not yet a problem."""
+HOOK_TIMEOUT_SHOWN: Final = 10.0
+"""Seconds for which a hook that was cancelled at its limit is a problem. The member works again: a liveness probe that
+restarts it after three failures at intervals of 10 s (Kubernetes' defaults) does not see three."""
 QUICK_STEPS: Final = 1.0
 """Seconds of a join before its present state that are not worth a mention."""
 
@@ -83,6 +87,7 @@ class ProblemSource(Enum):
     FETCH = "fetching fails"
     COMMIT = "commits fail"
     HANDLER = "the handler failed"
+    HOOK = "a hook took too long"
 
 
 class _Occurrences(NamedTuple):
@@ -302,6 +307,15 @@ _IDLE: Final = {
 }
 """States in which the member neither consumes nor is about to consume, with the problem that is reported."""
 
+_NAMED: Final = (
+    ProblemSource.HANDLER,
+    ProblemSource.HOOK,
+    ProblemSource.LOST,
+    ProblemSource.JOIN,
+    ProblemSource.COMMIT,
+)
+"""Sources whose problems are named with the text of their last error."""
+
 _WAITS_FOR: Final = {
     MemberState.LOOKING_UP_TOPICS: "the metadata of its topics",
     MemberState.LOOKING_UP_COORDINATOR: "the coordinator of group {!r}",
@@ -329,7 +343,9 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     is_long_join = join_age > _time_limit(MemberState.JOINING, snapshot)
     if is_long_join and member_health.join_refusal is not None:
         problems.setdefault(ProblemSource.JOIN, member_health.join_refusal)
-    for source in (ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.COMMIT):
+    if not _shows_hook(member_health, now):
+        problems.pop(ProblemSource.HOOK, None)
+    for source in _NAMED:
         if source in problems:
             yield f"{source.value}: {problems[source].text}"
     is_lost = state in _ENDING and ProblemSource.LOST in problems  # then no heartbeats are sent
@@ -353,6 +369,12 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield f"{_names(calls.labels)} running for {_age(now, calls.since):.1f} s: claims wait for it"
     if state in _IDLE:
         yield _IDLE[state]
+
+
+def _shows_hook(member_health: MemberHealth, now: float) -> bool:
+    """Return whether a hook has timed out so recently that it is still a problem."""
+    problem = member_health.problems.get(ProblemSource.HOOK)
+    return problem is not None and now < problem.last_at + HOOK_TIMEOUT_SHOWN
 
 
 def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float) -> Iterable[str]:
@@ -407,7 +429,9 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         names = _names([str(pending.tp) for pending in snapshot.pending_starts])
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))
         return f"the start offset of {names}: {age:.1f} s"
-    others = len(snapshot.missing_topics) + (ProblemSource.HANDLER in snapshot.member_health.problems)
+    # problems that no broker's answer ends
+    others = len(snapshot.missing_topics) + _shows_hook(snapshot.member_health, now)
+    others += ProblemSource.HANDLER in snapshot.member_health.problems
     if state is MemberState.STABLE and len(problems) > others:
         return (
             "brokers to respond without errors; it retries, and the session ends after "

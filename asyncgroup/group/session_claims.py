@@ -15,7 +15,7 @@ from asyncgroup.errors import RevokeTimeout, SessionEnd
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.end_limits import EndLimits
 from asyncgroup.group.handler_calls import HandlerCalls
-from asyncgroup.group.member_health import MemberHealth, ProblemSource
+from asyncgroup.group.member_health import MemberHealth
 from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.group.session import Session
 from asyncgroup.group.session_commits import SessionCommits
@@ -141,8 +141,7 @@ class SessionClaims:
         await self._commits.commit_last(limits.commit_seconds, partitions)
         with self._calls.limited_start(limits):
             async with self._hooks:
-                if await self._calls.revoked(partitions, limits):
-                    self._member_health.clear(ProblemSource.HANDLER)
+                await self._calls.revoked(partitions, limits)
         await self._commits.commit_last(limits.commit_seconds, partitions)  # marks that on_revoked made
         for tp in partitions:
             state.claims.remove(tp)

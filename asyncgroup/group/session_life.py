@@ -343,8 +343,8 @@ class SessionLife:
         return self._member_health.report_error(error)
 
     def _on_hook_timeout(self, error: HookTimeout) -> None:
-        """Report a hook that was cancelled at its deadline: a problem until a later `on_revoked` or session succeeds."""
-        self._member_health.report(ProblemSource.HANDLER, error)
+        """Report a hook that did not end in time: a problem for `HOOK_TIMEOUT_SHOWN`, and while it still runs."""
+        self._member_health.report(ProblemSource.HOOK, error)
         self._member_health.report_error(error)
         _log.warning("%s", error)
 
@@ -413,6 +413,7 @@ class SessionLife:
         )
 
     def _update_health(self) -> None:
-        """At the end: a handler's exception and a loss remain problems until a later session is stable."""
+        """At the end: a handler's exception and a loss remain problems until a later session is stable, a hook's timeout for its time."""
         self._update_last_responses()
-        self._member_health.clear(*(set(ProblemSource) - {ProblemSource.HANDLER, ProblemSource.LOST}))
+        lasting = {ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.HOOK}
+        self._member_health.clear(*(set(ProblemSource) - lasting))

@@ -1,17 +1,20 @@
-"""`setup`, `on_assigned` and `on_revoked` that take too long while the session goes on (cooperative, consumer).
+"""Hooks of a handler that take too long, by each group protocol.
 
-They have the limit that the end of an eager session sets; the log and the health name them, and `run()` goes on.
+A rebalance and the end of a session set them the same limit; `errors()`, the log and the health name them, and `run()`
+goes on. Where the session ends at every rebalance (eager), the stories of one that goes on are left out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from asyncgroup import Claim, Record, Session, TopicPartition
+from asyncgroup import Claim, ConsumerGroup, HookTimeout, Record, Session, TopicPartition
 from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.member_health import HOOK_TIMEOUT_SHOWN
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of
@@ -20,17 +23,23 @@ from tests.stories.virtual import VirtualEnvironment
 pytestmark = pytest.mark.asyncio
 
 PROTOCOLS = ["cooperative", pytest.param("consumer", marks=pytest.mark.full)]
+ALL_PROTOCOLS = ["eager", *PROTOCOLS]
 LIMIT = 10.0
-"""The rebalance timeout; the handler of a revoked claim has 8 s of it, a hook 9 s."""
+"""The rebalance timeout or close timeout; the handler of a revoked claim has 8 s of it."""
+HOOK_LIMIT = 9.0
+"""What a hook has of it."""
 
 
 class Hangs(WorkHandler):
-    """Hangs in one method, the first time; with `ignores` for another minute after its cancellation."""
+    """Hangs in one method, the first time; if it ignores its cancellation, it ends `goes_on` seconds after it."""
 
-    def __init__(self, env: VirtualEnvironment, method: str, *, ignores: bool = False) -> None:
+    def __init__(
+        self, env: VirtualEnvironment, method: str, *, ignores: bool = False, goes_on: float = 60.0
+    ) -> None:
         super().__init__(env)
         self.method = method
         self.ignores = ignores
+        self.goes_on = goes_on
         self.hung = False
 
     async def _hang(self, method: str) -> None:
@@ -44,7 +53,7 @@ class Hangs(WorkHandler):
             self.note(f"{method} cancelled")
             if not self.ignores:
                 raise
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(self.goes_on)
 
     async def setup(self, session: Session) -> None:
         await super().setup(session)
@@ -57,6 +66,26 @@ class Hangs(WorkHandler):
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
         await super().on_revoked(session, partitions)
         await self._hang("on_revoked")
+
+    async def cleanup(self, session: Session) -> None:
+        await super().cleanup(session)
+        await self._hang("cleanup")
+
+
+@contextlib.asynccontextmanager
+async def timeouts_of(group: ConsumerGroup) -> AsyncIterator[list[HookTimeout]]:
+    """Yield the HookTimeouts that `errors()` of a group has yielded so far."""
+    found: list[HookTimeout] = []
+
+    async def read() -> None:
+        async for error in group.errors():
+            match error:
+                case HookTimeout():
+                    found.append(error)
+
+    async with running(read()):
+        await asyncio.sleep(0)
+        yield found
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -88,22 +117,24 @@ async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptur
                 assert "on_revoked" in caplog.text
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
 @pytest.mark.parametrize("method", [pytest.param("setup", marks=pytest.mark.full), "on_assigned"])
 async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Its partitions go to others as in an eager group: the session ends, and `run()` joins again."""
+    """Its partitions go to others: the session ends, and `run()` joins again."""
     ends = SessionEndHook()
     async with made_for(protocol) as env:
         handler = Hangs(env, method)
         async with (
             member(env, hooks=(ends,), rebalance_timeout=LIMIT) as ann,
             running(ann.run("orders", handler)) as run,
+            timeouts_of(ann) as timeouts,
             member(env, "bob", rebalance_timeout=LIMIT) as bob,
         ):
             await handler.until(f"{method} hangs")
             await asyncio.sleep(LIMIT + 1.0)
             assert any(method in problem for problem in ann.health().problems), "it hangs, as the health says"
             assert method in caplog.text
+            caplog.clear()
             async with running(bob.run("orders", WorkHandler(env))):
                 began = now()
                 await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
@@ -111,7 +142,95 @@ async def test_a_start_that_hangs(protocol: str, method: str, caplog: pytest.Log
                 await env.bell.until(lambda: len(partitions_of(ann)) == 2, "ann's half", env.limit)
                 assert not run.done()
                 assert handler.calls.count(f"{method} cancelled") == 1
+                assert [(error.method, error.still_runs) for error in timeouts] == [(method, False)]
+                assert f"{method} was cancelled after" in caplog.text
+                problems = ann.health().problems
+                assert any(f"{method} was cancelled after" in problem for problem in problems), problems
                 await env.bell.until(lambda: ann.health().is_healthy, "a healthy member", env.limit)
+
+
+@pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
+async def test_a_timeout_that_is_over(protocol: str) -> None:
+    """A member that works is healthy again soon, without another rebalance: a probe must not restart it."""
+    async with made_for(protocol) as env:
+        handler = Hangs(env, "on_revoked")
+        async with (
+            member(env, rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            timeouts_of(ann) as timeouts,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await handler.until("assigned [0, 1, 2, 3]")
+            async with running(bob.run("orders", WorkHandler(env))):
+                await handler.until("on_revoked cancelled")
+                await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+                (error,) = timeouts
+                assert (error.method, error.still_runs) == ("on_revoked", False)
+                (problem,) = ann.health().problems
+                assert str(error) in problem
+                await asyncio.sleep(HOOK_TIMEOUT_SHOWN)
+                assert ann.health().is_healthy, ann.health()
+                assert any(str(error) == seen.text for seen in ann.health().errors)
+                assert not run.done()
+
+
+@pytest.mark.parametrize(
+    "protocol", ["eager", *(pytest.param(p, marks=pytest.mark.full) for p in ("cooperative", "consumer"))]
+)
+@pytest.mark.parametrize(
+    ("method", "goes_on"),
+    [
+        pytest.param("setup", 60.0, marks=pytest.mark.full),
+        ("on_assigned", 60.0),
+        ("on_revoked", 0.0),
+        ("on_revoked", 60.0),
+        pytest.param("cleanup", 60.0, marks=pytest.mark.full),
+    ],
+)
+async def test_a_hook_that_ignores_its_cancellation_at_the_close(
+    protocol: str, method: str, goes_on: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The close waits for it, as for a handler; `errors()`, the log and the health say so while it does."""
+    async with made_for(protocol) as env:
+        handler = Hangs(env, method, ignores=True, goes_on=goes_on)
+        async with member(env, close_timeout=LIMIT) as ann, running(ann.run("orders", handler)) as run:
+            async with timeouts_of(ann) as timeouts:
+                first = f"{method} hangs" if method in ("setup", "on_assigned") else "assigned [0, 1, 2, 3]"
+                await handler.until(first)
+                began = now()
+                closing = asyncio.create_task(ann.aclose())
+                await handler.until(f"{method} cancelled")
+                assert now() - began == pytest.approx(HOOK_LIMIT, abs=0.1), "the same for each hook"
+                if goes_on:
+                    await asyncio.sleep(began + LIMIT - now())
+                    assert not closing.done()
+                    assert [(error.method, error.still_runs) for error in timeouts] == [(method, True)]
+                    problems = ann.health().problems
+                    assert any(f"{method} still running" in problem for problem in problems), problems
+                await closing
+                assert now() - began < LIMIT + goes_on
+                await asyncio.sleep(0)
+                assert [(error.method, error.still_runs) for error in timeouts] == [(method, goes_on > 0)]
+                assert f"{method} was cancelled after" in caplog.text
+            await run
+
+
+@pytest.mark.parametrize("protocol", ["eager", pytest.param("cooperative", marks=pytest.mark.full)])
+async def test_a_start_that_the_caller_cancels(protocol: str) -> None:
+    """It was not too slow: it is cancelled at once, and is no HookTimeout."""
+    async with made_for(protocol) as env:
+        handler = Hangs(env, "on_assigned")
+        async with (
+            member(env) as ann,
+            timeouts_of(ann) as timeouts,
+            running(ann.run("orders", handler)) as run,
+        ):
+            await handler.until("on_assigned hangs")
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            assert not timeouts
+            assert handler.calls.count("on_assigned cancelled") == 1
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
