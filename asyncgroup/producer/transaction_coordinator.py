@@ -23,6 +23,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.producer.missing_partitions import MissingPartitions
 from asyncgroup.producer.transaction_requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
@@ -168,6 +169,7 @@ class TransactionCoordinatorClient:
         """Add partitions to the transaction (version 1), all of them or none."""
         wanted = list(partitions)
         request = add_partitions_request(self._transactional_id, *producer, wanted)
+        lookups = MissingPartitions(self._cluster)
 
         async def attempt() -> Answer:
             response = await self._to_coordinator(request, is_v2=False)
@@ -176,7 +178,8 @@ class TransactionCoordinatorClient:
                 for topic in response.results_by_topic_v3_and_below
                 for result in topic.results_by_partition
             }
-            return self._answer_by_partition(ADD_PARTITIONS, codes, "AddPartitionsToTxn", wanted)
+            missing = await lookups.found_in(codes)
+            return self._answer_by_partition(ADD_PARTITIONS, codes, "AddPartitionsToTxn", wanted, missing)
 
         return await self._repeat(attempt, self._transactional_id, TRANSACTION, goes_on)
 
@@ -255,9 +258,10 @@ class TransactionCoordinatorClient:
     ) -> tuple[Answer, dict[TopicPartition, int]]:
         """Commit offsets in the transaction (TxnOffsetCommit); return the answer, and the error codes by partition.
 
-        Those that are committed are removed from `left`; the rest is repeated.
+        Those that are committed are removed from `left`; the rest is repeated, unless it does not exist any more.
         """
         codes: dict[TopicPartition, int] = {}
+        lookups = MissingPartitions(self._cluster)
 
         async def attempt() -> Answer:
             codes.clear()
@@ -270,7 +274,8 @@ class TransactionCoordinatorClient:
                 left.pop(tp, None)
                 del codes[tp]
             what = f"TxnOffsetCommit, group {group.group_id!r}"
-            return self._answer_by_partition(TXN_OFFSET_COMMIT, codes, what, left)
+            missing = await lookups.found_in(codes)
+            return self._answer_by_partition(TXN_OFFSET_COMMIT, codes, what, left, missing)
 
         return await self._repeat(attempt, group.group_id, GROUP, goes_on), codes
 
@@ -312,9 +317,17 @@ class TransactionCoordinatorClient:
         return detail.format(timeout=f"transaction_timeout={seconds:g} s", advice=". Close this producer")
 
     def _answer_by_partition(
-        self, table: Table, codes: Mapping[TopicPartition, int], what: str, wanted: Iterable[TopicPartition]
+        self,
+        table: Table,
+        codes: Mapping[TopicPartition, int],
+        what: str,
+        wanted: Iterable[TopicPartition],
+        gone: Iterable[TopicPartition],
     ) -> Answer:
+        """Return the answer to a response with these codes; partitions that are `gone` abort the transaction."""
         action, code = most_urgent(table, codes.values())
+        if gone and action < TransactionAction.ABORT:
+            action, code = TransactionAction.ABORT, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         missing = ", ".join(str(tp) for tp in wanted if tp not in codes)
         if action is TransactionAction.DONE and missing:
             subject = f"transactional id {self._transactional_id!r}, {what}"

@@ -23,7 +23,7 @@ from asyncgroup.errors import (
     TransactionAbortedError,
 )
 from tests.profiles import thinned
-from tests.scenario.support import Gate, committed, running
+from tests.scenario.support import Gate, committed, member, now, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.scenario.transforming import OUT, Copy, all_once, end_txns, host_of, outputs, transforming
 from tests.stories.traffic import partitions_of
@@ -466,3 +466,27 @@ async def test_one_object_for_two_members(env: VirtualEnvironment) -> None:
             await env.bell.until(lambda: len(partitions_of(ann)) == 4, "partitions", env.limit)
             with pytest.raises(UsageError, match="belongs to one member"):
                 await bob.run("orders", handler)
+
+
+@in_each_protocol
+async def test_a_source_topic_is_deleted_while_a_transaction_has_its_records(env: VirtualEnvironment) -> None:
+    """The transaction is aborted, and the records of the other topic are transformed again, without waiting for the deleted one."""
+    create_out(env)
+    env.cluster.create_topic("other", 1)
+    transform = Copy(env)
+    handler = ConsumeTransformProduce(transform, commit_interval=5.0)
+    await env.produce(3, [0])
+    async with member(env, "ann", isolation_level="read_committed") as group:
+        async with running(group.run(["orders", "other"], handler)):
+            env.cluster.produce("other", b"x", partition=0)
+            await transform.until("done 0@0")
+            env.cluster.delete_topic("other")
+            deleted_at = now()
+            while committed(env).get(0) != 3:
+                await asyncio.sleep(0.5)
+            assert now() - deleted_at < 30.0, "the delivery timeout is 120 s"
+            await env.produce(2, [1])
+            await env.all_committed()
+    assert (await outputs(env))[1] == [
+        record.value for record in env.cluster.records("orders") if record.partition == 1
+    ]

@@ -23,6 +23,7 @@ from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, now
 from tests.producer.transactions.support import (
     AFTER_LOG,
+    INPUT,
     answered,
     cluster_with_topics,
     committed,
@@ -226,24 +227,59 @@ async def test_a_detached_transaction_over_its_timeout_has_one_error(version: in
 
 
 @VERSIONS
-async def test_offsets_of_a_missing_topic_are_logged_while_they_wait(
+async def test_offsets_that_a_coordinator_does_not_take_are_logged_while_they_wait(
     version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The metadata has the topic, so the coordinator may know it soon."""
     caplog.set_level(logging.WARNING, logger="asyncgroup.producer")
-    missing = GroupOffsets("g", {TopicPartition("missing", 0): CommittedOffset(5)})
-    async with transacting(delivery_timeout=100.0) as (_, producer):
+    async with transacting(delivery_timeout=100.0) as (cluster, producer):
+        cluster.faults.on("TxnOffsetCommit", times=None).error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         begun = now()
-        with pytest.raises((CommitFailedError, RequestTimedOut), match="missing-0"):
+        with pytest.raises((CommitFailedError, RequestTimedOut), match="input-0"):
             async with producer.transaction():
-                sending = asyncio.create_task(producer.send_offsets(missing))
+                sending = asyncio.create_task(producer.send_offsets(offsets_of("g", 5)))
                 await asyncio.sleep(12.0)
-                lines = [each.getMessage() for each in caplog.records if "missing-0" in each.getMessage()]
+                lines = [each.getMessage() for each in caplog.records if "input-0" in each.getMessage()]
                 assert len(lines) == 1
-                assert "TxnOffsetCommit, group 'g', missing-0: UNKNOWN_TOPIC_OR_PARTITION" in lines[0]
+                assert "TxnOffsetCommit, group 'g', input-0: UNKNOWN_TOPIC_OR_PARTITION" in lines[0]
                 assert "repeated for at most 100 s" in lines[0]
                 await sending
         assert now() - begun == pytest.approx(100.0, abs=3.0)
-        assert 3 <= sum("missing-0" in each.getMessage() for each in caplog.records) <= 6
+        assert 3 <= sum("input-0" in each.getMessage() for each in caplog.records) <= 6
+
+
+@VERSIONS
+async def test_a_transaction_does_not_wait_for_a_topic_that_does_not_exist(version: int) -> None:
+    """Its offsets are refused after some lookups of the metadata; those of others are not committed without them."""
+    both = GroupOffsets("g", {TopicPartition(name, 0): CommittedOffset(5) for name in (INPUT, "missing")})
+    async with transacting(delivery_timeout=100.0) as (cluster, producer):
+        begun = now()
+        with pytest.raises(CommitFailedError, match="missing-0: UNKNOWN_TOPIC_OR_PARTITION"):
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                await producer.send_offsets(both)
+        assert now() - begun < 10.0
+        async with producer.transaction():
+            await producer.send_offsets(offsets_of("g", 6))
+        assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 6
+        assert committed(cluster) == []
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a_partition_that_cannot_be_added_as_it_was_deleted(version: int) -> None:
+    async with transacting(delivery_timeout=100.0) as (cluster, producer):
+        cluster.create_topic("other", 1)
+        async with producer.transaction():
+            await producer.send("other", b"a", partition=0)
+        cluster.delete_topic("other")
+        begun = now()
+        with pytest.raises(TransactionAbortedError, match="other-0: UNKNOWN_TOPIC_OR_PARTITION"):
+            async with producer.transaction():
+                await producer.send("other", b"b", partition=0)
+        assert now() - begun < 10.0
+        async with producer.transaction():
+            await producer.send(TOPIC, b"c", partition=0)
+        assert committed(cluster) == [b"c"]
 
 
 @VERSIONS
