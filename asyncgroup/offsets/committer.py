@@ -214,12 +214,14 @@ class Committer:
     async def _commit(self) -> Failures:
         """Send requests until every due mark is committed, has failed for good, or has been retried often enough.
 
-        Return the errors of the partitions that failed.
+        New marks of other partitions go with a retry, so that they do not wait for a partition that fails. Return the errors
+        of the partitions that failed.
         """
         retry_rejected, self._includes_rejected = self._includes_rejected, False
         retry = self._cluster.retry(longest=MAX_PAUSE)
         failed: Failures = {}
         due = self._due(retry_rejected=retry_rejected)
+        first = frozenset(due)
         while due:
             if self._member.lost is not None:
                 return failed | dict.fromkeys(due, self._member.lost)
@@ -240,13 +242,15 @@ class Committer:
                 again, retry.seconds
             )
             if not again or self._member.lost is not None or is_over:
-                self._reject(sent.offsets, again)
+                # what was marked since has not been tried as often
+                self._reject(sent.offsets, {tp: error for tp, error in again.items() if tp in first})
                 return failed | again
             self.last_error = next(iter(again.values()))
             await self._refresh_unknown_topics(again)
             await retry.wait()
             # during the pause marks may have moved, and partitions may have been dropped
             due = [tp for tp in self._due(retry_rejected=True) if tp in again]
+            due += [tp for tp in self._due(retry_rejected=False) if tp not in again and tp not in failed]
         return failed
 
     def _may_wait_for_coordinator(self, again: Failures, pause: float) -> bool:

@@ -94,6 +94,44 @@ async def test_retries_are_limited_and_have_pauses(answer: Any, tries: int) -> N
     assert len(scene.commits) == 1 + tries
 
 
+async def test_new_marks_do_not_wait_for_the_retries_of_another_partition() -> None:
+    scene = Scene()
+    scene.marks[A1].mark(15)
+    scene.answer({A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, B0: ErrorCode.OFFSET_METADATA_TOO_LARGE})
+    first = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(0.01)
+    scene.marks[A0].mark(16)
+    scene.marks[B0].mark(16)
+    second = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(0.2)
+    assert not first.done()
+    assert scene.sent[1].keys() == {A0, A1, B0}
+    assert not scene.marks[A0].dirty
+    scene.marks[B0].mark(17)
+    with pytest.raises(CommitFailedError, match="a-1"):
+        await first
+    assert [request.keys() for request in scene.sent[2:4]] == [{A1}, {A1}], (
+        "what failed for good is left to the next call"
+    )
+    with pytest.raises(CommitFailedError):
+        await second
+
+
+async def test_a_mark_that_was_made_during_the_retries_of_others_is_tried_again() -> None:
+    """By automatic commits, which leave out what was refused as often as the configuration says."""
+    scene = Scene(retry_max=1)
+    scene.marks[A1].mark(15)
+    scene.answer({A0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+    first = asyncio.ensure_future(scene.manager.commit())
+    await asyncio.sleep(0.01)
+    scene.marks[A0].mark(16)
+    with pytest.raises(CommitFailedError, match="a-0"):
+        await first
+    scene.answer(0)
+    await scene.manager.commit(retry_rejected=False)
+    assert scene.sent[-1].keys() == {A0}
+
+
 async def test_the_next_call_retries_as_often_again() -> None:
     scene = Scene(retry_max=1)
     scene.answer(ConnectionLost("gone"), ConnectionLost("gone"), ConnectionLost("gone"), 0)
