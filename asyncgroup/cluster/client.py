@@ -328,25 +328,8 @@ class ClusterClient:
             await self.refresh()
 
     def _first_error(self, wanted: Mapping[str, int]) -> BrokerError | None:
-        for name, count in wanted.items():
-            topic = self.view.topics.get(name)
-            if topic is None:
-                return BrokerError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist"
-                )
-            if topic.error_code:
-                return BrokerError(topic.error_code, f"topic {name!r}")
-            if not topic.partitions:
-                return BrokerError(
-                    ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet"
-                )
-            if len(topic.partitions) < count:
-                return BrokerError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"partition {TopicPartition(name, count - 1)}",
-                    f"the topic has {len(topic.partitions)} partitions, this one does not exist",
-                )
-        return None
+        errors = (self.view.topic_error(name, count) for name, count in wanted.items())
+        return next((error for error in errors if error is not None), None)
 
     async def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, in order; raises as `topics` does."""

@@ -8,7 +8,7 @@ from itertools import count, takewhile
 from types import MappingProxyType
 from uuid import UUID
 
-from asyncgroup.errors import ErrorCode
+from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -80,6 +80,23 @@ class ClusterView:
         """Return the node id of a partition's leader; -1 if there is none, or if it is not one of the known brokers."""
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
+
+    def topic_error(self, name: str, count: int = 0) -> BrokerError | None:
+        """Return why a topic cannot be used, or that it has fewer partitions than `count`; None if it can."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist")
+        if topic.error_code:
+            return BrokerError(topic.error_code, f"topic {name!r}")
+        if not topic.partitions:
+            return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet")
+        if len(topic.partitions) < count:
+            return BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"partition {TopicPartition(name, count - 1)}",
+                f"the topic has {len(topic.partitions)} partitions, this one does not exist",
+            )
+        return None
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition counts of those of `topics` that exist."""

@@ -19,6 +19,7 @@ from asyncgroup.consumer.list_offsets import ListOffsetsResult, list_offsets_onc
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.error_codes import error_name
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus
@@ -122,8 +123,8 @@ class ClaimSource:
         )
 
     async def resolve_topics(self, subscription: Subscription) -> ResolvedTopics:
-        """Return the topics of a subscription that exist now, and log what is missing. Raises as `resolve_topics`."""
-        known, before = self.known_topics, {*self.known_topics.missing}
+        """Return the topics of a subscription that exist now, and log what is absent. Raises as `resolve_topics`."""
+        known, before = self.known_topics, dict(self.known_topics.absent)
         resolved = await resolve_topics(
             self.cluster,
             subscription,
@@ -131,14 +132,20 @@ class ClaimSource:
             waits_for_missing=self._waits_for_missing,
             optional=self.optional_topics,
         )
-        for topic in sorted({*known.missing} - before):
-            text = "does not exist any more, its claims end" if topic in known else "does not exist"
-            _log.warning(
-                "group %s: topic %r %s; it is read from its start once it exists", self.group_id, topic, text
-            )
-        for topic in sorted(before - {*known.missing}):
-            _log.info("group %s: topic %r exists now", self.group_id, topic)
+        for topic in sorted(known.absent.keys() - before.keys()):
+            _log.warning("group %s: topic %r %s", self.group_id, topic, self._absence_text(topic))
+        for topic in sorted(before.keys() - known.absent.keys()):
+            text = "exists now" if before[topic].is_missing else "can be read now"
+            _log.info("group %s: topic %r %s", self.group_id, topic, text)
         return resolved
+
+    def _absence_text(self, topic: str) -> str:
+        absence, is_known = self.known_topics.absent[topic], topic in self.known_topics
+        ends = ", its claims end" if is_known else ""
+        if absence.is_missing:
+            since = " any more" if is_known else ""
+            return f"does not exist{since}{ends}; it is read from its start once it exists"
+        return f"has the error {error_name(absence.code)}{ends}; it is read once that is over"
 
     def may_appear(self, topics: Iterable[str]) -> bool:
         """Whether the member waits for topics that are unknown: right after its recreation one still is to some brokers."""

@@ -267,7 +267,7 @@ class Member:
 
     def health(self, names: Iterable[str], now: float) -> Health:
         """Return the current health; `names` are the topics subscribed to by name."""
-        missing = self._source.known_topics.missing
+        absent = self._source.known_topics.absent
         names = {*names, *self._source.optional_topics}
         snapshot = HealthSnapshot(
             self._group_id,
@@ -277,7 +277,7 @@ class Member:
             self._membership.heartbeats.session_timeout,
             self._membership.heartbeats.heartbeat_interval,
             chosen_protocol(self._membership),
-            missing_topics={topic: missing[topic] for topic in names if topic in missing},
+            absent_topics={topic: absent[topic] for topic in names if topic in absent},
         )
         if self.life is not None:
             snapshot = self.life.fill_snapshot(snapshot)

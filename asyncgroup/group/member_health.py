@@ -13,12 +13,14 @@ from typing import Final, NamedTuple
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import partition_of
+from asyncgroup.error_codes import error_name
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
 from asyncgroup.group.join_watch import JoinWatch
 from asyncgroup.group.membership import JOIN_GRACE
 from asyncgroup.group.start_lookups import PendingStart
+from asyncgroup.group.topics import Absence
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.offsets import MemberIdentity
 
@@ -246,8 +248,8 @@ class HealthSnapshot(NamedTuple):
     """Nodes with a fetch in flight, and the loop time at which it was sent."""
     idle_reason: str = "a partition: other members own all of them"
     """What a member without claims waits for, in words."""
-    missing_topics: Mapping[str, float] = MappingProxyType({})
-    """Topics that do not exist, with the loop time at which each was found missing."""
+    absent_topics: Mapping[str, Absence] = MappingProxyType({})
+    """Topics that do not exist, or cannot be used."""
 
 
 def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
@@ -355,10 +357,7 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield from _start_problems(snapshot, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)
-    for topic, since in sorted(snapshot.missing_topics.items()):
-        yield (
-            f"topic {topic!r} does not exist, missing for {_age(now, since):.1f} s; it is read once it exists"
-        )
+    yield from _absence_problems(snapshot, now)
     if (age := _age(now, member_health.state_since)) > _time_limit(state, snapshot):
         yield f"{state.value} for {age:.1f} s"
     elif is_long_join:
@@ -398,6 +397,15 @@ def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
             yield f"no response to a fetch from node {node_id} for {age:.1f} s"
 
 
+def _absence_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+    for topic, absence in sorted(snapshot.absent_topics.items()):
+        age = f"{_age(now, absence.since):.1f} s"
+        if absence.is_missing:
+            yield f"topic {topic!r} does not exist, missing for {age}; it is read once it exists"
+        else:
+            yield f"topic {topic!r} cannot be used for {age}: {error_name(absence.code)}"
+
+
 def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     """Name the partitions that cannot start, together for each reason."""
     by_reason: dict[object, list[PendingStart]] = {}
@@ -430,15 +438,16 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))
         return f"the start offset of {names}: {age:.1f} s"
     # problems that no broker's answer ends
-    others = len(snapshot.missing_topics) + _shows_hook(snapshot.member_health, now)
+    others = len(snapshot.absent_topics) + _shows_hook(snapshot.member_health, now)
     others += ProblemSource.HANDLER in snapshot.member_health.problems
     if state is MemberState.STABLE and len(problems) > others:
         return (
             "brokers to respond without errors; it retries, and the session ends after "
             f"{snapshot.session_timeout:g} s without a heartbeat response"
         )
-    if state is MemberState.STABLE and snapshot.missing_topics:
-        return f"topic {min(snapshot.missing_topics)!r} to exist"
+    if state is MemberState.STABLE and snapshot.absent_topics:
+        topic, absence = min(snapshot.absent_topics.items())
+        return f"topic {topic!r} to {'exist' if absence.is_missing else 'be usable'}"
     return snapshot.idle_reason if state is MemberState.STABLE and not snapshot.claims else None
 
 

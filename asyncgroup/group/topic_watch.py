@@ -23,7 +23,7 @@ from asyncgroup.group.topics import ResolvedTopics, matching_topics
 from asyncgroup.lifecycle import BackgroundTasks, run_until
 from asyncgroup.wire import messages as m
 
-__all__ = ["TopicWatch", "watch_missing", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
+__all__ = ["TopicWatch", "watch_absent", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
 
 OnChange = Callable[[SessionEnd], None]
 
@@ -64,8 +64,8 @@ class TopicWatch:
         self._watch(watch_topics, cluster, ids, self._on_change)
         if resolved.pattern is not None:
             self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing, self._on_change)
-        if resolved.missing:
-            self._watch(watch_missing, cluster, resolved.missing, self._on_change)
+        if resolved.absent:
+            self._watch(watch_absent, cluster, resolved.absent, self._on_change)
 
     def _watch(self, watch: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
         superseded = self._superseded
@@ -155,7 +155,7 @@ async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_chang
     """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
 
     Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
-    that misses a topic rejoins without it, and again with it once it exists again (`watch_missing`); the changed
+    that misses a topic rejoins without it, and again with it once it exists again (`watch_absent`); the changed
     subscription triggers a rebalance each time.
     """
     while True:
@@ -188,19 +188,15 @@ async def _refresh_again(cluster: ClusterClient) -> None:
         return
 
 
-async def watch_missing(cluster: ClusterClient, missing: Collection[str], on_change: OnChange) -> None:
-    """Refresh the metadata with backoff until a missing topic exists, then call `on_change`. The topics must be tracked.
+async def watch_absent(cluster: ClusterClient, absent: Collection[str], on_change: OnChange) -> None:
+    """Refresh the metadata with backoff until an absent topic can be used, then call `on_change`. The topics must be tracked.
 
-    For as long as it takes, as in Java and librdkafka: the other topics are read all the time. One that is in the metadata
-    already exists once it has no error: until then it may not be described.
+    For as long as it takes, as in Java and librdkafka: the other topics are read all the time.
     """
     retry = cluster.retry()
-    denied = {topic for topic in missing if topic in cluster.view.topics}
     while True:
-        topics = cluster.view.topics
-        there = [topic for topic in sorted(missing) if topic in topics]
-        if back := [topic for topic in there if topic not in denied or not topics[topic].error_code]:
-            on_change(PartitionsChanged(f"topic {back[0]!r} exists now"))
+        if back := [topic for topic in sorted(absent) if _count(cluster, topic)]:
+            on_change(PartitionsChanged(f"topic {back[0]!r} can be read now"))
             return
         await retry.wait()
         await cluster.try_refresh()

@@ -19,6 +19,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 __all__ = [
+    "Absence",
     "KnownTopics",
     "Pattern",
     "ResolvedTopics",
@@ -29,6 +30,20 @@ __all__ = [
     "matching_topics",
     "resolve_topics",
 ]
+
+
+class Absence(NamedTuple):
+    """Why and since when a topic that is subscribed to by name is not read."""
+
+    since: float
+    """The loop time at which it was first absent."""
+    code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    """The last error code of its metadata: that it does not exist, or that it cannot be used now."""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the topic does not exist."""
+        return self.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class KnownTopics:
@@ -43,7 +58,8 @@ class KnownTopics:
     def __init__(self) -> None:
         self._first_counts: dict[str, int] = {}  # partitions when first seen; 0 if created since
         self._ids: dict[str, UUID] = {}
-        self._missing: dict[str, float] = {}  # with the loop time when first missing
+        self._absent: dict[str, Absence] = {}
+        self._deleted: set[str] = set()  # of these, what did not exist once
         self._patterns: set[Pattern] = set()  # matched before
 
     def __contains__(self, topic: object) -> bool:
@@ -54,7 +70,7 @@ class KnownTopics:
         """Record topics that exist now. `are_new`: those never seen before did not exist at an earlier lookup."""
         for info in topics:
             before = self._ids.get(info.name)
-            recreated = info.name in self._missing or (
+            recreated = info.name in self._deleted or (
                 before is not None and m.NO_UUID not in (before, info.topic_id) and before != info.topic_id
             )
             if recreated or (are_new and info.name not in self._first_counts):
@@ -62,7 +78,8 @@ class KnownTopics:
             else:
                 self._first_counts.setdefault(info.name, len(info.partitions))
             self._ids[info.name] = info.topic_id
-            self._missing.pop(info.name, None)
+            self._absent.pop(info.name, None)
+            self._deleted.discard(info.name)
 
     def was_matched(self, pattern: Pattern) -> bool:
         """Whether all topics were matched with the pattern before, so that unseen ones are new."""
@@ -74,14 +91,17 @@ class KnownTopics:
         self._patterns.add(pattern)
         return known
 
-    def mark_missing(self, topic: str, now: float) -> None:
-        """Record that a topic does not exist: if it exists later, it was created since."""
-        self._missing.setdefault(topic, now)
+    def mark_absent(self, topic: str, now: float, code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+        """Record that a topic cannot be used; one that does not exist, and exists later, was created since."""
+        before = self._absent.get(topic)
+        self._absent[topic] = absence = Absence(now if before is None else before.since, code)
+        if absence.is_missing:
+            self._deleted.add(topic)
 
     @property
-    def missing(self) -> Mapping[str, float]:
-        """The topics that do not exist, with the loop time at which each was first missing."""
-        return self._missing
+    def absent(self) -> Mapping[str, Absence]:
+        """The topics that do not exist, or cannot be used."""
+        return self._absent
 
     def was_added(self, tp: TopicPartition) -> bool:
         """Whether the partition was created after its topic was first seen."""
@@ -182,8 +202,8 @@ class ResolvedTopics(NamedTuple):
     """Those that the member subscribes to by name: none by a pattern that the broker matches."""
     wanted: list[str] | Pattern
     """The subscription at that time."""
-    missing: Mapping[str, float] = MappingProxyType({})
-    """Topics that do not exist, with the loop time at which each was first missing."""
+    absent: Mapping[str, Absence] = MappingProxyType({})
+    """Topics that do not exist, or cannot be used."""
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
@@ -203,7 +223,7 @@ class ResolvedTopics(NamedTuple):
     @property
     def names(self) -> list[str]:
         """All topics whose metadata is needed."""
-        return [*self.existing, *self.missing]
+        return [*self.existing, *self.absent]
 
 
 async def resolve_topics(
@@ -216,9 +236,10 @@ async def resolve_topics(
 ) -> ResolvedTopics:
     """Return the topics to join with: every topic subscribed to by name, or those that the pattern matches now.
 
-    A topic subscribed to by name must exist, unless `waits_for_missing`, it is `optional`, or it existed before. A missing one
-    that need not exist is left out, so that the others continue, and recorded in `known`; so is an optional one that a pattern
-    matches. With a pattern that the broker matches no topics
+    A topic subscribed to by name must exist, unless `waits_for_missing`, it is `optional`, or it existed before. One that need
+    not exist is left out while it is missing or has an error, such as a permission that was taken away, so that the others
+    continue; that is recorded in `known`. (Java and sarama raise the error; franz-go reads the others.) The same holds for an
+    optional topic that a pattern matches. With a pattern that the broker matches no topics
     are known before the assignment: those that exist now are recorded, so that later ones are known to be new. Raises
     BrokerError for a topic that must exist and does not, or is not authorized, TransportError.
     """
@@ -227,58 +248,77 @@ async def resolve_topics(
         if not known.was_matched(wanted):
             known.update((await cluster.all_topics()).values())
             known.mark_matched(wanted)
-        absent = await _note_missing(cluster, optional, known, optional)
-        back = {name for name in optional if name in known.missing} - absent.keys()
+        absent = _record(known, await _absent(cluster, optional, known, optional))
+        back = {name for name in optional if name in known.absent} - absent.keys()
         known.update(cluster.view.topics[name] for name in back)
         return ResolvedTopics([], wanted, absent)
     if isinstance(wanted, re.Pattern):
         found = await cluster.all_topics()
         matched = sorted(matching_topics(wanted, found))
         known.update([found[name] for name in matched], are_new=known.mark_matched(wanted))
-        absent = await _note_missing(cluster, optional, known, optional)
+        absent = _record(known, await _absent(cluster, optional, known, optional))
         return ResolvedTopics([name for name in matched if name not in absent], wanted, absent)
-    may_be_missing = [name for name in wanted if waits_for_missing or name in optional or name in known]
-    absent = await _note_missing(cluster, may_be_missing, known, optional)
-    there = [name for name in wanted if name not in absent]
-    try:
-        known.update((await cluster.topics(there)).values())
-    except BrokerError as error:
-        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
-        raise
-    return ResolvedTopics(there, wanted, absent)
+    may_be_absent = [name for name in wanted if waits_for_missing or name in optional or name in known]
+    codes: dict[str, int] | None = None
+    while codes is None:
+        codes = await _absent(cluster, may_be_absent, known, optional)
+        there = [name for name in wanted if name not in codes]
+        try:
+            known.update((await cluster.topics(there)).values())
+        except BrokerError as error:
+            if _codes(cluster, [name for name in there if name in may_be_absent], known, optional):
+                codes = None  # one of them has an error since
+                continue
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
+            raise
+    return ResolvedTopics(there, wanted, _record(known, codes))
 
 
-async def _note_missing(
+def _record(known: KnownTopics, codes: Mapping[str, int]) -> dict[str, Absence]:
+    """Record the topics with these error codes as absent; return them."""
+    for name, code in codes.items():
+        known.mark_absent(name, asyncio.get_running_loop().time(), code)
+    return {name: known.absent[name] for name in codes}
+
+
+async def _absent(
     cluster: ClusterClient, names: Collection[str], known: KnownTopics, optional: Collection[str]
-) -> dict[str, float]:
-    """Record those that do not exist, also by fresh metadata; return the loop time at which each was first missing.
+) -> dict[str, int]:
+    """Return the error codes of those that cannot be used, also by fresh metadata.
 
-    One that was never seen is missing only by two refreshes: a broker that has just started may not know all topics yet, and a
-    topic that was missing is read from its start.
+    Two refreshes decide about a topic that was never seen, and about one with a retriable error. A broker that has just
+    started may not know all topics yet, and a topic that was missing is read from its start. A topic that was never seen is
+    not left out for an error that is not retriable, unless it is optional.
     """
-
-    def absent() -> list[str]:
-        return [name for name in names if _is_missing(cluster.view.topics.get(name), name in optional)]
-
-    if absent():
-        with cluster.tracking(names):
+    if not _errors(cluster, names):
+        return {}
+    with cluster.tracking(names):
+        await cluster.refresh()
+        if any(_may_pass(name, error, known) for name, error in _errors(cluster, names).items()):
+            await cluster.retry().wait()
             await cluster.refresh()
-            if any(name not in known.missing and name not in known for name in absent()):
-                await cluster.retry().wait()
-                await cluster.refresh()
-    missing = absent()
-    for name in missing:
-        known.mark_missing(name, asyncio.get_running_loop().time())
-    return {name: known.missing[name] for name in missing}
+    return _codes(cluster, names, known, optional)
 
 
-def _is_missing(info: TopicInfo | None, is_optional: bool) -> bool:
-    """Whether a topic does not exist. An optional one that may not be described counts as missing.
+def _codes(
+    cluster: ClusterClient, names: Collection[str], known: KnownTopics, optional: Collection[str]
+) -> dict[str, int]:
+    """Return the error codes of the topics that may be left out by the metadata at hand."""
+    errors, seen = _errors(cluster, names), {*known.absent, *optional}
+    return {
+        name: error.code for name, error in errors.items() if error.retriable or name in seen or name in known
+    }
 
-    Without that permission brokers answer the same, whether it exists or not (`KafkaApis.handleTopicMetadataRequest`).
-    """
-    return info is None or (is_optional and info.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+def _errors(cluster: ClusterClient, names: Collection[str]) -> dict[str, BrokerError]:
+    return {name: error for name in names if (error := cluster.view.topic_error(name)) is not None}
+
+
+def _may_pass(name: str, error: BrokerError, known: KnownTopics) -> bool:
+    """Whether another refresh may find the topic, and it was not found missing before."""
+    is_missing = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return error.retriable and name not in known.absent and not (is_missing and name in known)
 
 
 def matching_topics(pattern: re.Pattern[str], topics: Mapping[str, TopicInfo]) -> set[str]:

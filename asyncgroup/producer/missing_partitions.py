@@ -14,7 +14,7 @@ __all__ = ["MissingPartitions"]
 class MissingPartitions:
     """Looks up the partitions that the coordinator of one request does not know.
 
-    UNKNOWN_TOPIC_OR_PARTITION is retriable: a coordinator may be told of a new topic late. A topic that was deleted never
+    UNKNOWN_TOPIC_OR_PARTITION is retriable: a coordinator may know a new topic late. A topic that was deleted never
     comes back as the same one, and the whole transaction would wait for it until `delivery_timeout`, as in Java
     (`TransactionManager.TxnOffsetCommitHandler`). So it counts as missing once the metadata of `metadata_retry_max` more
     lookups in a row lacks it as well.

@@ -21,6 +21,7 @@ from asyncgroup.group.member_health import (
     RunningCalls,
     diagnose,
 )
+from asyncgroup.group.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
 
@@ -205,7 +206,7 @@ def expect_problems_if_unhealthy(
             member_health,
             running_calls=running_calls,
             unanswered_fetches={1: 0.0},
-            missing_topics={"orders": 0.0},
+            absent_topics={"orders": Absence(0.0)},
         ),
         age,
     )

@@ -17,7 +17,14 @@ from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
 from asyncgroup.group.threads import in_thread
-from asyncgroup.group.topics import KnownTopics, ResolvedTopics, Subscription, check_topics, resolve_topics
+from asyncgroup.group.topics import (
+    Absence,
+    KnownTopics,
+    ResolvedTopics,
+    Subscription,
+    check_topics,
+    resolve_topics,
+)
 from asyncgroup.model import TopicPartition
 
 ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -194,6 +201,8 @@ class Topics:
         self.names = list(names or ["orders", "orders-eu", "old-orders", "__consumer_offsets"])
         self.slow: list[str] = []
         """Topics that exist, but are only in the metadata after the next refresh."""
+        self.errors: dict[str, ErrorCode] = {}
+        """Error codes of topics; each is there until the test changes it."""
         self.tracked: list[str] = []
         self.view = ClusterView()
 
@@ -216,13 +225,20 @@ class Topics:
 
     async def all_topics(self) -> dict[str, TopicInfo]:
         partitions = {0: PartitionInfo(0, 1)}
-        return {n: TopicInfo(n, partitions=partitions, is_internal=n.startswith("__")) for n in self.names}
+        return {
+            n: TopicInfo(
+                n, partitions=partitions, error_code=self.errors.get(n, 0), is_internal=n.startswith("__")
+            )
+            for n in self.names
+        }
 
     async def topics(self, names: list[str]) -> dict[str, TopicInfo]:
         found = await self.all_topics()
         for name in names:
             if name not in found:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}")
+            if name in self.errors:
+                raise BrokerError(self.errors[name], f"topic {name!r}")
         return {name: found[name] for name in names}
 
 
@@ -258,13 +274,13 @@ async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     cluster.names = ["b"]
     await asyncio.sleep(5)
     gone = await resolved(cluster, ["a", "b"], known)
-    assert gone == ResolvedTopics(["b"], ["a", "b"], {"a": 5.0})
+    assert gone == ResolvedTopics(["b"], ["a", "b"], {"a": Absence(5.0)})
     assert gone.names == ["b", "a"]
     await asyncio.sleep(5)
-    assert (await resolved(cluster, ["a"], known)).missing == {"a": 5.0}, "since it was first missing"
+    assert (await resolved(cluster, ["a"], known)).absent == {"a": Absence(5.0)}, "since it was first missing"
     cluster.names = ["a", "b"]
     assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"], ["a", "b"])
-    assert known.missing == {}
+    assert known.absent == {}
     assert known.was_added(TopicPartition("a", 0)), "recreated"
     assert not known.was_added(TopicPartition("b", 0))
 
@@ -276,10 +292,10 @@ async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> N
     cluster, known = Topics("b"), KnownTopics()
     subscription = Subscription(["a", "b"])
     found = await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
-    assert (found.existing, list(found.missing)) == (["b"], ["a"])
+    assert (found.existing, list(found.absent)) == (["b"], ["a"])
     cluster.names = ["a", "b"]
     found = await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
-    assert (found.existing, list(found.missing)) == (["a", "b"], [])
+    assert (found.existing, list(found.absent)) == (["a", "b"], [])
     assert known.was_added(TopicPartition("a", 0)), "no record of it may be skipped"
     cluster.slow = ["c"]
     found = await resolve_topics(cluster, Subscription("c"), known, waits_for_missing=True)  # type: ignore[arg-type]
@@ -294,13 +310,50 @@ async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
     cluster, known, optional = Topics("b"), KnownTopics(), {"again"}
     for subscription in (Subscription(["again", "b"]), Subscription(re.compile("b|again"))):
         found = await resolve_topics(cluster, subscription, known, optional=optional)  # type: ignore[arg-type]
-        assert (found.existing, list(found.missing)) == (["b"], ["again"])
+        assert (found.existing, list(found.absent)) == (["b"], ["again"])
     with pytest.raises(BrokerError, match="'c'"):
         await resolve_topics(cluster, Subscription(["again", "c"]), known, optional=optional)  # type: ignore[arg-type]
     cluster.names = ["again", "b"]
     found = await resolve_topics(cluster, Subscription(re.compile("b|again")), known, optional=optional)  # type: ignore[arg-type]
-    assert (found.existing, dict(known.missing)) == (["again", "b"], {})
+    assert (found.existing, dict(known.absent)) == (["again", "b"], {})
     assert known.was_added(TopicPartition("again", 0))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE])
+async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCode) -> None:
+    cluster, known = Topics("a", "b"), KnownTopics()
+    cluster.errors["a"] = code
+    with pytest.raises(BrokerError, match=code.name):
+        await resolved(cluster, ["a", "b"], known)
+    cluster.errors.clear()
+    await resolved(cluster, ["a", "b"], known)
+    cluster.errors["a"] = code
+    began = asyncio.get_running_loop().time()
+    await cluster.refresh()
+    found = await resolved(cluster, ["a", "b"], known)
+    assert (found.existing, {name: each.code for name, each in found.absent.items()}) == (["b"], {"a": code})
+    assert asyncio.get_running_loop().time() - began <= 0.2
+    cluster.errors.clear()
+    assert (await resolved(cluster, ["a", "b"], known)).existing == ["a", "b"]
+    assert not known.was_added(TopicPartition("a", 0)), "its records were not read from the start"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_topic_that_is_waited_for_may_be_denied_later_but_not_at_first() -> None:
+    cluster, known = Topics("a", "b"), KnownTopics()
+    cluster.errors["a"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    subscription = Subscription(["a", "b"])
+    with pytest.raises(BrokerError, match="AUTHORIZATION"):
+        await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
+    cluster.names = ["b"]
+    await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
+    cluster.names = ["a", "b"]
+    found = await resolve_topics(cluster, subscription, known, waits_for_missing=True)  # type: ignore[arg-type]
+    assert found.existing == ["b"]
+    assert not found.absent["a"].is_missing
 
 
 def test_change_reports_whether_the_topics_differ() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
+import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.cluster.metadata import PartitionInfo, TopicInfo
-from asyncgroup.group.topics import KnownTopics
+from asyncgroup.errors import ErrorCode
+from asyncgroup.group.topics import Absence, KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 
@@ -72,17 +74,31 @@ def test_without_ids_a_recreation_is_not_recognized() -> None:
 def test_a_missing_topic_that_exists_again_is_new_whatever_its_id() -> None:
     known = KnownTopics()
     known.update([topic("t", 2, NO_UUID)])
-    known.mark_missing("t", 5.0)
-    known.mark_missing("t", 9.0)
-    assert known.missing == {"t": 5.0}
+    known.mark_absent("t", 5.0)
+    known.mark_absent("t", 9.0)
+    assert known.absent == {"t": Absence(5.0)}
     known.update([topic("t", 2, NO_UUID)])
-    assert known.missing == {}
+    assert known.absent == {}
     assert added(known, "t", 2) == [0, 1]
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_topic_with_an_error_is_new_only_if_it_did_not_exist_meanwhile(*, is_missing: bool) -> None:
+    known = KnownTopics()
+    known.update([topic("t", 2)])
+    known.mark_absent("t", 5.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if is_missing:
+        known.mark_absent("t", 6.0)
+    known.mark_absent("t", 7.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert known.absent == {"t": Absence(5.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    known.update([topic("t", 2)])
+    assert known.absent == {}
+    assert added(known, "t", 2) == ([0, 1] if is_missing else [])
 
 
 def test_a_missing_topic_that_was_never_seen_is_new_when_it_exists() -> None:
     known = KnownTopics()
-    known.mark_missing("t", 5.0)
+    known.mark_absent("t", 5.0)
     assert "t" not in known
     known.update([topic("t", 2)])
     assert added(known, "t", 2) == [0, 1]

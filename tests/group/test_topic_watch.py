@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd, TopicsChanged
-from asyncgroup.group.topic_watch import watch_missing, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.topic_watch import watch_absent, watch_partitions, watch_pattern, watch_topics
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -222,26 +222,26 @@ async def test_a_missing_topic_that_exists_again_is_reported() -> None:
     """However long that takes, and also if no broker responds for a while."""
     cluster, ends = Topics(), []
     cluster.failures = [NoBrokersError("none") for _ in range(20)]
-    task = await watching(watch_missing(cluster, {"a", "b"}, ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_absent(cluster, {"a", "b"}, ends.append))  # type: ignore[arg-type]
     await asyncio.sleep(3600)
     assert 1000 < cluster.refreshes < 3600, "every retry_backoff_max"
     cluster.set_ids(b=2)
     await asyncio.sleep(3)
     await task
-    assert [str(end) for end in ends] == ["topic 'b' exists now"]
+    assert [str(end) for end in ends] == ["topic 'b' can be read now"]
 
 
 async def test_a_missing_topic_that_may_not_be_described_exists_once_it_may() -> None:
     cluster, ends = Topics(a=1), []
     cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     cluster.update()
-    task = await watching(watch_missing(cluster, {"a"}, ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_absent(cluster, {"a"}, ends.append))  # type: ignore[arg-type]
     await asyncio.sleep(60)
     assert ends == []
     cluster.set_ids(a=1)
     await asyncio.sleep(3)
     await task
-    assert [str(end) for end in ends] == ["topic 'a' exists now"]
+    assert [str(end) for end in ends] == ["topic 'a' can be read now"]
 
 
 async def test_a_pattern_is_matched_every_interval() -> None:

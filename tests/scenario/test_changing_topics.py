@@ -9,6 +9,7 @@ import pytest
 
 from asyncgroup import BrokerError, Claim, ClosedError, ConfigError, ConsumerGroup, ErrorCode, Session
 from asyncgroup.errors import UsageError
+from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, member, now, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
@@ -41,6 +42,16 @@ async def assigned(env: VirtualEnvironment, group: ConsumerGroup, *partitions: s
         return session is not None and [str(tp) for tp in session.partitions] == list(partitions)
 
     await env.bell.until(has_them, f"partitions {partitions}", env.limit)
+
+
+async def started(env: VirtualEnvironment, group: ConsumerGroup, *partitions: str) -> None:
+    """Wait until the member has exactly these partitions, and reads all of them."""
+    await assigned(env, group, *partitions)
+    await env.bell.until(
+        lambda: group.session is not None and len(group.session.claims) == len(partitions),
+        "claims",
+        env.limit,
+    )
 
 
 # -- set_topics() -------------------------------------------------------------------------------------------------------
@@ -308,6 +319,49 @@ async def test_deleted_for_long(env: VirtualEnvironment, caplog: pytest.LogCaptu
         async with running(group.run(["a", "b"], handler)) as run:
             await assigned(env, group, "b-0")
             assert not run.done(), "this group object has seen the topic"
+
+
+@in_each_protocol
+async def test_a_topic_that_cannot_be_described_any_more(
+    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other topic is read over the next rebalances; the denied one is read on where it was when it is allowed again."""
+
+    def deny(response: m.MetadataResponse) -> None:
+        for topic in response.topics:
+            if topic.name == "a":
+                topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+
+    await narrow(env, "a", "b", "c")
+    handler = TopicHandler(env)
+    async with (
+        member(env, "ann", auto_offset_reset="latest", auto_commit=False) as group,
+        running(group.run(["a", "b"], handler)) as run,
+    ):
+        await handler.until("assigned a-0,b-0")
+        await asyncio.sleep(5.0)
+        denied = env.cluster.faults.on("Metadata", times=None, client_id="ann").mutate(deny)
+        group.set_topics(["a", "b", "c"])
+        await started(env, group, "b-0", "c-0")
+        await env.produce(1, [0], "b")
+        await handler.until("b-0@0")
+        await env.produce(1, [0], "a")
+        (problem,) = group.health().problems
+        assert problem.startswith("topic 'a' cannot be used for "), problem
+        assert "TOPIC_AUTHORIZATION_FAILED" in problem
+        warnings = [r.getMessage() for r in caplog.records if "topic 'a'" in r.getMessage()]
+        assert warnings == [
+            "group g: topic 'a' has the error TOPIC_AUTHORIZATION_FAILED, its claims end; it is read once that is over"
+        ]
+        denied.cancel()
+        await started(env, group, "a-0", "b-0", "c-0")
+        await env.produce(1, [0], "a")
+        await handler.until("a-0@1")
+        assert not run.done()
+        assert group.health().is_healthy
+        assert "a-0@0" not in handler.calls, (
+            "not from the start: as at the start of any member without a commit"
+        )
 
 
 @in_each_protocol
