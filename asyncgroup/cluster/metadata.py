@@ -81,6 +81,11 @@ class ClusterView:
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
 
+    def leader_and_epoch(self, tp: TopicPartition) -> tuple[int, int]:
+        """Return a partition's `leader` and leader epoch, which is -1 if it is unknown: a change shows an election."""
+        info = self.partition(*tp)
+        return self.leader(tp), -1 if info is None else info.leader_epoch
+
     def topic_error(self, name: str, count: int = 0) -> BrokerError | None:
         """Return why a topic cannot be used, or that it has fewer partitions than `count`; None if it can."""
         topic = self.topics.get(name)

@@ -220,7 +220,7 @@ class BrokerTask:
             return
         if not is_sent:
             name = f"fetch from node {self.node_id}"
-            fetch.submission = self._loop.create_task(self._submit(fetch), name=name)
+            fetch.submission = start_task(self._submit(fetch), name=name)
 
     async def _submit(self, fetch: _PendingFetch) -> None:
         plan = fetch.plan

@@ -38,7 +38,7 @@ Spawn = Callable[..., None]
 class Fetcher:
     """Fetches the partitions of a client.
 
-    - `spawn(function, *args)` runs a coroutine function in the owner's task group.
+    - `spawn(function, *args)` runs a coroutine function in a task that the owner ends (`BackgroundTasks.spawn`).
     - `on_error` is called with errors that the client recovers from by itself; it returns whether there are listeners.
     - `lane_suffix` names the client's own connections.
     - `clock` is the time of day, for resets and seeks by duration.

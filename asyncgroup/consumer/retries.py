@@ -20,7 +20,14 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError, ErrorCode, RetriesExhausted, TransportError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["FOLLOWER_SECONDS", "OUTDATED_SECONDS", "SILENT_SECONDS", "LeaderWatch", "Retries"]
+__all__ = [
+    "FOLLOWER_SECONDS",
+    "OUTDATED_SECONDS",
+    "SILENT_SECONDS",
+    "WARN_EVERY",
+    "LeaderWatch",
+    "Retries",
+]
 
 _log = logging.getLogger("asyncgroup.consumer")
 
@@ -36,7 +43,8 @@ A controller needs `broker.session.timeout.ms` (9 s) to detect a dead broker and
 """
 
 SILENT_SECONDS: Final = 1.0
-"""Seconds after `max_wait` without a response before metadata is refreshed, and the interval of refreshes after that."""
+"""Seconds without a response of a leader, which may wait for `max_wait`, before metadata is refreshed, and the interval of
+refreshes after that."""
 
 FOLLOWER_SECONDS: Final = 5.0
 """Seconds after `max_wait` without a response of a follower before the leader is asked instead (KIP-392)."""
@@ -178,7 +186,7 @@ class LeaderWatch:
 
     def leader_seen(self, partition: TopicPartitionState) -> None:
         """Remember the current leader while the partition waits: a change of leader ends the wait."""
-        partition.fetch_failures.leader = self._leader(partition.tp)
+        partition.fetch_failures.leader = self._view().leader_and_epoch(partition.tp)
 
     def failed(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
         """Record that a fetch has failed, or that the partition has no usable leader."""
@@ -228,7 +236,7 @@ class LeaderWatch:
 
     def has_new_leader(self, partition: TopicPartitionState) -> bool:
         """Return whether the metadata names another leader or epoch than at the partition's last failure."""
-        leader = self._leader(partition.tp)
+        leader = self._view().leader_and_epoch(partition.tp)
         return leader[0] >= 0 and leader != partition.fetch_failures.leader
 
     def note_metadata_age(self, partition: TopicPartitionState, now: float) -> None:
@@ -257,15 +265,10 @@ class LeaderWatch:
         """Clear the doubt when a new leader is fetched from next: only the former one did not answer."""
         failures = partition.fetch_failures
         if failures.leader_in_doubt and self.has_new_leader(partition):
-            _node_id, epoch = self._leader(partition.tp)
+            _node_id, epoch = self._view().leader_and_epoch(partition.tp)
             if epoch > failures.leader[1]:  # this proves that the leader is newer: restart the pauses
                 failures.before_new_leader = failures.count
             self.clear_doubt(partition)
-
-    def _leader(self, tp: TopicPartition) -> tuple[int, int]:
-        view = self._view()
-        info = view.partition(*tp)
-        return view.leader(tp), -1 if info is None else info.leader_epoch
 
     def next_refresh_at(self) -> float:
         """Return the loop time at which metadata should be refreshed; infinity without a reason to refresh."""

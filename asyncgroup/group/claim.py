@@ -116,7 +116,10 @@ class ClaimState:
         return self._renewed is not None and now < self._renewed[1] and self._renewed[0] == self.progress
 
     def check_mark(self, done: object) -> None:
-        """Raise ConfigError where `Claim.mark` would, without a change of state. Safe to call from any thread."""
+        """Raise ConfigError for a value that `Claim.mark` refuses: no Record or Batch, or one of another partition.
+
+        Changes nothing, and is safe to call from any thread. The metadata of a mark is checked elsewhere.
+        """
         if not isinstance(done, Record | Batch):
             raise ConfigError("done", done, "a Record or a Batch; session.mark_offset marks an offset")
         tp = self.consumer.tp
@@ -242,7 +245,7 @@ class Claim:
 
         Marks only move forwards: with parallel work, do not mark a record while an earlier one is unfinished. The mark
         is dropped if the claim was lost or its session is over. Raises ConfigError for a record of another partition,
-        and for a value that is neither a Record nor a Batch.
+        for a value that is neither a Record nor a Batch, and for invalid metadata.
         """
         try:
             if done.partition != self._partition or done.topic != self._topic:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.claim import Claim
     from asyncgroup.group.session_state import SessionState
     from asyncgroup.model import GroupOffsets
+    from asyncgroup.offsets import PartitionMarks
 
 __all__ = ["Session"]
 
@@ -26,6 +27,9 @@ class Session:
 
     `assignment` maps topics to sorted partition numbers, `claims` holds the claims of this member. Both are empty if
     there are more members than partitions: the member then stays in the group, to take over when another one leaves.
+
+    Only partitions with a claim can be marked, until `on_revoked` and `cleanup` have ended. An assigned partition has none yet
+    while its start offset is not known. Marks that are made after the membership was lost are never committed.
     """
 
     __slots__ = ("__weakref__", "_state")
@@ -99,27 +103,39 @@ class Session:
         await self._state.wait_lost()
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
-        """Mark this record and all before it in its partition as done.
+        """Mark this record and all before it in its partition as done; ignored if they are marked already.
 
-        Raises ConfigError for a partition that is not assigned to this member, and for a value that is not a Record.
+        Raises ConfigError for a partition without a claim (not assigned, or not started yet), for a value that is not a
+        Record, and for invalid metadata.
         """
         if not isinstance(record, Record):
             raise ConfigError("record", record, "a Record")
-        self._state.offsets.of(record.topic, record.partition).mark_record(record, metadata)
+        self._marks_of(record.topic, record.partition).mark_record(record, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Mark everything before `offset` as done: it is the next offset to read. Moves forwards only.
+        """Mark everything before `offset` as done: it is the next offset to read. Ignored unless it moves the mark forwards.
 
-        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
+        Raises ConfigError for a partition without a claim (not assigned, or not started yet), and for an invalid offset or
+        invalid metadata.
         """
-        self._state.offsets.of(topic, partition).mark(check_offset(offset), metadata)
+        self._marks_of(topic, partition).mark(check_offset(offset), metadata)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Move the mark back to `offset`, the next one to read. Moves backwards only; the claim's position stays.
+        """Move the mark back to `offset`, the next one to read; ignored if it is beyond the mark. The claim's position stays.
 
-        Raises ConfigError for a partition that is not assigned to this member, and for an invalid offset.
+        Raises ConfigError as `mark_offset`.
         """
-        self._state.offsets.of(topic, partition).reset(check_offset(offset), metadata)
+        self._marks_of(topic, partition).reset(check_offset(offset), metadata)
+
+    def _marks_of(self, topic: str, partition: int) -> PartitionMarks:
+        """Return the marks of a claim; raise ConfigError for a partition without one."""
+        try:
+            return self._state.offsets.of(topic, partition)
+        except ConfigError:
+            if TopicPartition(topic, partition) not in self._state.claims.starting:
+                raise
+            allowed = "a partition that has started: the start offset of this one is not known yet"
+            raise ConfigError("partition", f"{topic}-{partition}", allowed) from None
 
     def group_offsets(self, *done: Record | Batch) -> GroupOffsets:
         """Return offsets for `Producer.send_offsets`, which commits them in a transaction (KIP-447).
@@ -131,15 +147,15 @@ class Session:
         The value names the member and its generation (or epoch), so that the group coordinator refuses it once the
         member has lost its partitions. Call it immediately before `send_offsets`.
 
-        Raises ConfigError for a partition that is not assigned to this member and for values of other types, UsageError
-        without arguments if `auto_commit` is on: the marks could be committed before the transaction.
+        Raises ConfigError for a partition without a claim (not assigned, or not started yet) and for values of other types,
+        UsageError without arguments if `auto_commit` is on: the marks could be committed before the transaction.
         """
         state = self._state
         found: dict[TopicPartition, CommittedOffset] = {}
         for each in done:
             if not isinstance(each, Record | Batch):
                 raise ConfigError("done", each, "a Record or a Batch")
-            marks = state.offsets.of(each.topic, each.partition)
+            marks = self._marks_of(each.topic, each.partition)
             last = each.offset if isinstance(each, Record) else each.last_offset
             tp, value = (
                 TopicPartition(each.topic, each.partition),

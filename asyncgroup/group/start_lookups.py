@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.consumer.retries import SILENT_SECONDS, WARN_EVERY
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
 from asyncgroup.model import TopicPartition
@@ -25,14 +26,8 @@ _log = logging.getLogger("asyncgroup.group")
 GATHER_SECONDS: Final = 0.2
 """Longest time that a start offset waits for answers for other partitions: they start with the same hooks."""
 
-SILENT_SECONDS: Final = 1.0
-"""Seconds without an answer of a leader before metadata is refreshed, and the interval of refreshes after that."""
-
 RETRY_WINDOW: Final = 0.02
 """Lookups that are due within this time, in seconds, share their requests."""
-
-WARN_EVERY: Final = 10
-"""Every tenth consecutive failure of a partition is logged as a warning, as for fetches."""
 
 NEVER: Final = float("inf")
 AT_ONCE: Final = float("-inf")
@@ -182,7 +177,7 @@ class StartLookups:
         """
         by_leader: dict[int, list[PendingStart]] = {}
         for pending in self._due(StartStage.LOG, now):
-            pending.leader = self._leader(pending.tp)
+            pending.leader = self._view().leader_and_epoch(pending.tp)
             by_leader.setdefault(pending.leader[0], []).append(pending)
         leaderless = by_leader.pop(-1, [])
         if leaderless:
@@ -205,11 +200,6 @@ class StartLookups:
             pending.flight += 1
             pending.asked_at, pending.due_at = now, NEVER
         return StartLookup({pending: pending.flight for pending in asked})
-
-    def _leader(self, tp: TopicPartition) -> tuple[int, int]:
-        view = self._view()
-        info = view.partition(*tp)
-        return view.leader(tp), -1 if info is None else info.leader_epoch
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -322,7 +312,7 @@ class StartLookups:
     def metadata_changed(self) -> None:
         """Ask new leaders at once: also for partitions that wait for their next try, or for a former leader's answer."""
         for pending in self._pending.values():
-            leader = self._leader(pending.tp)
+            leader = self._view().leader_and_epoch(pending.tp)
             has_new_leader = leader[0] >= 0 and leader != pending.leader
             if pending.stage is StartStage.LOG and has_new_leader:
                 pending.flight += 1

@@ -33,7 +33,7 @@ def loop_time() -> float:
 
 
 class RecordPath:
-    """All records of a producer that are not done yet. `spawn` runs coroutine functions in the owner's task group.
+    """All records of a producer that are not done yet. `spawn` runs coroutine functions in tasks that the producer ends.
 
     `on_transaction_change()` is called after each change of the state of its transactions.
     """

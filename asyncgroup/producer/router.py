@@ -30,7 +30,7 @@ class Router:
     So do records that name a partition which the metadata lacks, as it may have been added just now; the others of their
     topic do not wait for it. Java's `waitOnMetadata` does the same for one caller.
 
-    `spawn` runs coroutine functions in the owner's task group. `on_lost(tp, count, error)` is called for records
+    `spawn` runs coroutine functions in tasks that the producer ends. `on_lost(tp, count, error)` is called for records
     without a future that cannot be routed, `on_failed(error)` for every record that cannot, and `on_batch_ready()` when there
     may be batches to send.
     """
@@ -262,7 +262,7 @@ class Router:
         """Put a record that has waited for the lookup into its partition, even if that is full."""
         limits = self._accumulator.partition_limits
         number = record.partition
-        if limits is None or (number or 0) >= route.partition_count:
+        if limits is None:
             route.put_pending(record)
             return
         if number is None:

@@ -50,7 +50,7 @@ MAX_TURN: Final = 0.002
 
 
 class Sender:
-    """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in the owner's task group.
+    """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in tasks that the producer ends.
 
     `on_batch_done` and `on_batch_split` are those of BatchResults.
 

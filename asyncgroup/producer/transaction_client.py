@@ -53,7 +53,7 @@ _log = logging.getLogger("asyncgroup.producer")
 class TransactionClient:
     """Coroutines of one transactional id; `path` has the producer's records, which belong to `transaction`.
 
-    `spawn` runs coroutine functions in the owner's task group.
+    `spawn` runs coroutine functions in tasks that the producer ends.
     """
 
     def __init__(

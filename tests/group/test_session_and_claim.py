@@ -114,6 +114,22 @@ async def test_marks_of_partitions_that_are_not_assigned() -> None:
             call()
 
 
+async def test_marks_of_a_partition_that_has_not_started() -> None:
+    """It is assigned, so the error must not say that this member does not own it."""
+    session, _ = make_session()
+    session._state.claims.apply({"orders": [0, 1, 2]})
+    for call in (
+        lambda: session.mark_record(record(1, partition=2)),
+        lambda: session.mark_offset("orders", 2, 1),
+        lambda: session.reset_offset("orders", 2, 1),
+        lambda: session.group_offsets(record(1, partition=2)),
+    ):
+        with pytest.raises(
+            ConfigError, match="partition='orders-2' is not allowed: a partition that has started"
+        ):
+            call()
+
+
 async def test_a_failed_commit_names_the_partitions() -> None:
     session, cluster = make_session()
 

@@ -8,9 +8,10 @@ import pytest
 
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
+from asyncgroup.consumer.retries import SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
-from asyncgroup.group.start_lookups import GATHER_SECONDS, SILENT_SECONDS, StartLookup, StartLookups
+from asyncgroup.group.start_lookups import GATHER_SECONDS, StartLookup, StartLookups
 from asyncgroup.model import TopicPartition
 
 TPS = [TopicPartition("orders", number) for number in range(4)]

@@ -18,6 +18,7 @@ from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import consumer_of, end_session, make_session
+from tests.offsets.fakes import committed_by
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,7 +35,7 @@ class ThreadedRun:
     """A blocking function as handler of the claims of a session."""
 
     def __init__(self, function: Callable[[Any, ThreadClaim], None], partitions: int = 1) -> None:
-        self.session, _ = make_session([("orders", number) for number in range(partitions)])
+        self.session, self.cluster = make_session([("orders", number) for number in range(partitions)])
         self.claims = self.session.claims
         self.handler = in_thread(function)
         self.tasks: list[asyncio.Task[None]] = []
@@ -328,9 +329,13 @@ async def test_one_handler_for_several_groups() -> None:
     await small.end()
 
 
-async def test_a_mark_after_the_end_of_the_claim_is_dropped() -> None:
+@pytest.mark.parametrize("is_over", [True, False])
+async def test_a_mark_after_the_end_of_the_claim_is_dropped(is_over: bool) -> None:
+    """Once its session is over; before that it is in the last commit."""
     held: list[ThreadClaim] = []
     records: list[Any] = []
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
 
     def work(session: Any, claim: ThreadClaim) -> None:
         held.append(claim)
@@ -341,9 +346,14 @@ async def test_a_mark_after_the_end_of_the_claim_is_dropped() -> None:
     await run.start()
     await until(lambda: bool(records))
     await run.end()
-    run.session._state.close()
+    if is_over:
+        run.session._state.close()
     held[0].mark(records[0])
-    await asyncio.sleep(0)
+    await run.session._state.offsets.commit()
+    commits = [committed_by(request) for _, request in run.cluster.coordinators.requests]
+    assert commits == ([] if is_over else [{run.claims[0].tp: (1, "")}])
+    await until(lambda: not held[0]._marks._is_watched)
+    assert not complaints
 
 
 async def test_an_invalid_mark_raises_in_the_thread() -> None:
