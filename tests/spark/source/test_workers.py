@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import pickle
@@ -227,3 +228,26 @@ def test_a_forked_process_has_its_own_state(broker: KafkaServer) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert (done.stdout.strip(), done.returncode) == ("good", 0), done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+def test_a_reader_closed_by_the_garbage_collector_is_released_in_a_later_turn() -> None:
+    """The collector may run at any point of the loop's code, which must not run the release in between."""
+    released: list[object] = []
+
+    class Cluster:
+        is_broken = False
+
+        async def release(self, reader: object) -> None:
+            released.append(reader)
+
+    state = workers._WorkerState()
+    state._loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+
+    async def collect() -> list[object]:
+        state.release(Cluster(), None)  # type: ignore[arg-type]
+        return list(released)
+
+    assert state.run(collect()) == []
+    state.close()
+    assert released == [None]

@@ -107,6 +107,7 @@ class BrokerClient:
         except ClosedError:
             work.close()
             raise
+        # the loop does not run, so no task factory can run the first step here
         running: asyncio.Task[T] = loop.create_task(work)
         self._running = running
         if self._interrupted:

@@ -7,25 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
-from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
-from asyncgroup.errors import AsyncGroupError, BrokerError
+from asyncgroup.consumer.list_offsets import may_be_listed_later
+from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
+from asyncgroup.spark.source.driver.leader_requests import LeaderRequests
 from asyncgroup.spark.source.driver.recreated_topics import Commits, same_topic_offsets
 from asyncgroup.spark.source.driver.retry_policy import RetryPolicy
+from asyncgroup.spark.source.driver.unavailable_partitions import UnavailablePartitions
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.patterns import java_pattern
 from asyncgroup.spark.source.options.settings import Assign, ReadSettings, Subscribe, SubscribePattern
 
-__all__ = ["Assigned", "BrokerLookups"]
+__all__ = ["ONLY_LOOKUP_TIMEOUT", "Assigned", "BrokerLookups"]
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 
@@ -43,9 +45,12 @@ METADATA_AGE_FACTOR: Final = 50
 """Metadata is also reused for this multiple of its request's duration: with thousands of topics, requests take at most
 2 % of the time."""
 
-UNAVAILABLE_TIMEOUT: Final = 5.0
+UNAVAILABLE_TIMEOUT: Final = 2.0
 """Seconds for which the query waits for the offset of a partition that has no leader, or whose leader does not answer;
-afterwards it continues with the other partitions."""
+afterwards it continues with the other partitions. Once per outage: later lookups do not wait for it."""
+
+ONLY_LOOKUP_TIMEOUT: Final = 30.0
+"""The same if a run looks up its ends only once: its next run may be a day later, and a failover takes about ten seconds."""
 
 UNAVAILABLE_METADATA_AGE: Final = 0.25
 """Seconds for which metadata is reused while such a partition is unavailable."""
@@ -65,14 +70,14 @@ class BrokerLookups:
         pattern = settings.strategy.pattern if isinstance(settings.strategy, SubscribePattern) else None
         self._pattern = None if pattern is None else java_pattern(pattern)
         self._cluster: ClusterClient | None = None
+        self._requests: LeaderRequests | None = None
         self._assigned: Assigned = {}
         self._metadata_valid_until = float("-inf")
         self._refresh_seconds = 0.0
         """Duration of the last metadata request."""
         self._known_topics: set[str] = set()
         """Topics that have existed: a query cannot start without its topics, but continues if one is deleted."""
-        self._unavailable_since: dict[TopicPartition, float] = {}
-        """The loop's time since when a partition's leader is missing or has not answered."""
+        self._unavailable = UnavailablePartitions()
 
     @property
     def cluster(self) -> ClusterClient:
@@ -95,9 +100,12 @@ class BrokerLookups:
         cluster.track(self._topics())
         await cluster.__aenter__()
         self._cluster = cluster
+        self._requests = LeaderRequests(cluster, config.isolation_level)
 
     async def aclose(self) -> None:
         """Close all connections."""
+        if self._requests is not None:
+            await self._requests.aclose()
         if self._cluster is not None:
             await self._cluster.aclose()
 
@@ -135,6 +143,7 @@ class BrokerLookups:
             started_at = time()
             await self.cluster.refresh()
             self._assigned = self._select_partitions(self.cluster.view.topics)
+            self._unavailable.retain(self._assigned)
             self._refresh_seconds = time() - started_at
             self._metadata_valid_until = time() + max(
                 METADATA_MAX_AGE, METADATA_AGE_FACTOR * self._refresh_seconds
@@ -144,19 +153,27 @@ class BrokerLookups:
         return self._assigned
 
     def _select_partitions(self, topics: Mapping[str, TopicInfo]) -> Assigned:
-        """Return the partitions that the strategy selects; raise BrokerError for a topic with an error."""
+        """Return the partitions that the strategy selects; raise BrokerError for a topic with an error.
+
+        A topic with an error that may pass keeps its known partitions, if it has some: they have no leaders then.
+        """
         if self._pattern is not None:
             find = self._pattern.search
             names = [name for name, topic in topics.items() if not topic.is_internal and find(name)]
         else:
             names = [name for name in self._topics() if name in topics]
+        kept: Assigned = {}
         for name in names:
             if code := topics[name].error_code:
-                raise BrokerError(code, f"topic {name!r}")
+                error = BrokerError(code, f"topic {name!r}")
+                known = {tp: topic_id for tp, topic_id in self._assigned.items() if tp.topic == name}
+                if not known or not may_be_listed_later(error):
+                    raise error
+                kept |= known
         self._known_topics.update(names)
         wanted = set(self._strategy.partitions) if isinstance(self._strategy, Assign) else None
         found = [(TopicPartition(n, p), topics[n].topic_id) for n in sorted(names) for p in topics[n].numbers]
-        return {tp: topic_id for tp, topic_id in found if wanted is None or tp in wanted}
+        return kept | {tp: topic_id for tp, topic_id in found if wanted is None or tp in wanted}
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
@@ -167,39 +184,82 @@ class BrokerLookups:
         refresh: bool = False,
         require_topics: bool = True,
         last_known: Mapping[TopicPartition, int] | None = None,
+        wait: float | None = None,
     ) -> Offsets:
         """Return the offsets at `EARLIEST` or `LATEST` of all partitions to read; refresh the metadata first if `refresh`.
 
-        Without `require_topics`, topics that have never existed are left out. A partition that has been unavailable for
-        `UNAVAILABLE_TIMEOUT` gets its offset in `last_known`, if it has one there.
+        Without `require_topics`, topics that have never existed are left out. A partition that has been unavailable for `wait`
+        seconds (`UNAVAILABLE_TIMEOUT`) gets its offset in `last_known`, and is left out if it has none there.
         """
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(refresh or retrying, require_topics=require_topics)
-            found = await self._list_offsets(dict.fromkeys(partitions, spec), last_known=last_known)
+            found = await self._list_available(dict.fromkeys(partitions, spec), wait)
             # offsets are requested by topic name: those of a recreated topic look like new records of the old one
             has_new_records = last_known is not None and any(
                 offset > last_known.get(tp, offset) for tp, offset in found.items()
             )
             if has_new_records and self._refresh_seconds <= CHEAP_REFRESH_SECONDS:
                 await self._find_assigned(True, require_topics=require_topics)
-            return found
+            known = last_known or {}
+            return found | {tp: known[tp] for tp in partitions if tp not in found and tp in known}
 
-        return await self.retries.retry_attempts("Finding offsets", find)
+        return await self._retry_lookups(find)
+
+    async def list_available_offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """As `list_offsets`, without partitions that have been unavailable for `UNAVAILABLE_TIMEOUT`."""
+
+        async def find(retrying: bool) -> Offsets:
+            partitions = await self._find_assigned(retrying)
+            return await self._list_available({tp: spec for tp, spec in wanted.items() if tp in partitions})
+
+        return await self._retry_lookups(find) if wanted else {}
 
     async def list_offsets(self, wanted: Mapping[TopicPartition, int], *, or_end: bool = True) -> Offsets:
         """Return the offset at `EARLIEST`, `LATEST` or a timestamp (ms) of each partition; without deleted partitions.
 
         That of a timestamp is the first one with this timestamp or a later one; if there is none, it is the end of the
-        log, or -1 without `or_end`.
+        log, or -1 without `or_end`. Waits for unavailable partitions, up to the limits of `RetryPolicy`.
         """
 
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(retrying)
             existing = {tp: spec for tp, spec in wanted.items() if tp in partitions}
-            return await self._list_offsets(existing, or_end=or_end)
+            assert self._requests is not None
+            answer = await self._requests.ask(existing, or_end=or_end)
+            if answer.problems:
+                # False sorts first: an error that stays is raised rather than one that may pass
+                raise min(answer.problems.values(), key=may_be_listed_later)
+            return answer.offsets
 
-        return await self.retries.retry_attempts("Finding offsets", find) if wanted else {}
+        return await self._retry_lookups(find) if wanted else {}
+
+    async def _retry_lookups(self, find: Callable[[bool], Awaitable[Offsets]]) -> Offsets:
+        return await self.retries.retry_attempts("Finding offsets", find, may_be_listed_later)
+
+    async def _list_available(
+        self, wanted: Mapping[TopicPartition, int], wait: float | None = None
+    ) -> Offsets:
+        """Return the offsets of available partitions, with one request to each leader, and a warning about the others.
+
+        Raises an error if it stays, or if a partition has been unavailable for less than `wait` seconds.
+        """
+        assert self._requests is not None
+        time = asyncio.get_running_loop().time
+        limit, began_at = UNAVAILABLE_TIMEOUT if wait is None else wait, time()
+        answer = await self._requests.ask(wanted, limit=limit)
+        self._unavailable.update(wanted, answer.problems, began_at)
+        if not answer.problems:
+            return answer.offsets
+        problem = min(answer.problems.values(), key=may_be_listed_later)
+        if not may_be_listed_later(problem) or not self._unavailable.longer_than(limit, wanted, time()):
+            raise problem
+        unavailable = self._unavailable.describe(wanted, time())
+        self.retries.warn(
+            "The query", f"continues without new records of unavailable partitions {unavailable}"
+        )
+        self._metadata_valid_until = min(self._metadata_valid_until, time() + UNAVAILABLE_METADATA_AGE)
+        return answer.offsets
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the group's committed offsets.
@@ -221,47 +281,3 @@ class BrokerLookups:
             return {tp: (committed.offset, topic_id) for tp, (committed, topic_id) in found.items()}
 
         return await self.retries.retry_attempts(f"Finding the committed offsets of group {group_id!r}", find)
-
-    async def _list_offsets(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        *,
-        or_end: bool = True,
-        last_known: Mapping[TopicPartition, int] | None = None,
-    ) -> Offsets:
-        """Send one ListOffsets request to each leader. Raises one of the errors, preferably one that is not retriable.
-
-        With `last_known`, partitions that have been unavailable for `UNAVAILABLE_TIMEOUT` get their offset from there.
-        """
-        if not wanted:
-            return {}
-        found = await list_offsets_once(
-            self.cluster, wanted, self._settings.config.isolation_level, or_end=or_end
-        )
-        now = asyncio.get_running_loop().time()
-        self._unavailable_since = {tp: self._unavailable_since.get(tp, now) for tp in found.problems}
-        if not found.problems:
-            return found.offsets
-        # False sorts first: an error that is not retriable is raised rather than a retriable one
-        problem = min(found.problems.values(), key=is_retriable_error)
-        if last_known is None or not self._may_use_last_known(found.problems, last_known, now):
-            raise problem
-        unavailable = ", ".join(map(str, sorted(found.problems)))
-        self.retries.warn(
-            "The query", f"continues without new records of unavailable partitions {unavailable}: {problem}"
-        )
-        self._metadata_valid_until = min(self._metadata_valid_until, now + UNAVAILABLE_METADATA_AGE)
-        return found.offsets | {tp: last_known[tp] for tp in found.problems}
-
-    def _may_use_last_known(
-        self,
-        problems: Mapping[TopicPartition, AsyncGroupError],
-        last_known: Mapping[TopicPartition, int],
-        now: float,
-    ) -> bool:
-        return all(
-            is_retriable_error(error)
-            and tp in last_known
-            and now - self._unavailable_since[tp] >= UNAVAILABLE_TIMEOUT
-            for tp, error in problems.items()
-        )

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, ErrorCode
 from asyncgroup.group.group_members import describe_members
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
@@ -107,7 +107,7 @@ class GroupCommitter:
         self._raise_task_error()
         wait = 0.0  # do not wait for a commit that was started by an earlier call
         if self._committer.dirty and self._task is None and now >= self._not_before:
-            self._task = asyncio.create_task(self._commit(), name=f"commit of group {self.group_id!r}")
+            self._task = start_task(self._commit(), name=f"commit of group {self.group_id!r}")
             wait = COMMIT_WAIT
         if self._task is not None:
             await asyncio.wait([self._task], timeout=wait)
@@ -133,7 +133,7 @@ class GroupCommitter:
         """Run `_start`; return whether it has finished within the time to wait. Raises what it raises."""
         strict, first = self._settings.commit_failure == "fail", self._task is None
         if self._task is None:
-            self._task = asyncio.create_task(self._start(offsets), name=f"look at group {self.group_id!r}")
+            self._task = start_task(self._start(offsets), name=f"look at group {self.group_id!r}")
         wait = None if strict else INITIAL_WAIT if first else COMMIT_WAIT
         await asyncio.wait([self._task], timeout=wait)
         self._raise_task_error()

@@ -5,7 +5,7 @@ Like Spark's `KafkaOffsetReaderAdmin`, and in addition from a group's committed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
@@ -68,12 +68,21 @@ def _ranges_between(start: dict[TopicPartition, int], end: dict[TopicPartition, 
 
 
 async def resolve_offsets(
-    limit: OffsetLimit, lookups: BrokerLookups, *, position: Position, group_id: str | None
+    limit: OffsetLimit,
+    lookups: BrokerLookups,
+    *,
+    position: Position,
+    group_id: str | None,
+    may_defer: bool = False,
 ) -> Offsets:
-    """Return the offset of each partition to read. Raises SourceError if `limit` cannot be applied to them."""
+    """Return the offset of each partition to read. Raises SourceError if `limit` cannot be applied to them.
+
+    If it `may_defer`, the start of a log that is not available is `EARLIEST`, to be looked up later: it will be the same one,
+    apart from records deleted by retention. Ends, and offsets by time, are waited for: later ones would skip records.
+    """
     partitions = sorted(await lookups.assigned())
     if isinstance(limit, Earliest):
-        return await lookups.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return await _log_starts(partitions, lookups, may_defer=may_defer)
     if isinstance(limit, Latest):
         return await lookups.list_offsets(dict.fromkeys(partitions, LATEST))
     if isinstance(limit, Specific):
@@ -91,9 +100,9 @@ async def resolve_offsets(
                 specifiedPartitions=named.keys(),
                 assignedPartitions=partitions,
             )
-        return await _with_ends(named, lookups)
+        return await _with_ends(named, lookups, may_defer=may_defer)
     if isinstance(limit, FromGroup):
-        return await _from_group(limit, lookups, partitions, group_id or "")
+        return await _from_group(limit, lookups, partitions, group_id or "", may_defer=may_defer)
     return await _by_time(limit, lookups, partitions, position)
 
 
@@ -111,14 +120,37 @@ def may_start_at_end(limit: OffsetLimit, tp: TopicPartition) -> bool:
     return not isinstance(limit, Earliest)
 
 
-async def _with_ends(offsets: Mapping[TopicPartition, int], lookups: BrokerLookups) -> Offsets:
+async def _log_starts(
+    partitions: Iterable[TopicPartition], lookups: BrokerLookups, *, may_defer: bool
+) -> Offsets:
+    wanted = dict.fromkeys(partitions, EARLIEST)
+    if not may_defer:
+        return await lookups.list_offsets(wanted)
+    found = await lookups.list_available_offsets(wanted)
+    return {tp: found.get(tp, EARLIEST) for tp in wanted if tp in found or tp in lookups.topic_ids}
+
+
+async def _with_ends(
+    offsets: Mapping[TopicPartition, int], lookups: BrokerLookups, *, may_defer: bool
+) -> Offsets:
     """Return `offsets` with -1 and -2 replaced by the log's end and start; ListOffsets uses the same two numbers."""
-    named = {tp: offset for tp, offset in offsets.items() if offset in (EARLIEST, LATEST)}
-    return {**offsets, **await lookups.list_offsets(named)} if named else dict(offsets)
+    ends = {tp: offset for tp, offset in offsets.items() if offset == LATEST}
+    starts = [tp for tp, offset in offsets.items() if offset == EARLIEST]
+    found = dict(offsets)
+    if ends:
+        found |= await lookups.list_offsets(ends)
+    if starts:
+        found |= await _log_starts(starts, lookups, may_defer=may_defer)
+    return found
 
 
 async def _from_group(
-    limit: FromGroup, lookups: BrokerLookups, partitions: list[TopicPartition], group_id: str
+    limit: FromGroup,
+    lookups: BrokerLookups,
+    partitions: list[TopicPartition],
+    group_id: str,
+    *,
+    may_defer: bool,
 ) -> Offsets:
     committed = await lookups.committed(partitions)
     missing = [tp for tp in partitions if tp not in committed]
@@ -126,8 +158,9 @@ async def _from_group(
         return committed
     if limit.fallback == "error":
         raise SourceError("ASYNCGROUP_NO_COMMITTED_OFFSET", groupId=group_id, partitions=missing)
-    spec = EARLIEST if limit.fallback == "earliest" else LATEST
-    return committed | await lookups.list_offsets(dict.fromkeys(missing, spec))
+    if limit.fallback == "earliest":
+        return committed | await _log_starts(missing, lookups, may_defer=may_defer)
+    return committed | await lookups.list_offsets(dict.fromkeys(missing, LATEST))
 
 
 async def _by_time(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.model import TopicPartition
@@ -55,13 +55,15 @@ def plan_batch(
     *,
     group_id: str | None = None,
     replays_first: bool = False,
+    from_log_start: Collection[TopicPartition] = (),
 ) -> BatchPlan:
     """Plan a batch from `start` to `end`.
 
     Partitions that are only in `end` are new: they start at their offset in `earliest_of_new`, and were deleted again if
     they have none there. Partitions that are only in `start` were deleted; Spark has another error code for that with a
     `group_id`. `replays_first` says that another process repeats the query's first batch: then `start` was looked up
-    again, and may be after `end` without any loss.
+    again, and may be after `end` without any loss. Partitions `from_log_start` belong to the query's start, which is the
+    first offset that their logs have: it need not be 0.
     """
     losses: list[DataLossError] = []
     new = sorted(end.keys() - start.keys())
@@ -76,7 +78,7 @@ def plan_batch(
             startOffset=first,
         )
         for tp in new
-        if (first := earliest_of_new.get(tp, 0))
+        if tp not in from_log_start and (first := earliest_of_new.get(tp, 0))
     ]
     if deleted := sorted(start.keys() - end.keys()):
         losses.append(_partitions_deleted(deleted, group_id))

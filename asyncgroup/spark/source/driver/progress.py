@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from dataclasses import replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.consumer.list_offsets import EARLIEST
+from asyncgroup.lifecycle import start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver.broker_client import BrokerClient
-from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
+from asyncgroup.spark.source.driver.broker_lookups import ONLY_LOOKUP_TIMEOUT, BrokerLookups
+from asyncgroup.spark.source.driver.end_offsets import EndOffsets
+from asyncgroup.spark.source.driver.group_committer import GroupCommitter
 from asyncgroup.spark.source.driver.initial_offsets import is_reproducible, may_start_at_end, resolve_offsets
 from asyncgroup.spark.source.driver.limits import LogSampler, TriggerLimits
-from asyncgroup.spark.source.driver.planner import check_available_now, plan_batch, split_into_tasks
-from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, QueryTopics, checkpoint_topics
-from asyncgroup.spark.source.driver.retry_policy import offset_attempts
+from asyncgroup.spark.source.driver.planner import plan_batch, split_into_tasks
+from asyncgroup.spark.source.driver.recreated_topics import QueryTopics
+from asyncgroup.spark.source.driver.topic_check import TopicCheck
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
 
@@ -46,8 +49,26 @@ MAX_IDLE_PAUSE: Final = 1.0
 """Upper limit in seconds of any pause."""
 
 
+class _Known(NamedTuple):
+    """Offsets without those that are `EARLIEST`: partitions whose log start was not known when the query started."""
+
+    offsets: Offsets
+    from_log_start: frozenset[TopicPartition]
+
+    @classmethod
+    def of(cls, offsets: Offsets) -> _Known:
+        """Divide the offsets of a query's start, or of its checkpoint."""
+        deferred = frozenset(tp for tp, offset in offsets.items() if offset == EARLIEST)
+        return cls({tp: offset for tp, offset in offsets.items() if tp not in deferred}, deferred)
+
+
 class StreamProgress:
-    """The state of one streaming query between its calls."""
+    """The state of one streaming query between its calls.
+
+    An offset may be `EARLIEST`, also in the checkpoint, as in Spark's options: the partition was not available when the
+    query started, and will be read from its first record. It is then handled like a new partition. Spark's own source reads
+    a range from there, too, if it continues the checkpoint (`KafkaBatchPartitionReader.resolveRange`).
+    """
 
     def __init__(self, settings: ReadSettings) -> None:
         self._settings = settings
@@ -55,15 +76,13 @@ class StreamProgress:
         self._limits = TriggerLimits(settings)
         self._sampler = LogSampler()
         self._initial: Offsets | None = None
-        self._available_now_end: Offsets | None = None
-        """The ends of the logs when Trigger.AvailableNow started; the query stops there."""
-        self._kept: Offsets = {}
-        """Ends of Trigger.AvailableNow that are the starts, as the logs end before them."""
         self._latest: Offsets = {}
         self._topics = QueryTopics()
-        self._looked_up_end = False  # after the first call of `next_end`
+        self._ends = EndOffsets(settings, self._topics)
+        self._check = TopicCheck(settings, self._topics)
+        self._left_out: frozenset[TopicPartition] = frozenset()
+        """New partitions that are not part of the last batch, as their first offsets are not known."""
         self._planned = False  # after the first call of `tasks`
-        self._checked = False  # after `_check_topics`
         self._idle_at: Offsets | None = None  # where the last lookup found no new records
         self._idle_since = 0.0  # the loop's time of the last lookup
         self._pause = 0.0  # seconds before the next lookup
@@ -99,9 +118,7 @@ class StreamProgress:
         """Remember the ends of the logs: the query reads up to there, and no further."""
         # without the minimum of offsets: a delayed batch is empty, and the trigger stops at the first empty batch
         self._limits = TriggerLimits(replace(self._settings, min_offsets_per_trigger=None))
-        # missing topics are no error yet: whether they have existed is known later, from the checkpoint
-        found = self._client.call(lambda lookups: lookups.list_all_offsets(LATEST, require_topics=False))
-        self._available_now_end = self._latest = found
+        self._latest = self._client.call(self._ends.prepare_available_now)
 
     def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
         """Return the end of the batch that starts at `start`; `start` itself if there is no batch to run yet.
@@ -119,13 +136,16 @@ class StreamProgress:
 
     async def _find_initial(self, lookups: BrokerLookups) -> Offsets:
         starting = self._settings.starting
-        found = await resolve_offsets(starting, lookups, position="start", group_id=self._settings.group_id)
-        target = self._available_now_end
+        found = await resolve_offsets(
+            starting, lookups, position="start", group_id=self._settings.group_id, may_defer=True
+        )
+        target = self._ends.target
         if target is None:
             return found
         # Trigger.AvailableNow has started before: "latest" are the ends found then, and later partitions count as new
         ends = {tp: target[tp] for tp in found if tp in target and may_start_at_end(starting, tp)}
-        return {tp: min(offset, ends.get(tp, offset)) for tp, offset in found.items() if tp in target}
+        existed = target.keys() | self._ends.missing
+        return {tp: min(offset, ends.get(tp, offset)) for tp, offset in found.items() if tp in existed}
 
     def _pins_start(self, start: Offsets) -> bool:
         """Return whether the first batch must be empty, only to store the query's start in the checkpoint.
@@ -142,33 +162,46 @@ class StreamProgress:
     async def _find_end(self, lookups: BrokerLookups, start: Offsets, *, limited: bool) -> Offsets:
         await self._wait_if_idle(start)
         lookups.mark_topics_known(start)
-        await self._check_topics(lookups, start)
-        self._topics.recreated(start, lookups.topic_ids)
-        commits = self._client.commits()
-        if commits is None:
-            self._latest = await self._find_latest(lookups, start)
-        else:
-            self._latest = await _alongside(
-                self._find_latest(lookups, start), commits.commit_finished(start, self._topics.ids)
-            )
-        self._looked_up_end = True
-        self._lookup_seconds = asyncio.get_running_loop().time() - self._idle_since
-        new = dict.fromkeys(self._latest.keys() - start.keys(), EARLIEST)
-        earliest = await lookups.list_offsets(new) if new else {}
-        end = await self._limit_end(lookups, start, self._latest, earliest, limited=limited)
-        if commits is not None and end.keys() - start.keys():
-            # commit the start of new partitions before their first batch: by it the next run detects recreated topics
-            await commits.commit_finished(
-                start | {tp: first for tp, first in earliest.items() if tp in end}, self._topics.ids
-            )
+        known, from_log_start = _Known.of(start)
+        end = await self._find_known_end(lookups, known, limited=limited, pins=self._pins_start(start))
+        end |= {tp: EARLIEST for tp in from_log_start if tp not in end}
         self._idle_at = end if end == start else None
         return end
+
+    async def _find_known_end(
+        self, lookups: BrokerLookups, start: Offsets, *, limited: bool, pins: bool
+    ) -> Offsets:
+        """Return the end of the batch, without partitions whose first offset is not known."""
+        commits = self._client.commits()
+        if self._initial is None:
+            await self._check.run(lookups, start, commits)
+        self._topics.recreated(start, lookups.topic_ids)
+        wait = None if limited else ONLY_LOOKUP_TIMEOUT
+        finding = self._ends.find(lookups, start, self._check.unchecked, wait)
+        if commits is None:
+            self._latest = await finding
+        else:
+            self._latest = await _alongside(finding, self._commit(commits, start))
+        self._lookup_seconds = asyncio.get_running_loop().time() - self._idle_since
+        new = self._latest.keys() - start.keys()
+        earliest = await lookups.list_available_offsets(dict.fromkeys(new, EARLIEST))
+        # read from their first offset as soon as that is known; deleted ones have none, which the planner reports
+        self._left_out = frozenset(new - earliest.keys()) & lookups.topic_ids.keys()
+        latest = {tp: offset for tp, offset in self._latest.items() if tp not in self._left_out}
+        end = await self._limit_end(lookups, start, latest, earliest, limited=limited, pins=pins)
+        if commits is not None and end.keys() - start.keys():
+            # commit the start of new partitions before their first batch: by it the next run detects recreated topics
+            await self._commit(commits, start | {tp: first for tp, first in earliest.items() if tp in end})
+        return end
+
+    async def _commit(self, commits: GroupCommitter, offsets: Offsets) -> None:
+        await commits.commit_finished(self._check.may_be_committed(offsets), self._topics.ids)
 
     async def _wait_if_idle(self, start: Offsets) -> None:
         """Sleep before the lookup if the last one for the same start found no new records."""
         time = asyncio.get_running_loop().time
         first, longest = IDLE_PAUSES
-        if self._idle_at != start or self._available_now_end is not None:
+        if self._idle_at != start or self._ends.target is not None:
             self._pause = first
         else:
             await asyncio.sleep(max(self._idle_since + self._pause - time(), 0))
@@ -176,125 +209,6 @@ class StreamProgress:
                 self._pause * 2, max(longest, IDLE_PAUSE_FACTOR * self._lookup_seconds), MAX_IDLE_PAUSE
             )
         self._idle_since = time()
-
-    async def _find_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
-        if self._available_now_end is None:
-            latest = await self._ask_latest(lookups, start)
-        else:
-            if not self._looked_up_end:
-                await self._complete_available_now_end(lookups, start, self._available_now_end)
-                self._keep_ends(lookups, start, self._available_now_end)
-            latest = self._available_now_end
-        new = self._topics.without_start(self._topics.recreated(start, lookups.topic_ids))
-        self._topics.add_starts(await lookups.list_offsets(dict.fromkeys(new, EARLIEST)))
-        return latest | self._topics.resets(start, lookups.topic_ids)
-
-    async def _ask_latest(self, lookups: BrokerLookups, start: Offsets) -> Offsets:
-        latest = await lookups.list_all_offsets(LATEST, last_known=start)
-        retry = offset_attempts(self._settings)
-        while self._doubtful(lookups, start, latest) and retry.failed():
-            await retry.wait()
-            latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-        if self._settings.fail_on_data_loss:
-            # before Spark has stored the end: it would fail every restart, as with Spark's source
-            for loss in self._shorter(lookups, start, latest).values():
-                raise loss
-        return latest
-
-    def _doubtful(self, lookups: BrokerLookups, start: Offsets, ends: Offsets) -> list[TopicPartition]:
-        """Return the partitions whose end is missing or below the start, which was read already.
-
-        That may be due to stale metadata (KAFKA-7703), so the end is looked up again, as Spark does; or due to a broker that
-        has just started and does not know the topic yet.
-        """
-        recreated = self._topics.recreated(start, lookups.topic_ids)
-        return [
-            tp
-            for tp, offset in start.items()
-            if tp not in ends or (ends[tp] < offset and tp not in recreated)
-        ]
-
-    def _shorter(
-        self, lookups: BrokerLookups, start: Offsets, ends: Offsets
-    ) -> dict[TopicPartition, DataLossError]:
-        """Return the loss of each partition whose log ends before the start."""
-        return {
-            tp: DataLossError(
-                "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED",
-                topicPartition=tp,
-                prevOffset=start[tp],
-                newOffset=ends[tp],
-            )
-            for tp in sorted(self._doubtful(lookups, start, ends))
-            if tp in ends
-        }
-
-    async def _complete_available_now_end(
-        self, lookups: BrokerLookups, start: Offsets, target: Offsets
-    ) -> None:
-        """Look again for ends that were missing or below the checkpoint when Trigger.AvailableNow started."""
-        retry = offset_attempts(self._settings)
-        while (doubtful := self._doubtful(lookups, start, target)) and retry.failed():
-            await retry.wait()
-            found = await lookups.list_all_offsets(LATEST, refresh=True, last_known=start)
-            target |= {tp: found[tp] for tp in doubtful if tp in found}
-
-    async def _renew_available_now_end(
-        self, lookups: BrokerLookups, start: Offsets, end: Offsets, target: Offsets
-    ) -> None:
-        """Look again for ends below those of a batch that is repeated, and keep those that `_keep_ends` had kept when it was planned."""
-        await self._complete_available_now_end(lookups, end, target)
-        if not self._settings.fail_on_data_loss:
-            unread = {tp: offset for tp, offset in end.items() if offset == start.get(tp)}
-            self._keep_ends(lookups, unread, target)
-
-    def _keep_ends(self, lookups: BrokerLookups, start: Offsets, target: Offsets) -> None:
-        """Report logs that end before the start. Without failOnDataLoss the query stays where it is there.
-
-        A lower end would be stored, and what follows it would be read twice if the answer was stale.
-        """
-        for tp, loss in self._shorter(lookups, start, target).items():
-            report_data_loss(loss, fail=self._settings.fail_on_data_loss)
-            self._kept[tp] = target[tp] = start[tp]
-
-    async def _check_topics(self, lookups: BrokerLookups, start: Offsets) -> None:
-        """Check once, in a run that started from a checkpoint, whether topics of `start` were recreated since the last run.
-
-        Partitions of recreated topics get the old topic's id in `_topics`, or `UNKNOWN_TOPIC`. Raises DataLossError
-        with failOnDataLoss if the group has no offsets for topics of the checkpoint.
-        """
-        if self._checked or self._initial is not None:
-            return
-        self._checked = True
-        commits = self._client.commits()
-        found = None if commits is None else await commits.initial_commits(start)
-        if commits is None or found is None:
-            cause = (
-                f"the committed offsets of group {commits.group_id!r} are not known"
-                if commits is not None
-                else "the query does not commit offsets to a group (kafka.group.id, commitOffsets)"
-            )
-            _log.warning(
-                "topics that were deleted and recreated since the query's last run cannot be detected: %s",
-                cause,
-            )
-            return
-        ids = await lookups.assigned()
-        retry = offset_attempts(self._settings)
-        while not start.keys() <= ids.keys() and retry.failed():
-            await retry.wait()
-            # a broker that has just started may not know the topics yet
-            ids = await lookups.assigned(refresh=True)
-        known = checkpoint_topics(start, ids, found)
-        self._topics.add_ids(known.ids)
-        if not known.without_commit or self._settings.trusts_checkpoint:
-            return
-        earliest = await lookups.list_offsets(dict.fromkeys(known.without_commit, EARLIEST))
-        lost = {tp: start[tp] for tp in known.without_commit if start[tp] > earliest.get(tp, start[tp])}
-        if lost:
-            loss = DataLossError("ASYNCGROUP_GROUP_LACKS_OFFSETS", groupId=commits.group_id, offsets=lost)
-            report_data_loss(loss, fail=self._settings.fail_on_data_loss)
-            self._topics.add_ids(dict.fromkeys(lost, UNKNOWN_TOPIC))
 
     async def _limit_end(
         self,
@@ -304,11 +218,12 @@ class StreamProgress:
         earliest: Offsets,
         *,
         limited: bool,
+        pins: bool,
     ) -> Offsets:
         if not limited:
             return latest  # Trigger.Once: its first batch is its only one
-        if self._pins_start(start):
-            return start
+        if pins:
+            return dict(start)
         if self._settings.max_bytes_per_trigger is not None:
             await self._sampler.sample(lookups.cluster, earliest | start, latest, self._limits.sizes)
         return self._limits.end_offsets(start, latest, earliest, asyncio.get_running_loop().time())
@@ -319,18 +234,23 @@ class StreamProgress:
         self, lookups: BrokerLookups, start: Offsets, end: Offsets
     ) -> list[tuple[OffsetRange, ...]]:
         lookups.mark_topics_known(start | end)
+        end = _Known.of(end).offsets  # what is still to be read from its log's start is not part of the batch
+        start, from_log_start = _Known.of(start)
         recreated: list[TopicPartition] = []
-        if not self._looked_up_end:
+        if not self._ends.is_looked_up:
             # a batch that another process has planned is repeated: the topic ids of its offsets are not known yet
-            await self._check_topics(lookups, start)
+            if self._initial is None:
+                await self._check.run(lookups, start, self._client.commits())
+                await self._check.wait_for(lookups, start, end)
             recreated = self._topics.recreated(end, await lookups.assigned())
-        if self._available_now_end is not None:
+        if self._ends.target is not None:
             same = {tp: offset for tp, offset in end.items() if tp not in recreated}
-            if not self._looked_up_end:
-                await self._renew_available_now_end(lookups, start, same, self._available_now_end)
-            await self._check_available_now(lookups, self._available_now_end, same)
+            if not self._ends.is_looked_up:
+                await self._ends.renew(lookups, start, same)
+            await self._ends.check(lookups, same, without=self._left_out)
+        # a batch is read as it was planned, so this waits for its partitions
         earliest = await lookups.list_offsets(dict.fromkeys(end.keys() - start.keys(), EARLIEST))
-        replays_first = self._initial is not None and not self._looked_up_end
+        replays_first = self._initial is not None and not self._ends.is_looked_up
         if replays_first:
             # the start was looked up again: partitions that are new since belong to the next batch
             start = {tp: offset for tp, offset in start.items() if tp in end}
@@ -344,7 +264,14 @@ class StreamProgress:
                 " the checkpoint, rows of this batch are skipped: %s",
                 ", ".join(map(str, skipped)),
             )
-        found = plan_batch(start, end, earliest, group_id=self._settings.group_id, replays_first=moved)
+        found = plan_batch(
+            start,
+            end,
+            earliest,
+            group_id=self._settings.group_id,
+            replays_first=moved,
+            from_log_start=from_log_start,
+        )
         gone = [part for part in found.ranges if (part.topic, part.partition) in recreated]
         losses = [
             DataLossError(
@@ -361,18 +288,10 @@ class StreamProgress:
         self._planned = True
         return split_into_tasks([part for part in found.ranges if part not in gone], self._settings)
 
-    async def _check_available_now(self, lookups: BrokerLookups, target: Offsets, end: Offsets) -> None:
-        latest = await lookups.list_all_offsets(LATEST, last_known=end) | self._kept
-        retry = offset_attempts(self._settings)
-        while any(latest.get(tp, -1) < offset for tp, offset in end.items()) and retry.failed():
-            await retry.wait()
-            latest = await lookups.list_all_offsets(LATEST, refresh=True, last_known=end) | self._kept
-        check_available_now(target, end, latest, replayed=not self._looked_up_end)
 
-
-async def _alongside(work: Awaitable[T], other: Awaitable[None]) -> T:
+async def _alongside(work: Awaitable[T], other: Coroutine[Any, Any, None]) -> T:
     """Await `work` and `other` concurrently; return the result of `work`. Raises what either raises, after both ended."""
-    beside = asyncio.ensure_future(other)
+    beside = start_task(other, name="commit beside a lookup")
     try:
         return await work
     except asyncio.CancelledError:

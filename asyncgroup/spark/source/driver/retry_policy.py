@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.consumer.list_offsets import is_retriable_error
@@ -27,6 +27,9 @@ __all__ = ["API_TIMEOUT", "RetryPolicy", "offset_attempts"]
 _log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
+
+MayPass: TypeAlias = Callable[[AsyncGroupError], bool]
+"""Returns whether the same request may succeed after this error."""
 
 API_TIMEOUT: Final = 60.0
 """Seconds for which one attempt retries retriable errors: Java's `default.api.timeout.ms`.
@@ -60,7 +63,9 @@ class RetryPolicy:
         self._random = rng or random.Random()
         self._warned: dict[str, float] = {}
 
-    async def retry_attempts(self, what: str, ask: Callable[[bool], Awaitable[T]]) -> T:
+    async def retry_attempts(
+        self, what: str, ask: Callable[[bool], Awaitable[T]], may_pass: MayPass | None = None
+    ) -> T:
         """Await `ask(retrying)` with `retry_until_timeout`, up to `settings.offset_retries` times, also after final errors.
 
         `retrying` is true after a failure: cached metadata may be wrong then. There is no further attempt after errors of
@@ -76,7 +81,7 @@ class RetryPolicy:
         retry = offset_attempts(self._settings)
         while True:
             try:
-                return await self.retry_until_timeout(what, once)
+                return await self.retry_until_timeout(what, once, may_pass)
             except AsyncGroupError as error:
                 if _is_final(error) or not retry.failed():
                     raise
@@ -84,9 +89,12 @@ class RetryPolicy:
                 _log.warning("%s failed, %d attempts left: %s", what, left, error)
             await retry.wait()
 
-    async def retry_until_timeout(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Await `ask()` repeatedly while it raises retriable errors, for at most `API_TIMEOUT` seconds.
+    async def retry_until_timeout(
+        self, what: str, ask: Callable[[], Awaitable[T]], may_pass: MayPass | None = None
+    ) -> T:
+        """Await `ask()` repeatedly while it raises errors that `may_pass`, for at most `API_TIMEOUT` seconds.
 
+        By default these are the retriable ones.
         Raises the last error; ASYNCGROUP_BROKERS_UNREACHABLE if no broker has answered.
         """
         backoff = RetryBackoff.configured(self._settings.config, self._random)
@@ -96,7 +104,7 @@ class RetryPolicy:
                 return await ask()
             except AsyncGroupError as error:
                 may_retry = retry.failed()
-                if not is_retriable_error(error):
+                if not (may_pass or is_retriable_error)(error):
                     raise
                 if not may_retry:
                     if isinstance(error, TransportError):

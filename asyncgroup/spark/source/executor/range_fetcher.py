@@ -25,7 +25,7 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
-from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition, wall_clock
 from asyncgroup.spark.source.executor.patience import WaitingTime
 
@@ -187,9 +187,7 @@ class RangeFetcher:
         if node_id not in self._flights and len(self._flights) < NODES:
             plan = self._scheduler.plan(broker, MAIN_LANE, now)
             if plan is not None:
-                task = asyncio.create_task(
-                    self._fetch(broker, plan), name=f"fetch ranges from node {node_id}"
-                )
+                task = start_task(self._fetch(broker, plan), name=f"fetch ranges from node {node_id}")
                 self._flights[node_id] = _Flight(broker, plan, task, now)
         must_validate = broker.awaits_validation and node_id not in self._validating
         if must_validate and (validation := self._scheduler.plan_validation(broker)):
@@ -198,7 +196,7 @@ class RangeFetcher:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that `wait` waits for; `take` raises its error."""
-        self._wait_for(asyncio.create_task(work, name="request for ranges"))
+        self._wait_for(start_task(work, name="request for ranges"))
 
     def _wait_for(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)

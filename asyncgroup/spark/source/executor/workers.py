@@ -14,6 +14,7 @@ import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from asyncgroup.lifecycle import start_task
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.executor.range_reader import RangeReader
 from asyncgroup.spark.source.executor.worker_cluster import WorkerCluster
@@ -117,7 +118,7 @@ class _WorkerState:
         with self._lock:
             if self._loop.is_running():
                 # the garbage collector may close a generator at any point, also while the loop runs
-                self._late_release = self._loop.create_task(self._release(cluster, reader))
+                self._late_release = start_task(self._release(cluster, reader))
             else:
                 self._loop.run_until_complete(self._release(cluster, reader))
 
