@@ -412,9 +412,11 @@ class HookTimeout(AsyncGroupError):
     """A method of the handler was cancelled, as it took longer than a rebalance or the end of its session allows.
 
     `method` is its name, `seconds` is how long it ran until then. `still_runs`: it ignores the cancellation, and still ran when
-    the last commit should have been complete. The end of the session waits for it; only a rebalance during the session goes on, also if
-    `on_revoked` is not done. If partitions are revoked while `setup` or `on_assigned` hangs, the session ends, and `run()`
-    joins again. A method that is cancelled because the caller of `run()` was cancelled is no HookTimeout unless it still runs.
+    the last commit should have been complete. The end of the session waits for it. A rebalance during the session does not:
+    partitions are given up also if `on_revoked` is not done. If partitions are revoked while `setup` or `on_assigned` hangs, the
+    session ends, and `run()` joins again; if it ignores its cancellation, the member leaves the group before.
+
+    A method that is cancelled because the caller of `run()` was cancelled is reported only if it still runs.
     """
 
     def __init__(self, group_id: str, method: str, seconds: float, *, still_runs: bool = False) -> None:

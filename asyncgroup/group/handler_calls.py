@@ -102,19 +102,17 @@ class HandlerCalls:
                 tasks.limit(limits.handler_seconds if tasks.kind is CallKind.CLAIM else limits.hook_seconds)
 
     @property
-    def running_calls(self) -> RunningCalls:
+    def running_calls(self) -> list[RunningCalls]:
         """The calls that the session waits for: hooks while it begins or ends, `consume_claim` once it ends."""
-        running = [(name, tasks) for tasks in self._waited_for for name in tasks.running]
-        waits_since = self._limits.ending_since
-        if not self._session.ended:
-            running = [(name, tasks) for name, tasks in running if not name.startswith(CLAIM)]
-            waits_since = -INF
-        labels = [
-            f"handler of {name.removeprefix(CLAIM)}" if name.startswith(CLAIM) else name
-            for name, _ in running
-        ]
-        since = min((max(tasks.since, waits_since) for _, tasks in running), default=0.0)
-        return RunningCalls(labels, since, min((tasks.cancel_at for _, tasks in running), default=INF))
+        has_ended = self._session.ended
+        waits_since = self._limits.ending_since if has_ended else -INF
+        found = []
+        for tasks in self._waited_for:
+            is_claim = tasks.kind is CallKind.CLAIM
+            names = [f"handler of {name.removeprefix(CLAIM)}" if is_claim else name for name in tasks.running]
+            if names and (has_ended or not is_claim):
+                found.append(RunningCalls(names, max(tasks.since, waits_since), tasks.cancel_at))
+        return found
 
     # --- the calls ----------------------------------------------------------------------------------------------
 

@@ -215,12 +215,12 @@ def _text(error: BaseException) -> str:
 
 
 class RunningCalls(NamedTuple):
-    """Handler methods that the session waits for while it begins or ends."""
+    """Handler methods with a common deadline that the session waits for while it begins or ends."""
 
-    labels: Sequence[str] = ()
-    since: float = 0.0
+    labels: Sequence[str]
+    since: float
     """Loop time at which the session began to wait."""
-    deadline: float = 0.0
+    deadline: float
     """Loop time at which the methods are cancelled; infinity if there is no limit."""
 
 
@@ -243,7 +243,7 @@ class HealthSnapshot(NamedTuple):
     claims: Sequence[Claim] = ()
     pending_starts: Sequence[PendingStart] = ()
     """Assigned partitions whose start offsets are not known yet."""
-    running_calls: RunningCalls = RunningCalls()
+    running_calls: Sequence[RunningCalls] = ()
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
     """Nodes with a fetch in flight, and the loop time at which it was sent."""
     idle_reason: str = "a partition: other members own all of them"
@@ -340,7 +340,7 @@ def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
 
 def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     member_health = snapshot.member_health
-    state, calls = member_health.state, snapshot.running_calls
+    state = member_health.state
     problems, join_age = dict(member_health.problems), member_health.join_age(now)
     is_long_join = join_age > _time_limit(MemberState.JOINING, snapshot)
     if is_long_join and member_health.join_refusal is not None:
@@ -362,12 +362,26 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
         yield f"{state.value} for {age:.1f} s"
     elif is_long_join:
         yield f"{MemberState.JOINING.value} for {join_age:.1f} s"
-    if calls.labels and now > calls.deadline:
-        yield f"{_names(calls.labels)} still running {now - calls.deadline:.1f} s after cancellation"
-    elif calls.labels and state in _STARTS and _age(now, calls.since) > snapshot.config.rebalance_timeout:
-        yield f"{_names(calls.labels)} running for {_age(now, calls.since):.1f} s: claims wait for it"
+    yield from _call_problems(snapshot, now)
     if state in _IDLE:
         yield _IDLE[state]
+
+
+def _call_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+    """Name the calls that ignore their cancellation, and the hooks that claims have waited for too long."""
+    running, limit = snapshot.running_calls, snapshot.config.rebalance_timeout
+    if overdue := [calls for calls in running if now > calls.deadline]:
+        age = now - min(calls.deadline for calls in overdue)
+        yield f"{_labels(overdue)} still running {age:.1f} s after cancellation"
+    is_start = snapshot.member_health.state in _STARTS
+    slow = [calls for calls in running if now <= calls.deadline and _age(now, calls.since) > limit]
+    if is_start and slow:
+        age = _age(now, min(calls.since for calls in slow))
+        yield f"{_labels(slow)} running for {age:.1f} s: claims wait for it"
+
+
+def _labels(running: Iterable[RunningCalls]) -> str:
+    return _names([label for calls in running for label in calls.labels])
 
 
 def _shows_hook(member_health: MemberHealth, now: float) -> bool:
@@ -422,15 +436,16 @@ def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
 
 
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
-    state, calls = snapshot.member_health.state, snapshot.running_calls
+    state, running = snapshot.member_health.state, snapshot.running_calls
     age, join_age = _age(now, snapshot.member_health.state_since), snapshot.member_health.join_age(now)
     if state in _WAITS_FOR:
         # a state begins again with each attempt to join
         of_join = f", {join_age:.1f} s since it began to join" if join_age > age + QUICK_STEPS else ""
         return f"{_WAITS_FOR[state].format(snapshot.group_id)}: {age:.1f} s{of_join}"
-    if calls.labels:
-        limit = f" of {calls.deadline - calls.since:.1f} s" if calls.deadline < float("inf") else ""
-        return f"{_names(calls.labels)} to end: {_age(now, calls.since):.1f} s{limit}"
+    if running:
+        since, deadline = min(calls.since for calls in running), min(calls.deadline for calls in running)
+        limit = f" of {deadline - since:.1f} s" if deadline < float("inf") else ""
+        return f"{_labels(running)} to end: {_age(now, since):.1f} s{limit}"
     if state is MemberState.STARTING:
         return f"its start offsets: {age:.1f} s"
     if state is MemberState.STABLE and snapshot.pending_starts and not snapshot.claims:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -123,6 +123,7 @@ class SessionLife:
         self._revoking = asyncio.Lock()  # held by `assign`: one revocation at a time
         self._leaving: asyncio.Task[None] | None = None  # leaves the group of a member that is stuck
         self._is_watching = False  # from the start of the first claims on
+        self._stuck_start: asyncio.Future[HookTimeout] = asyncio.get_running_loop().create_future()
 
     @property
     def is_caller(self) -> bool:
@@ -200,19 +201,22 @@ class SessionLife:
         )
 
     async def _stay(self) -> None:
-        """Stay in the group until the membership is lost, also because a claim is stuck."""
+        """Stay in the group until the membership is lost, also because a claim or a hook before its start is stuck."""
         staying = start_task(self._membership.stay(self._joined, self))
         watching = start_task(self._wait_stuck())
+        stuck: list[asyncio.Future[Any]] = [watching, self._stuck_start]
         try:
-            await asyncio.wait({staying, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not watching.done():
+            await asyncio.wait({staying, *stuck}, return_when=asyncio.FIRST_COMPLETED)
+            found = next((future for future in stuck if future.done()), None)
+            if found is None:
                 await staying
                 return
         finally:
             await cancel_and_wait(staying, watching)
-        error = watching.result()
-        self._stalls.on_stuck(error)
-        self._on_lost(error)
+        error: ClaimStuck | HookTimeout = found.result()
+        if isinstance(error, ClaimStuck):
+            self._stalls.on_stuck(error)
+        self._on_lost(error, is_logged=isinstance(error, HookTimeout))
 
     async def _wait_stuck(self) -> ClaimStuck:
         """Return the error of the first claim that is stuck."""
@@ -327,7 +331,7 @@ class SessionLife:
         group, member_id = self._source.group_id, self.state.identity.member_id
         text = f"member {member_id!r} of group {group!r} is lost: {error}"
         self.state.lose(text, error, is_fatal=is_fatal, is_logged=is_logged)
-        if isinstance(error, ClaimStuck | EventLoopBlocked) and self._leaving is None:
+        if isinstance(error, ClaimStuck | EventLoopBlocked | HookTimeout) and self._leaving is None:
             # while handlers may still run; and again, as the leave of the heartbeat thread may not have arrived
             timeout = min(self._config.close_timeout, self._membership.heartbeats.session_timeout)
             leaving = self._membership.leave(str(error), None, timeout)
@@ -343,10 +347,17 @@ class SessionLife:
         return self._member_health.report_error(error)
 
     def _on_hook_timeout(self, error: HookTimeout) -> None:
-        """Report a hook that did not end in time: a problem for `HOOK_TIMEOUT_SHOWN`, and while it still runs."""
+        """Report a hook that did not end in time: a problem for `HOOK_TIMEOUT_SHOWN`, and while it still runs.
+
+        If a rebalance waits for one that claims wait for, and it ignores its cancellation, the member leaves the group: the
+        coordinator has no limit for a revocation after a join (KIP-429).
+        """
         self._member_health.report(ProblemSource.HOOK, error)
-        self._member_health.report_error(error)
         _log.warning("%s", error)
+        if error.still_runs and error.method in ("setup", "on_assigned") and not self.state.ended:
+            self._stuck_start.set_result(error)  # the loss is in `errors()` with this error
+        else:
+            self._member_health.report_error(error)
 
     def _on_task_failure(self, error: Exception) -> None:
         self.state.fail(error, "a task of the session failed", by_handler=False)

@@ -157,12 +157,12 @@ async def test_more_than_three_handlers_are_counted() -> None:
     member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.DRAINING)
     labels = [f"handler of orders-{n}" for n in range(5)]
-    health = diagnose(snapshot(member_health, running_calls=RunningCalls(labels, 0.0, 12.0)), 4.0)
+    health = diagnose(snapshot(member_health, running_calls=[RunningCalls(labels, 0.0, 12.0)]), 4.0)
     assert health.waits_for == (
         "handler of orders-0, handler of orders-1, handler of orders-2 and 2 others to end: 4.0 s of 12.0 s"
     )
     assert diagnose(
-        snapshot(member_health, running_calls=RunningCalls(labels[:1], 0.0, 12.0)), 14.0
+        snapshot(member_health, running_calls=[RunningCalls(labels[:1], 0.0, 12.0)]), 14.0
     ).problems == ("handler of orders-0 still running 2.0 s after cancellation",)
 
 
@@ -200,7 +200,7 @@ def expect_problems_if_unhealthy(
     member_health.update_last_responses(0.0, 0.0)
     for source in sources:
         member_health.report(source, BrokerError(ErrorCode.NOT_COORDINATOR, "heartbeat"))
-    running_calls = RunningCalls(["handler of orders-0"], 0.0, 1.0) if is_busy else RunningCalls((), 0.0, 0.0)
+    running_calls = [RunningCalls(["handler of orders-0"], 0.0, 1.0)] if is_busy else []
     health = diagnose(
         snapshot(
             member_health,

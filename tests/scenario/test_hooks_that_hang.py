@@ -215,6 +215,61 @@ async def test_a_hook_that_ignores_its_cancellation_at_the_close(
             await run
 
 
+@pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
+async def test_a_start_that_ignores_its_cancellation(protocol: str) -> None:
+    """The group does not wait longer than `rebalance_timeout`; the member joins again when the hook has ended."""
+    async with made_for(protocol) as env:
+        handler = Hangs(env, "on_assigned", ignores=True)
+        async with (
+            member(env, rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            timeouts_of(ann) as timeouts,
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await handler.until("on_assigned hangs")
+            async with running(bob.run("orders", WorkHandler(env))):
+                began = now()
+                await env.bell.until(lambda: bool(partitions_of(bob)), "bob's part", env.limit)
+                assert now() - began < LIMIT + 5 * env.heartbeat_interval
+                assert [(error.method, error.still_runs) for error in timeouts] == [("on_assigned", True)]
+                assert any("on_assigned still running" in problem for problem in ann.health().problems)
+                await handler.until("setup", times=2)
+                await env.bell.until(lambda: len(partitions_of(ann)) == 2, "ann's half", env.limit)
+                await env.bell.until(lambda: ann.health().is_healthy, "a healthy member", env.limit)
+                assert len(timeouts) == 1
+                assert not run.done()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_start_beside_a_hook_that_still_runs(protocol: str) -> None:
+    """The health says of each what is true of it: only one of them was cancelled, claims wait for the other one."""
+
+    class Slow(Hangs):
+        may_go_on = asyncio.Event()
+
+        async def on_assigned(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+            await super().on_assigned(session, partitions)
+            if len(partitions) < 4:
+                await self.may_go_on.wait()
+
+    async with made_for(protocol) as env:
+        handler = Slow(env, "on_revoked", ignores=True)
+        async with (
+            member(env, rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)),
+            member(env, "bob", rebalance_timeout=LIMIT) as bob,
+        ):
+            await handler.until("assigned [0, 1, 2, 3]")
+            async with running(bob.run("orders", WorkHandler(env))):
+                await env.bell.until(lambda: len(partitions_of(bob)) == 2, "bob's half", env.limit)
+            await env.bell.until(lambda: len(partitions_of(ann)) == 4, "all partitions", env.limit)
+            await asyncio.sleep(LIMIT + 1.0)
+            problems = ann.health().problems
+            assert any(p.startswith("on_revoked still running ") for p in problems), problems
+            assert any(p.startswith("on_assigned running for ") for p in problems), problems
+            handler.may_go_on.set()
+
+
 @pytest.mark.parametrize("protocol", ["eager", pytest.param("cooperative", marks=pytest.mark.full)])
 async def test_a_start_that_the_caller_cancels(protocol: str) -> None:
     """It was not too slow: it is cancelled at once, and is no HookTimeout."""
