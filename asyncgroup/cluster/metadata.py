@@ -12,7 +12,16 @@ from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
-__all__ = ["BrokerInfo", "ClusterView", "PartitionInfo", "TopicInfo", "merge", "with_doubt", "with_leader"]
+__all__ = [
+    "BrokerInfo",
+    "ClusterView",
+    "PartitionInfo",
+    "TopicInfo",
+    "leader_and_epoch",
+    "merge",
+    "with_doubt",
+    "with_leader",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,6 @@ class ClusterView:
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
 
-    def leader_and_epoch(self, tp: TopicPartition) -> tuple[int, int]:
-        """Return a partition's `leader` and leader epoch, which is -1 if it is unknown: a change shows an election."""
-        info = self.partition(*tp)
-        return self.leader(tp), -1 if info is None else info.leader_epoch
-
     def topic_error(self, name: str, count: int = 0) -> BrokerError | None:
         """Return why a topic cannot be used, or that it has fewer partitions than `count`; None if it can."""
         topic = self.topics.get(name)
@@ -106,6 +110,12 @@ class ClusterView:
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition counts of those of `topics` that exist."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
+
+
+def leader_and_epoch(view: ClusterView, tp: TopicPartition) -> tuple[int, int]:
+    """Return a partition's leader and leader epoch, each -1 if it is unknown: a change shows an election."""
+    info = view.partition(*tp)
+    return view.leader(tp), -1 if info is None else info.leader_epoch
 
 
 def merge(

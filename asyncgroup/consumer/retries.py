@@ -13,7 +13,7 @@ from typing import Final
 
 from asyncgroup.checks import DURATION_OR_ZERO
 from asyncgroup.cluster.backoff import RetryBackoff
-from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
 from asyncgroup.consumer.partition import TopicPartitionState
@@ -186,7 +186,7 @@ class LeaderWatch:
 
     def leader_seen(self, partition: TopicPartitionState) -> None:
         """Remember the current leader while the partition waits: a change of leader ends the wait."""
-        partition.fetch_failures.leader = self._view().leader_and_epoch(partition.tp)
+        partition.fetch_failures.leader = leader_and_epoch(self._view(), partition.tp)
 
     def failed(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
         """Record that a fetch has failed, or that the partition has no usable leader."""
@@ -236,7 +236,7 @@ class LeaderWatch:
 
     def has_new_leader(self, partition: TopicPartitionState) -> bool:
         """Return whether the metadata names another leader or epoch than at the partition's last failure."""
-        leader = self._view().leader_and_epoch(partition.tp)
+        leader = leader_and_epoch(self._view(), partition.tp)
         return leader[0] >= 0 and leader != partition.fetch_failures.leader
 
     def note_metadata_age(self, partition: TopicPartitionState, now: float) -> None:
@@ -265,7 +265,7 @@ class LeaderWatch:
         """Clear the doubt when a new leader is fetched from next: only the former one did not answer."""
         failures = partition.fetch_failures
         if failures.leader_in_doubt and self.has_new_leader(partition):
-            _node_id, epoch = self._view().leader_and_epoch(partition.tp)
+            _node_id, epoch = leader_and_epoch(self._view(), partition.tp)
             if epoch > failures.leader[1]:  # this proves that the leader is newer: restart the pauses
                 failures.before_new_leader = failures.count
             self.clear_doubt(partition)

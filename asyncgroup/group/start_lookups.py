@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster.backoff import RetryBackoff
-from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.consumer.retries import SILENT_SECONDS, WARN_EVERY
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
@@ -177,7 +177,7 @@ class StartLookups:
         """
         by_leader: dict[int, list[PendingStart]] = {}
         for pending in self._due(StartStage.LOG, now):
-            pending.leader = self._view().leader_and_epoch(pending.tp)
+            pending.leader = leader_and_epoch(self._view(), pending.tp)
             by_leader.setdefault(pending.leader[0], []).append(pending)
         leaderless = by_leader.pop(-1, [])
         if leaderless:
@@ -312,7 +312,7 @@ class StartLookups:
     def metadata_changed(self) -> None:
         """Ask new leaders at once: also for partitions that wait for their next try, or for a former leader's answer."""
         for pending in self._pending.values():
-            leader = self._view().leader_and_epoch(pending.tp)
+            leader = leader_and_epoch(self._view(), pending.tp)
             has_new_leader = leader[0] >= 0 and leader != pending.leader
             if pending.stage is StartStage.LOG and has_new_leader:
                 pending.flight += 1

@@ -7,7 +7,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, merge, with_doubt, with_leader
+from asyncgroup.cluster.metadata import (
+    BrokerInfo,
+    ClusterView,
+    leader_and_epoch,
+    merge,
+    with_doubt,
+    with_leader,
+)
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -43,15 +50,15 @@ def test_view_lookups() -> None:
     assert view.topics["t"].numbers == [0, 1]
     assert view.leader(TP) == 1
     assert view.leader(TopicPartition("t", 7)) == view.leader(TopicPartition("other", 0)) == -1
-    assert view.leader_and_epoch(TP) == (1, 4)
-    assert view.leader_and_epoch(TopicPartition("t", 7)) == (-1, -1)
+    assert leader_and_epoch(view, TP) == (1, 4)
+    assert leader_and_epoch(view, TopicPartition("t", 7)) == (-1, -1)
     assert view.partition_counts(["t", "other"]) == {"t": 2}
 
 
 def test_a_leader_that_is_not_among_the_brokers_counts_as_none() -> None:
     view = view_of(topic({0: (9, 1)}))
     assert view.leader(TP) == -1
-    assert view.leader_and_epoch(TP) == (-1, 1)
+    assert leader_and_epoch(view, TP) == (-1, 1)
 
 
 def test_partitions_with_a_leader_are_writable() -> None:
