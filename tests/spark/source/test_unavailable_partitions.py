@@ -201,6 +201,36 @@ async def test_a_leader_that_is_slow_but_answers(brokers: EmbeddedCluster) -> No
             assert end == offsets(5, 4 + number)
 
 
+async def test_a_silent_leader_delays_samples_of_record_sizes_briefly(brokers: EmbeddedCluster) -> None:
+    """Sizes are an estimate: without those of one partition the mean of the others is used."""
+    async with VirtualQuery(brokers, max_bytes_per_trigger=1_000_000) as query:
+        start = await query.initial()
+        brokers.faults.on("Fetch", node=brokers.leader(TOPIC, 1), times=None).hold()
+        began = now()
+        assert await query.end(start) == offsets(5, 3)
+        assert now() - began < 8.0
+
+
+async def test_metadata_are_requested_at_a_bounded_rate_while_a_partition_is_offline(
+    brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request for the metadata of thousands of topics takes long: here half a second."""
+    monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 1.0)
+    monkeypatch.setattr(broker_lookups, "METADATA_AGE_FACTOR", 50)
+    async with VirtualQuery(brokers) as query:
+        end, _ = await query.batch(await query.initial())
+        await take_offline(brokers, 1)
+        brokers.faults.on("Metadata", times=None).delay(0.5)
+        end = await query.end(end)
+        brokers.history.clear()
+        began = now()
+        while now() - began < 30.0:
+            brokers.produce(TOPIC, b"v", partition=0)
+            end = await query.end(end)
+            await asyncio.sleep(0.3)
+        assert 2 <= len(brokers.history.of("Metadata")) <= 8
+
+
 # --- the start of a query ---------------------------------------------------------------------------------------------
 
 

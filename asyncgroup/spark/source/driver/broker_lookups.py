@@ -55,6 +55,9 @@ ONLY_LOOKUP_TIMEOUT: Final = 30.0
 UNAVAILABLE_METADATA_AGE: Final = 0.25
 """Seconds for which metadata is reused while such a partition is unavailable."""
 
+UNAVAILABLE_METADATA_AGE_FACTOR: Final = 10
+"""Metadata is then also reused for this multiple of its request's duration: it may be unavailable for hours."""
+
 
 class BrokerLookups:
     """The broker requests of one query. Call `open` first and `aclose` last.
@@ -258,7 +261,8 @@ class BrokerLookups:
         self.retries.warn(
             "The query", f"continues without new records of unavailable partitions {unavailable}"
         )
-        self._metadata_valid_until = min(self._metadata_valid_until, time() + UNAVAILABLE_METADATA_AGE)
+        age = max(UNAVAILABLE_METADATA_AGE, UNAVAILABLE_METADATA_AGE_FACTOR * self._refresh_seconds)
+        self._metadata_valid_until = min(self._metadata_valid_until, time() + age)
         return answer.offsets
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:

@@ -20,6 +20,7 @@ from asyncgroup.consumer.fetch_session import (
     sessionless_request,
 )
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.options.settings import ReadSettings
 from asyncgroup.wire import messages as m
@@ -38,6 +39,9 @@ SAMPLE_BYTES: Final = 64 * 1024
 
 SAMPLE_INTERVAL: Final = 10.0
 """Seconds between two samples of a partition."""
+
+SAMPLE_TIMEOUT: Final = 2.0
+"""Maximum seconds that a batch waits for samples; a partition whose leader is silent gets the mean size of the others."""
 
 
 def rate_limit(
@@ -208,7 +212,18 @@ class LogSampler:
             if topic is not None and info is not None and (leader := cluster.view.leader(tp)) >= 0:
                 wanted = PartitionData(offset, info.leader_epoch, SAMPLE_BYTES, topic_id=topic.topic_id)
                 by_leader.setdefault(leader, {})[tp] = wanted
-        await asyncio.gather(*(_fetch(cluster, node_id, part, sizes) for node_id, part in by_leader.items()))
+        samples = [
+            start_task(_fetch(cluster, node_id, part, sizes), name=f"record sizes from node {node_id}")
+            for node_id, part in by_leader.items()
+        ]
+        if not samples:
+            return
+        try:
+            ended, _ = await asyncio.wait(samples, timeout=SAMPLE_TIMEOUT)
+            for task in ended:
+                task.result()
+        finally:
+            await cancel_and_wait(*samples)
 
 
 async def _fetch(

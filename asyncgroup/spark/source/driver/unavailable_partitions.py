@@ -38,6 +38,8 @@ class UnavailablePartitions:
         now: float,
     ) -> None:
         """Record the result of a lookup of `wanted` that began at the time `now`."""
+        if not problems and not self._problems:
+            return
         for tp, spec in wanted.items():
             if tp not in problems:
                 self._problems.pop((tp, spec), None)
