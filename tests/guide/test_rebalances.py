@@ -14,7 +14,10 @@ import pytest
 from asyncgroup import AsyncGroupError, ConsumerConfig, ConsumerGroup, Handler, SubscriptionPattern
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import api_versions
+from asyncgroup.errors import GroupClosed, Rebalanced, SessionEnd
 from asyncgroup.group import Assignment, RangeAssignor
+from asyncgroup.group.end_limits import EndLimits
+from asyncgroup.group.member_health import HOOK_TIMEOUT_SHOWN
 from asyncgroup.wire.protocol import API_BY_NAME
 from tests.guide.pages import page, snippet
 
@@ -206,3 +209,18 @@ async def test_a_quoted_error(
 
 async def test_every_row_is_an_error() -> None:
     assert len(rows()) == len(REFUSALS) + 1
+
+
+async def test_the_times_by_default() -> None:
+    """Of handlers, hooks and the last commit, in a rebalance and at a close."""
+
+    def times(cause: SessionEnd) -> list[float]:
+        limits = EndLimits(ConsumerConfig(), asyncio.get_running_loop().time)
+        limits.add_cause(cause)
+        return [limits.handler_seconds, limits.hook_seconds, limits.commit_seconds]
+
+    table = page("rebalances").partition("### The time for handlers and hooks")[2]
+    found = re.findall(r"\| after ([\d.]+) s \| after ([\d.]+) s \|", table)
+    expected = zip(times(Rebalanced("x")), times(GroupClosed("x")), strict=True)
+    assert [(float(rebalance), float(close)) for rebalance, close in found] == list(expected)
+    assert f"while it still runs, and for {HOOK_TIMEOUT_SHOWN:g} s" in page("monitoring")
