@@ -203,3 +203,29 @@ def test_a_checkpoint_can_be_used_by_sparks_kafka_source_and_this_one(
     batches = len(list((query.checkpoint / "commits").glob("[0-9]*")))
     kept = [json.loads(query.written("offsets", batch)[-1]) for batch in range(batches)]
     assert kept[-1] == {TOPIC: {"0": 30, "1": 9}}
+
+
+@pytest.mark.full
+@pytest.mark.kafka(nodes=3, topics={})
+@pytest.mark.parametrize("source", ["asyncgroup", "kafka"])
+def test_a_query_that_starts_while_a_partition_is_offline(
+    kafka_server: KafkaServer, spark_with_kafka: SparkSession, tmp_path: Path, source: str
+) -> None:
+    """The others are read; another run continues its checkpoint, also one of Spark's own source."""
+    register(spark_with_kafka)
+    kafka_server.create_topic(TOPIC, 2, 1)
+    produce(kafka_server, 4)
+    produce(kafka_server, 3, partition=1)
+    node = kafka_server.leader(TOPIC, 1)
+    kafka_server.stop_node(node)
+    query = Stream(spark_with_kafka, kafka_server, tmp_path)
+    running = query.start()
+    running.processAllAvailable()
+    assert query.places() == places(4, 0)
+    assert json.loads(query.written("offsets", 0)[-1]) == {TOPIC: {"0": 4, "1": -2}}
+    running.stop()
+    kafka_server.start_node(node)
+    query.run(source)
+    assert query.places() == places(4, 3)
+    query.run()
+    assert query.places() == places(4, 3)
