@@ -85,6 +85,7 @@ class ConsumerMembership:
         self._news = asyncio.Event()
         self._is_staying = False
         self._topics_changed = False  # until the heartbeats have the new topics
+        self._looked_for: frozenset[UUID] = frozenset()  # topics whose names were looked up last
         self._session_timeout_found = False
         self._first: Reconciliation | None = None
         self._topic_names = TopicNames(cluster)
@@ -232,8 +233,10 @@ class ConsumerMembership:
         heartbeats.result()
 
     async def _look_for(self, unresolved: frozenset[UUID], retry: RetryLoop) -> None:
-        """Refresh the metadata after a pause, unless news comes before; warn once of topics that it goes on to lack."""
-        is_new = bool(self._state.regex) and not self._topic_names.were_looked_up(unresolved)
+        """Refresh the metadata, again after a pause, unless news comes before; warn once of topics that it goes on to lack."""
+        by_names = self._topic_names.were_looked_up(unresolved) if self._state.regex else True
+        is_new = not (by_names and self._looked_for.issuperset(unresolved))
+        self._looked_for = unresolved
         if not is_new and await retry.wait(self._news):
             return
         await self._refresh(unresolved)

@@ -241,6 +241,8 @@ class SessionLife:
     def on_epoch(self, identity: MemberIdentity) -> None:
         """Commit under a newer epoch, as described in `Assignable`."""
         self.state.identity = identity
+        if self._is_watching:
+            self._topic_watch.look()
 
     async def assign(self, joined: JoinedGroup) -> ClaimChanges:
         """Replace the assignment while the session goes on, as described in `Assignable`."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, TypeVarTuple
+from typing import Any, Final, TypeVarTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
@@ -25,6 +25,9 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["TopicWatch", "watch_absent", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
 
+NEW_ENOUGH: Final = 1.0
+"""Seconds for which metadata counts as new after a rebalance."""
+
 OnChange = Callable[[SessionEnd], None]
 
 Ts = TypeVarTuple("Ts")
@@ -42,6 +45,7 @@ class TopicWatch:
         self._on_change = on_change
         self._tracked = contextlib.ExitStack()
         self._superseded = asyncio.Event()
+        self._ids: Mapping[str, UUID] = {}  # of the member's own topics, as far as known
 
     def track(self, joined: JoinedGroup, resolved: ResolvedTopics) -> None:
         """Include these topics in the metadata from now on, instead of those before."""
@@ -60,12 +64,25 @@ class TopicWatch:
             self._watch(watch_partitions, cluster, joined.partition_counts, self._on_change)
         if joined.racks is not None:
             self._watch(watch_racks, cluster, joined.racks, self._on_change)
-        ids = {name: topics[name].topic_id for name in resolved.existing if name in topics}
-        self._watch(watch_topics, cluster, ids, self._on_change)
+        # one that the metadata lacks since its last look is watched as well: it may be deleted
+        self._ids = {
+            name: topics[name].topic_id if name in topics else self._ids.get(name, m.NO_UUID)
+            for name in resolved.existing
+        }
+        self._watch(watch_topics, cluster, self._ids, self._on_change)
+        self.look()
         if resolved.pattern is not None:
             self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing, self._on_change)
         if resolved.absent:
             self._watch(watch_absent, cluster, resolved.absent, self._on_change)
+
+    def look(self) -> None:
+        """Refresh the metadata after a rebalance, unless it is new.
+
+        A topic may have been deleted of which this member reads nothing, so that no response names it.
+        """
+        if asyncio.get_running_loop().time() - self._cluster.view.updated_at > NEW_ENOUGH:
+            self._tasks.spawn(self._cluster.try_refresh, name="metadata after a rebalance")
 
     def _watch(self, watch: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
         superseded = self._superseded

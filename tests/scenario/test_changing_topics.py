@@ -322,6 +322,32 @@ async def test_deleted_for_long(env: VirtualEnvironment, caplog: pytest.LogCaptu
 
 
 @in_each_protocol
+async def test_members_without_a_claim_of_a_deleted_topic_know_it_too(env: VirtualEnvironment):
+    """Long before their metadata is due."""
+    await narrow(env, "a", "b")
+    config = {"metadata_refresh_interval": 3600.0}
+    async with (
+        member(env, "ann", **config) as ann,
+        running(ann.run(["a", "b"], TopicHandler(env))),
+        member(env, "bob", host="10.2.0.2", **config) as bob,
+        running(bob.run(["a", "b"], TopicHandler(env))),
+    ):
+        await asyncio.sleep(10 * env.session_timeout)
+        assert (
+            len([claim for group in (ann, bob) for claim in group.session.claims if claim.topic == "a"]) == 1
+        )
+        env.cluster.delete_topic("a")
+        await asyncio.sleep(2 * env.session_timeout)
+        for group in (ann, bob):
+            (problem,) = group.health().problems
+            assert problem.startswith("topic 'a' does not exist, missing for")
+        env.cluster.create_topic("a", 1)
+        await asyncio.sleep(2 * env.session_timeout)
+        assert ann.health().is_healthy
+        assert bob.health().is_healthy
+
+
+@in_each_protocol
 async def test_a_topic_that_cannot_be_described_any_more(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
