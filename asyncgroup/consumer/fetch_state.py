@@ -119,6 +119,7 @@ class FetchFailures:
     __slots__ = (
         "before_new_leader",
         "count",
+        "error",
         "is_ahead",
         "leader",
         "leader_in_doubt",
@@ -130,6 +131,8 @@ class FetchFailures:
 
     def __init__(self) -> None:
         self.count = 0
+        self.error: Exception | None = None
+        """That of the last one."""
         self.before_new_leader = 0
         """How many of them a former leader caused; its pauses do not count against the new leader."""
         self.reported = 0
@@ -163,6 +166,7 @@ class FetchFailures:
     def clear(self) -> None:
         """The partition was fetched."""
         self.count = 0
+        self.error = None
         self.before_new_leader = 0
         self.reported = 0
         self.metadata_outdated_since = float("inf")

@@ -201,7 +201,7 @@ class PartitionStates:
         `pauses`, by count of failures, are those of partitions that failed together, so that they share a refresh.
         """
         in_election = self._watch.in_election(partition, error, now)
-        pause = self.record_failure(partition, error, in_election=in_election)
+        pause = self.record_failure(partition, error, now, in_election=in_election)
         if pauses is not None:
             pause = pauses.setdefault(partition.fetch_failures.count, pause)
         self.enter(partition, FetchState.LEADERLESS, now + pause)
@@ -224,11 +224,11 @@ class PartitionStates:
         return True
 
     def record_failure(
-        self, partition: TopicPartitionState, error: Exception, *, in_election: bool = False
+        self, partition: TopicPartitionState, error: Exception, now: float, *, in_election: bool = False
     ) -> float:
         """Count a failure and return the pause before the next try; raise to the reader beyond `fetch_retry_max`."""
         if partition.error is None:
-            exhausted = self._retries.record_failure(partition.tp, partition.fetch_failures, error)
+            exhausted = self._retries.record_failure(partition.tp, partition.fetch_failures, error, now)
             if exhausted is not None:
                 partition.fail(exhausted)
         return self._retries.pause(partition.fetch_failures, in_election=in_election)
@@ -240,7 +240,7 @@ class PartitionStates:
         """
         in_election = self._watch.lookup_failed(partition, error, now)
         self._wake_timer(FetchState.LEADERLESS)
-        return self.record_failure(partition, error, in_election=in_election)
+        return self.record_failure(partition, error, now, in_election=in_election)
 
     def retry_now(self, partition: TopicPartitionState, now: float) -> None:
         """End the wait of a partition in LEADERLESS or AWAIT_RESET."""
@@ -253,7 +253,9 @@ class PartitionStates:
         From the second consecutive error on there is a pause, for readers that ignore the same error again and again.
         """
         is_first = partition.fetch_failures.count == 0
-        self._retries.record_raised(partition.fetch_failures)
+        if is_first:
+            partition.fetch_failures.since = now
+        self._retries.record_raised(partition.fetch_failures, error)
         partition.fail(error)
         if is_first:
             self.assign(partition, now)

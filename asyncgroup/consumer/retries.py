@@ -15,6 +15,7 @@ from asyncgroup.checks import DURATION_OR_ZERO
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.failure_log import FailureLog
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import BrokerError, ErrorCode, RetriesExhausted, TransportError
@@ -30,10 +31,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("asyncgroup.consumer")
-
-WARN_EVERY: Final = 10
-"""Every tenth consecutive failure of a partition is logged as a warning (as in sarama): retries are endless by default,
-and an outage of days must show in the log."""
 
 EAGER_SECONDS: Final = 20.0
 """Seconds after a partition's first failure during which metadata is refreshed every `retry_backoff`.
@@ -102,23 +99,26 @@ class Retries:
         self._custom_backoff = config.fetch_retry_backoff
         self._backoff = backoff
         self._has_logged_bad_backoff = False
+        self._failure_log = FailureLog()
 
     def record_failure(
-        self, tp: TopicPartition, failures: FetchFailures, error: Exception
+        self, tp: TopicPartition, failures: FetchFailures, error: Exception, now: float
     ) -> RetriesExhausted | None:
         """Count a failure; return the error to raise to the reader once `fetch_retry_max` is exceeded, else None."""
         failures.count += 1
-        if failures.count % WARN_EVERY == 0:
-            _log.warning("%s: %d failures in a row, the last one: %s", tp, failures.count, error)
+        failures.error = error
+        if (name := self._failure_log.name(tp, failures.count, error, now)) is not None:
+            _log.warning("%s: %d failures in a row, the last one: %s", name, failures.count, error)
         tries = failures.count - failures.reported
         if self._retry_max is None or tries <= self._retry_max:
             return None
         failures.reported = failures.count
         return RetriesExhausted(tp, tries, error)
 
-    def record_raised(self, failures: FetchFailures) -> None:
+    def record_raised(self, failures: FetchFailures, error: Exception) -> None:
         """Count a failure whose error is raised to the reader unchanged."""
         failures.count += 1
+        failures.error = error
         failures.reported = failures.count
 
     def pause(self, failures: FetchFailures, *, in_election: bool = False) -> float:

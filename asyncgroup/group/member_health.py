@@ -86,7 +86,6 @@ class ProblemSource(Enum):
     LOST = "the membership was lost"
     JOIN = "joining fails"
     HEARTBEAT = "heartbeats fail"
-    FETCH = "fetching fails"
     COMMIT = "commits fail"
     HANDLER = "the handler failed"
     HOOK = "a hook took too long"
@@ -400,12 +399,15 @@ def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float
 
 
 def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    failing = [
-        str(claim.tp) for claim in snapshot.claims if partition_of(claim._state.consumer).fetch_failures.count
-    ]
-    problem = snapshot.member_health.problems.get(ProblemSource.FETCH)
-    if failing and problem is not None:
-        yield f"{_names(failing)} cannot be fetched: {problem.text}"
+    by_reason: dict[object, list[tuple[str, float, str]]] = {}
+    for claim in snapshot.claims:
+        failures = partition_of(claim._state.consumer).fetch_failures
+        if failures.error is not None:
+            failing = (str(claim.tp), failures.since, _text(failures.error))
+            by_reason.setdefault(error_kind(failures.error), []).append(failing)
+    for alike in by_reason.values():
+        names, since, texts = zip(*alike, strict=True)
+        yield f"{_names(names)} cannot be fetched for {_age(now, min(since)):.1f} s: {texts[0]}"
     for node_id, sent_at in snapshot.unanswered_fetches.items():
         if (age := _age(now, sent_at)) > snapshot.config.fetch_max_wait + FETCH_GRACE:
             yield f"no response to a fetch from node {node_id} for {age:.1f} s"

@@ -345,7 +345,6 @@ class SessionLife:
 
     def _on_fetch_error(self, error: Exception) -> bool:
         """Report the error of a fetch that is retried; return whether a reader of `errors()` receives it."""
-        self._member_health.report(ProblemSource.FETCH, error)
         return self._member_health.report_error(error)
 
     def _on_hook_timeout(self, error: HookTimeout) -> None:

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
-from asyncgroup.consumer.retries import SILENT_SECONDS, WARN_EVERY
+from asyncgroup.consumer.failure_log import FailureLog
+from asyncgroup.consumer.retries import SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
 from asyncgroup.model import TopicPartition
@@ -132,6 +133,7 @@ class StartLookups:
         self._pending: dict[TopicPartition, PendingStart] = {}
         self._found: dict[TopicPartition, FoundStart] = {}  # until `take`
         self._found_at = NEVER  # loop time of the first of them
+        self._failure_log = FailureLog()
         self._is_refreshing = False
         self._refreshed_at = AT_ONCE  # loop time of the end of the last refresh, failed or not
 
@@ -242,19 +244,15 @@ class StartLookups:
         for pending in self._current(lookup):
             if pending.tp not in problems:
                 continue
-            pending.error, pending.failed_at, pending.asked_at = problems[pending.tp], now, None
+            error = problems[pending.tp]
+            pending.error, pending.failed_at, pending.asked_at = error, now, None
             if pending.failures not in pauses:
                 pauses[pending.failures] = self._backoff.after(pending.failures)
             pending.due_at = now + pauses[pending.failures]
             pending.failures += 1
-            if pending.failures % WARN_EVERY == 0:
-                _log.warning(
-                    "group %s: %s cannot start for %.0f s: %s",
-                    self._group_id,
-                    pending.tp,
-                    now - pending.since,
-                    pending.error,
-                )
+            if (name := self._failure_log.name(pending.tp, pending.failures, error, now)) is not None:
+                age = now - pending.since
+                _log.warning("group %s: %s cannot start for %.0f s: %s", self._group_id, name, age, error)
 
     def take(self, now: float) -> list[FoundStart]:
         """Return the start offsets with which claims start now, sorted.

@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures
-from asyncgroup.consumer.retries import WARN_EVERY, Retries
+from asyncgroup.consumer.retries import Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -26,14 +26,14 @@ def made(**config) -> Retries:
 def pauses(retries: Retries, count: int) -> list[float]:
     failures, found = FetchFailures(), []
     for _ in range(count):
-        retries.record_failure(TP, failures, ERROR)
+        retries.record_failure(TP, failures, ERROR, 0.0)
         found.append(retries.pause(failures))
     return found
 
 
 def test_by_default_retries_are_endless_with_growing_pauses() -> None:
     retries, failures = made(), FetchFailures()
-    assert all(retries.record_failure(TP, failures, ERROR) is None for _ in range(1000))
+    assert all(retries.record_failure(TP, failures, ERROR, 0.0) is None for _ in range(1000))
     for pause, plain in zip(pauses(made(), 8), [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0], strict=True):
         assert plain * 0.8 <= pause <= plain * 1.2
 
@@ -44,7 +44,7 @@ def test_pauses_do_not_grow_during_an_election() -> None:
         retries, failures = made(**config), FetchFailures()
         found = []
         for _ in range(8):
-            retries.record_failure(TP, failures, ERROR)
+            retries.record_failure(TP, failures, ERROR, 0.0)
             found.append(retries.pause(failures, in_election=True))
         assert longest / 2 < max(found) <= longest
 
@@ -53,7 +53,7 @@ def test_the_first_pauses_during_an_election_are_short() -> None:
     retries, failures = made(), FetchFailures()
     failures.count = failures.before_new_leader = 7  # at the former leader
     for longest in (0.02, 0.04, 0.08, 0.1, 0.1):
-        retries.record_failure(TP, failures, ERROR)
+        retries.record_failure(TP, failures, ERROR, 0.0)
         assert longest * 0.8 <= retries.pause(failures, in_election=True) <= longest * 1.2
     failures.count = 10_000
     assert retries.pause(failures, in_election=True) <= 0.12
@@ -63,8 +63,8 @@ def test_the_first_pauses_during_an_election_are_short() -> None:
 def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int) -> None:
     retries, failures = made(fetch_retry_max=most), FetchFailures()
     for _ in range(3):
-        assert [retries.record_failure(TP, failures, ERROR) for _ in range(most)] == [None] * most
-        reported = retries.record_failure(TP, failures, ERROR)
+        assert [retries.record_failure(TP, failures, ERROR, 0.0) for _ in range(most)] == [None] * most
+        reported = retries.record_failure(TP, failures, ERROR, 0.0)
         assert reported is not None
         assert (reported.tp, reported.tries, reported.__cause__) == (TP, most + 1, ERROR)
         assert (
@@ -77,8 +77,8 @@ def test_retries_exhausted_is_returned_once_and_the_count_starts_again(most: int
 def test_a_success_clears_the_count() -> None:
     retries, failures = made(fetch_retry_max=2), FetchFailures()
     for _ in range(10):
-        assert retries.record_failure(TP, failures, ERROR) is None
-        assert retries.record_failure(TP, failures, ERROR) is None
+        assert retries.record_failure(TP, failures, ERROR, 0.0) is None
+        assert retries.record_failure(TP, failures, ERROR, 0.0) is None
         failures.clear()
 
 
@@ -107,8 +107,27 @@ def test_an_exception_of_fetch_retry_backoff_is_logged_once(caplog: pytest.LogCa
 
 def test_every_tenth_failure_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    pauses(made(), WARN_EVERY * 3 - 1)
+    retries, failures = made(), FetchFailures()
+    for number in range(39):
+        retries.record_failure(TP, failures, ERROR, 2.0 * number)
     assert [record.message for record in caplog.records] == [
-        f"orders-3: {count} failures in a row, the last one: {ERROR}"
-        for count in (WARN_EVERY, 2 * WARN_EVERY)
+        f"orders-3: {count} failures in a row, the last one: {ERROR}" for count in (10, 20, 30)
+    ]
+
+
+def test_warnings_about_many_partitions_have_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand partitions of one dead broker, tried ten times a second; and one with another error."""
+    caplog.set_level(logging.WARNING)
+    retries = made()
+    many = [(TopicPartition("orders", number), FetchFailures()) for number in range(1000)]
+    other, refused = FetchFailures(), BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch")
+    for step in range(200):
+        for tp, failures in many:
+            retries.record_failure(tp, failures, ERROR, 0.1 * step)
+        retries.record_failure(TP, other, refused, 0.1 * step)
+    assert [record.message for record in caplog.records] == [
+        f"orders-0: 10 failures in a row, the last one: {ERROR}",
+        f"orders-3: 10 failures in a row, the last one: {refused}",
+        f"orders-0 (and 999 others): 110 failures in a row, the last one: {ERROR}",
+        f"orders-3: 110 failures in a row, the last one: {refused}",
     ]

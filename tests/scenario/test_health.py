@@ -231,7 +231,7 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
         assert re.search(
             r"wrong: heartbeats fail, the last successful one was \d\.\d s ago: .*10\.0\.0\.1:", text
         )
-        assert re.search(r"wrong: orders-.* cannot be fetched: .*10\.0\.0\.1:", text)
+        assert re.search(r"wrong: orders-.* cannot be fetched for .*: .*10\.0\.0\.1:", text)
         assert "refused" in text.lower()
         assert health.waits_for is not None
         assert "brokers" in health.waits_for
@@ -291,8 +291,33 @@ async def test_a_partition_that_is_refused(env: VirtualEnvironment):
         await asyncio.sleep(0.05)
         health = group.health()
         assert not health.is_healthy
-        assert re.search(r"orders-\d.* cannot be fetched: .*KAFKA_STORAGE_ERROR", str(health))
+        assert re.search(r"orders-\d.* cannot be fetched for .*: .*KAFKA_STORAGE_ERROR", str(health))
         env.cluster.faults.clear()
+        await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
+
+
+async def test_many_partitions_without_a_leader(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """They are one problem, with the reason and since when, and few log lines; the others are read."""
+    env.cluster.create_topic("wide", 60, replication_factor=1)
+    handler = WorkHandler(env)
+    async with member(env) as group, running(group.run("wide", handler)):
+        await env.bell.until(
+            lambda: group.session is not None and len(group.session.claims) == 60, "claims", env.limit
+        )
+        down = next(node for node in (1, 2, 3) if node != env.cluster.coordinator("g"))
+        await env.cluster.stop_node(down)
+        await asyncio.sleep(30.0)
+        (problem,) = group.health().problems
+        found = re.fullmatch(
+            r"wide-\d+, wide-\d+, wide-\d+ and 17 others cannot be fetched for (\d+).\d s: (.*)", problem
+        )
+        assert found, problem
+        assert 25 <= int(found[1]) <= 30
+        assert "LEADER_NOT_AVAILABLE" in found[2]
+        warnings = [r.getMessage() for r in caplog.records if "failures in a row" in r.getMessage()]
+        assert 1 <= len(warnings) <= 6, warnings
+        assert any("(and 19 others): " in text for text in warnings)
+        await env.cluster.start_node(down)
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
 
 
