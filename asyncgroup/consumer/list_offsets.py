@@ -196,8 +196,8 @@ async def list_offsets(
     """Return each partition's offset at `EARLIEST`, `LATEST` or a timestamp (ms).
 
     A timestamp after the last record gives the log's end (Java's `offsetsForTimes` returns nothing then, and its callers
-    request the end themselves). With `read_committed` the end is the last stable offset. Leader moves and other retriable
-    errors are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
+    request the end themselves). With `read_committed` the end is the last stable offset. Leader moves and other errors that may
+    pass (`may_be_listed_later`) are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
     retry = cluster.retry(retries=cluster.config.metadata_retry_max)
@@ -211,9 +211,9 @@ async def list_offsets(
         left = {tp: spec for tp, spec in left.items() if tp not in found}
         if not left:
             break
-        # raise an error that is not retriable first: it says more
-        problem = min(answer.problems.values(), key=is_retriable_error)
-        if not is_retriable_error(problem):
+        # raise an error that stays first: it says more
+        problem = min(answer.problems.values(), key=may_be_listed_later)
+        if not may_be_listed_later(problem):
             raise problem
         await retry.pause(problem)
         await cluster.refresh()
@@ -235,11 +235,11 @@ async def look_up_each(
 ) -> tuple[dict[TopicPartition, ListedOffset], dict[TopicPartition, AsyncGroupError]]:
     """Look up each partition at `EARLIEST`, `LATEST` or a timestamp in ms; the offset is -1 without such a record.
 
-    `isolation` decides where logs end. Retriable errors are retried `metadata_retry_max` times. Returns what was found, and
-    the errors of the others. Raises TransportError if no broker answers.
+    `isolation` decides where logs end. Errors that may pass (`may_be_listed_later`) are retried `metadata_retry_max` times.
+    Returns what was found, and the errors of the others. Raises TransportError if no broker answers.
     """
     found: dict[TopicPartition, ListedOffset] = {}
-    final: dict[TopicPartition, AsyncGroupError] = {}  # errors that are not retriable
+    final: dict[TopicPartition, AsyncGroupError] = {}  # errors that stay
     left, retry = dict(wanted), cluster.retry(retries=cluster.config.metadata_retry_max)
     topics = sorted({tp.topic for tp in wanted})
     with cluster.tracking(topics):
@@ -249,7 +249,7 @@ async def look_up_each(
             answer = await list_offsets_once(cluster, left, isolation, or_end=False)
             found |= answer.listed
             problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
-            final |= {tp: error for tp, error in problems.items() if not is_retriable_error(error)}
+            final |= {tp: error for tp, error in problems.items() if not may_be_listed_later(error)}
             left = {tp: wanted[tp] for tp in problems if tp not in final}
             if left:
                 if not retry.failed():

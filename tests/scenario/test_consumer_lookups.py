@@ -154,6 +154,18 @@ async def test_temporary_errors_are_retried(env: VirtualEnvironment, looker: Con
     assert (await looker.end_offsets(ALL))[orders(2)] == 3
 
 
+async def test_an_unexpected_error_of_one_answer_is_retried(env: VirtualEnvironment, looker: Consumer) -> None:
+    """As in Java: a broker may fail unexpectedly once."""
+    env.cluster.faults.on("ListOffsets", times=1).error(ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert await looker.end_offsets(ALL) == {orders(n): n + 1 for n in range(4)}
+    env.cluster.faults.on("ListOffsets", times=1).error(ErrorCode.UNKNOWN_SERVER_ERROR)
+    reader = await looker.partition("orders", 3, timedelta(days=365 * 100))
+    assert (await anext(reader)).offset == 0
+    env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.UNKNOWN_SERVER_ERROR)
+    with pytest.raises(OffsetLookupError, match="UNKNOWN_SERVER_ERROR"):
+        await looker.end_offsets(ALL)
+
+
 async def test_no_broker_at_all(env: VirtualEnvironment, looker: Consumer) -> None:
     for node in (1, 2, 3):
         await env.cluster.stop_node(node)
