@@ -17,7 +17,15 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.coordinators import CoordinatorClient
-from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, TopicInfo, merge, with_doubt, with_leader
+from asyncgroup.cluster.metadata import (
+    BrokerInfo,
+    ClusterView,
+    TopicInfo,
+    merge,
+    topic_error,
+    with_doubt,
+    with_leader,
+)
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -328,7 +336,7 @@ class ClusterClient:
             await self.refresh()
 
     def _first_error(self, wanted: Mapping[str, int]) -> BrokerError | None:
-        errors = (self.view.topic_error(name, count) for name, count in wanted.items())
+        errors = (topic_error(self.view, name, count) for name, count in wanted.items())
         return next((error for error in errors if error is not None), None)
 
     async def partitions(self, topic: str) -> list[int]:

@@ -19,6 +19,7 @@ __all__ = [
     "TopicInfo",
     "leader_and_epoch",
     "merge",
+    "topic_error",
     "with_doubt",
     "with_leader",
 ]
@@ -90,23 +91,6 @@ class ClusterView:
         info = self.partition(*tp)
         return info.leader if info is not None and info.leader in self.brokers else -1
 
-    def topic_error(self, name: str, count: int = 0) -> BrokerError | None:
-        """Return why a topic cannot be used, or that it has fewer partitions than `count`; None if it can."""
-        topic = self.topics.get(name)
-        if topic is None:
-            return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist")
-        if topic.error_code:
-            return BrokerError(topic.error_code, f"topic {name!r}")
-        if not topic.partitions:
-            return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet")
-        if len(topic.partitions) < count:
-            return BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"partition {TopicPartition(name, count - 1)}",
-                f"the topic has {len(topic.partitions)} partitions, this one does not exist",
-            )
-        return None
-
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """Return the partition counts of those of `topics` that exist."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
@@ -116,6 +100,24 @@ def leader_and_epoch(view: ClusterView, tp: TopicPartition) -> tuple[int, int]:
     """Return a partition's leader and leader epoch, each -1 if it is unknown: a change shows an election."""
     info = view.partition(*tp)
     return view.leader(tp), -1 if info is None else info.leader_epoch
+
+
+def topic_error(view: ClusterView, name: str, count: int = 0) -> BrokerError | None:
+    """Return why a topic cannot be used, or that it has fewer partitions than `count`; None if it can."""
+    topic = view.topics.get(name)
+    if topic is None:
+        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r}", "it does not exist")
+    if topic.error_code:
+        return BrokerError(topic.error_code, f"topic {name!r}")
+    if not topic.partitions:
+        return BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {name!r}", "it has no partitions yet")
+    if len(topic.partitions) < count:
+        return BrokerError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"partition {TopicPartition(name, count - 1)}",
+            f"the topic has {len(topic.partitions)} partitions, this one does not exist",
+        )
+    return None
 
 
 def merge(

@@ -25,7 +25,6 @@ __all__ = [
     "FOLLOWER_SECONDS",
     "OUTDATED_SECONDS",
     "SILENT_SECONDS",
-    "WARN_EVERY",
     "LeaderWatch",
     "Retries",
 ]

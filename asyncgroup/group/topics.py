@@ -11,7 +11,7 @@ from uuid import UUID
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.cluster.metadata import TopicInfo, topic_error
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.lifecycle import add_note
@@ -312,7 +312,7 @@ def _codes(
 
 
 def _errors(cluster: ClusterClient, names: Collection[str]) -> dict[str, BrokerError]:
-    return {name: error for name in names if (error := cluster.view.topic_error(name)) is not None}
+    return {name: error for name in names if (error := topic_error(cluster.view, name)) is not None}
 
 
 def _may_pass(name: str, error: BrokerError, known: KnownTopics) -> bool:

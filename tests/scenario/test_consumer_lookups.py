@@ -154,7 +154,9 @@ async def test_temporary_errors_are_retried(env: VirtualEnvironment, looker: Con
     assert (await looker.end_offsets(ALL))[orders(2)] == 3
 
 
-async def test_an_unexpected_error_of_one_answer_is_retried(env: VirtualEnvironment, looker: Consumer) -> None:
+async def test_an_unexpected_error_of_one_answer_is_retried(
+    env: VirtualEnvironment, looker: Consumer
+) -> None:
     """As in Java: a broker may fail unexpectedly once."""
     env.cluster.faults.on("ListOffsets", times=1).error(ErrorCode.UNKNOWN_SERVER_ERROR)
     assert await looker.end_offsets(ALL) == {orders(n): n + 1 for n in range(4)}
