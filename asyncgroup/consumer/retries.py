@@ -15,9 +15,9 @@ from asyncgroup.checks import DURATION_OR_ZERO
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.failure_log import FailureLog
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_warnings import PartitionWarnings
 from asyncgroup.errors import BrokerError, ErrorCode, RetriesExhausted, TransportError
 from asyncgroup.model import TopicPartition
 
@@ -98,7 +98,7 @@ class Retries:
         self._custom_backoff = config.fetch_retry_backoff
         self._backoff = backoff
         self._has_logged_bad_backoff = False
-        self._failure_log = FailureLog()
+        self._warnings = PartitionWarnings()
 
     def record_failure(
         self, tp: TopicPartition, failures: FetchFailures, error: Exception, now: float
@@ -106,7 +106,7 @@ class Retries:
         """Count a failure; return the error to raise to the reader once `fetch_retry_max` is exceeded, else None."""
         failures.count += 1
         failures.error = error
-        if (name := self._failure_log.name(tp, failures.count, error, now)) is not None:
+        if (name := self._warnings.name(tp, failures.count, error, now)) is not None:
             _log.warning("%s: %d failures in a row, the last one: %s", name, failures.count, error)
         tries = failures.count - failures.reported
         if self._retry_max is None or tries <= self._retry_max:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
-from asyncgroup.consumer.failure_log import FailureLog
+from asyncgroup.consumer.partition_warnings import PartitionWarnings
 from asyncgroup.consumer.retries import SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
@@ -133,7 +133,7 @@ class StartLookups:
         self._pending: dict[TopicPartition, PendingStart] = {}
         self._found: dict[TopicPartition, FoundStart] = {}  # until `take`
         self._found_at = NEVER  # loop time of the first of them
-        self._failure_log = FailureLog()
+        self._warnings = PartitionWarnings()
         self._is_refreshing = False
         self._refreshed_at = AT_ONCE  # loop time of the end of the last refresh, failed or not
 
@@ -250,7 +250,7 @@ class StartLookups:
                 pauses[pending.failures] = self._backoff.after(pending.failures)
             pending.due_at = now + pauses[pending.failures]
             pending.failures += 1
-            if (name := self._failure_log.name(pending.tp, pending.failures, error, now)) is not None:
+            if (name := self._warnings.name(pending.tp, pending.failures, error, now)) is not None:
                 age = now - pending.since
                 _log.warning("group %s: %s cannot start for %.0f s: %s", self._group_id, name, age, error)
 

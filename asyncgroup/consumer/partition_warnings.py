@@ -1,4 +1,4 @@
-"""FailureLog: partitions that fail again and again are logged at a bounded rate, however many they are."""
+"""PartitionWarnings: partitions that fail again and again are logged at a bounded rate, however many they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 
-__all__ = ["LOG_INTERVAL", "FailureLog"]
+__all__ = ["LOG_INTERVAL", "PartitionWarnings"]
 
 WARN_EVERY: Final = 10
 """Every tenth consecutive failure of a partition is worth a warning (as in sarama): retries are endless by default, and an
@@ -17,7 +17,7 @@ LOG_INTERVAL: Final = 10.0
 """Seconds between two warnings about the same kind of error: a broker without a successor may lead a thousand partitions."""
 
 
-class FailureLog:
+class PartitionWarnings:
     """Decides which failures are logged: of those with errors of one kind the first, and one in `LOG_INTERVAL`."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class FailureLog:
         self._unnamed: dict[str, set[TopicPartition]] = {}  # partitions since the last line
 
     def __repr__(self) -> str:
-        return f"<FailureLog: {len(self._next_at)} kinds of errors>"
+        return f"<PartitionWarnings: {len(self._next_at)} kinds of errors>"
 
     def name(self, tp: TopicPartition, failures: int, error: BaseException, now: float) -> str | None:
         """Return how a warning about the failure number `failures` of a partition names it; None if there is none now.
