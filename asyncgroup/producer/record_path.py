@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, DeliveryFailedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
-from asyncgroup.model import BatchResult
+from asyncgroup.model import BatchResult, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
@@ -114,6 +114,22 @@ class RecordPath:
         """Number all batches from 0 on under this producer id and epoch; nothing is in flight."""
         self.accumulator.remove_done()
         self.accumulator.use_transactional_id(producer_id, epoch)
+
+    # --- partitions -------------------------------------------------------------------------------------------
+
+    def choose(
+        self, topic: str, key: bytes | None, size: int, avoided: Container[TopicPartition]
+    ) -> TopicPartition | None:
+        """Return the partition for a record of `size` bytes; None while the topic is not known.
+
+        Without a key that decides it, it is none of those to be `avoided`, if there are others. Raises what the partitioner does.
+        """
+        return self.router.choose(topic, key, None, size, lambda tp, _size: tp in avoided)
+
+    def unwritten(self, topic: str) -> set[TopicPartition]:
+        """Return the partitions of a topic with records that are not done, and those without a leader."""
+        waiting = {batch.tp for batch in self.accumulator.incomplete if batch.tp.topic == topic}
+        return waiting | self.router.without_leader(topic)
 
     # --- wait ---------------------------------------------------------------------------------------------------
 

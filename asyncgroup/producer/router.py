@@ -145,11 +145,16 @@ class Router:
         return route is not None and self._update(route).is_known(tp.partition)
 
     def choose(
-        self, topic: str, key: bytes | None, partition: int | None, size: int
+        self,
+        topic: str,
+        key: bytes | None,
+        partition: int | None,
+        size: int,
+        is_full: Callable[[TopicPartition, int], bool],
     ) -> TopicPartition | None:
         """Return the partition for a record of `size` bytes; None while its topic, or the given partition, is not known.
 
-        Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
+        `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
         """
         try:
             route = self._routes.get(topic) or self._add(topic)
@@ -158,10 +163,19 @@ class Router:
             raise
         if not self._update(route).is_known(partition):
             return None
-        limits = self._accumulator.partition_limits
-        assert limits is not None
-        number = route.choose(key, size, limits.is_full) if partition is None else partition
+        number = route.choose(key, size, is_full) if partition is None else partition
         return TopicPartition(topic, number)
+
+    def without_leader(self, topic: str) -> set[TopicPartition]:
+        """Return the partitions of a topic that have no leader by the present metadata."""
+        view = self._cluster.view
+        info = view.topics.get(topic)
+        partitions = {} if info is None else info.partitions
+        return {
+            TopicPartition(topic, number)
+            for number, part in partitions.items()
+            if part.leader not in view.brokers
+        }
 
     def _update(self, route: Route) -> Route:
         if route.view is not self._cluster.view:

@@ -97,7 +97,7 @@ class SendSteps:
         if self._limits is None:
             return None
         self._writer.check_accepting()  # a closed producer adds no topic
-        return self._router.choose(record.topic, record.key, record.partition, size)
+        return self._router.choose(record.topic, record.key, record.partition, size, self._limits.is_full)
 
     def _reserve_nowait(self, tp: TopicPartition | None, size: int) -> None:
         """Reserve the room for a record, or raise QueueFull with the limit that is reached."""

@@ -39,7 +39,17 @@ MEMBER_CODES: Final = frozenset(
 class WaitingCopy:
     """A copy that waits, or is in a transaction."""
 
-    __slots__ = ("is_alone", "is_given_up", "offset", "on_written", "outcome", "record", "tp")
+    __slots__ = (
+        "is_alone",
+        "is_given_up",
+        "is_proven",
+        "offset",
+        "on_written",
+        "outcome",
+        "record",
+        "target",
+        "tp",
+    )
 
     def __init__(
         self, tp: TopicPartition, offset: int, record: OutgoingCopy, on_written: OnWritten, is_alone: bool
@@ -50,6 +60,10 @@ class WaitingCopy:
         self.on_written = on_written
         self.is_alone = is_alone
         self.is_given_up = False
+        self.target: TopicPartition | None = None
+        """The partition that it goes to; None if that is chosen later."""
+        self.is_proven = False
+        """Whether it was written in a transaction that was aborted because others were not written in time."""
         self.outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self.outcome.add_done_callback(mark_retrieved)
 
@@ -84,6 +98,12 @@ class CopyBatch:
         self.copies = copies
         self.windows = windows
         """Of the partitions of the originals."""
+        self.size = 0
+        """Bytes of the values."""
+        self.is_trial = False
+        """Whether its copies go to partitions that have not answered before."""
+        self.has_stalled = False
+        """Whether copies were not written within the time of a transaction."""
         self.metadata: list[RecordMetadata] = []
         """Where the copies were written."""
         self.values: dict[TopicPartition, CommittedOffset] = {}
@@ -95,6 +115,21 @@ class CopyBatch:
 
     def __repr__(self) -> str:
         return f"<transaction of {len(self.copies)} copies{', ending' if self.is_ending else ''}>"
+
+    @property
+    def topic(self) -> str:
+        """The topic that all its copies go to."""
+        return self.copies[0].record.topic
+
+    @property
+    def written(self) -> set[TopicPartition]:
+        """The partitions that copies were written to."""
+        return {TopicPartition(metadata.topic, metadata.partition) for metadata in self.metadata}
+
+    def note_written(self, copy: WaitingCopy, metadata: RecordMetadata) -> None:
+        """A copy is in its topic; readers see it there if the transaction is committed."""
+        copy.target = TopicPartition(metadata.topic, metadata.partition)
+        self.metadata.append(metadata)
 
     def offsets_of(self, tp: TopicPartition) -> list[int]:
         """Return the offsets of the originals."""

@@ -5,7 +5,10 @@ originals what the window of the claim would commit if the originals were acknow
 wait until it has ended (`group/window_transaction.py`). So after a crash at any point readers with `read_committed` see the
 copy exactly once, as the group's offsets have the acknowledgement if and only if the copy is visible.
 
-- An aborted transaction acknowledges nothing, and its copies are tried again. Those that a broker has refused are tried alone.
+- An aborted transaction acknowledges nothing, and its copies are tried again. Which of them are tried together says
+  `copy_queue`: a copy that is refused, and a partition that does not answer, delay the others once.
+- Ordinary commits of the partitions of its originals wait for its end only from the moment when all its copies are written. So a
+  partition that cannot be written holds up no acknowledgement.
 - After ProducerFencedError and TransactionOutcomeUnknown a new producer with the same transactional id is opened, whose
   InitProducerId completes or aborts the last transaction (`TransactionManager`, KIP-360). Kafka Streams closes its tasks
   then and begins again at the committed offsets (`StreamThread`, TaskMigratedException). Here the committed offset is fetched
@@ -19,9 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import (
@@ -35,7 +36,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.transaction_errors import FailureAction, failure_action
-from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until, start_task
+from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until, start_task, wait_within
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_commits
@@ -50,17 +51,12 @@ from asyncgroup.workqueue.copy_batch import (
     fenced_reason,
     shrinks,
 )
+from asyncgroup.workqueue.copy_queue import CopyQueue
 from asyncgroup.workqueue.copy_writer import RETRIES, OnWritten
 
 __all__ = ["CopyTransactions"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
-
-MAX_COPIES: Final = 500
-"""Copies in a transaction."""
-
-MAX_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the values in a transaction with more than one copy."""
 
 
 class CopyTransactions:
@@ -94,12 +90,11 @@ class CopyTransactions:
         self._make_producer = make_producer
         self._time_limit = time_limit
         self._raises_fenced = raises_fenced
-        self._window_of = window_of
         self._on_error = on_error
         self._on_failure = on_failure
         self._on_end = on_end
         self._producer = make_producer()
-        self._waiting: deque[WaitingCopy] = deque()
+        self._queue = CopyQueue(window_of, self._place)
         self._is_wanted = asyncio.Event()
         self._batch: CopyBatch | None = None
         """The copies of the transaction that is open, or whose outcome is not known yet."""
@@ -107,7 +102,7 @@ class CopyTransactions:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<CopyTransactions of {self._group_id!r}: {len(self._waiting)} copies wait, {self._batch}>"
+        return f"<CopyTransactions of {self._group_id!r}: {len(self._queue)} copies wait, {self._batch}>"
 
     # --- life -------------------------------------------------------------------------------------------------------------
 
@@ -131,8 +126,7 @@ class CopyTransactions:
     def _fail_waiting(self) -> None:
         self._is_closed = True
         batch = self._batch
-        waiting = [*(batch.copies if batch is not None else ()), *self._waiting]
-        self._waiting.clear()
+        waiting = [*(batch.copies if batch is not None else ()), *self._queue.clear()]
         if batch is not None and batch.is_ending:
             for window in batch.windows.values():
                 window.transaction.give_up()
@@ -151,7 +145,7 @@ class CopyTransactions:
         if self._is_closed:
             raise self._closed_error()
         waiting = WaitingCopy(tp, offset, copy, on_written, alone)
-        self._waiting.append(waiting)
+        self._queue.add(waiting)
         self._is_wanted.set()
         return await waiting.outcome
 
@@ -161,9 +155,9 @@ class CopyTransactions:
         In that case nothing more of the claim is committed if it ends (`is_over`).
         """
         batch = self._batch
-        for copy in (*self._waiting, *(batch.copies if batch is not None else ())):
+        for copy in (*self._queue, *(batch.copies if batch is not None else ())):
             copy.is_given_up |= copy.tp == tp and copy.offset >= offset
-        self._waiting = deque(copy for copy in self._waiting if not copy.is_given_up)
+        self._queue.drop_given_up()
         if batch is None or tp not in batch.windows:
             return
         if not batch.is_ending:
@@ -180,14 +174,18 @@ class CopyTransactions:
 
     async def _run(self) -> None:
         try:
+            now = asyncio.get_running_loop().time
             while not self._is_closed:
-                await self._is_wanted.wait()
-                batch = self._batch = self._next_batch()
+                await wait_within(self._is_wanted, self._queue.seconds_to_trial(now()))
+                began = now()
+                batch = self._batch = self._queue.next_batch(began)
                 if batch is None:
                     self._is_wanted.clear()
                     continue
                 await self._run_batch(batch)
                 self._batch = None
+                if batch.is_trial or batch.has_stalled:
+                    self._queue.pause_trials(now(), now() - began)
                 if any(window.transaction.is_dirty for window in batch.windows.values()):
                     self._on_end()
         except Exception as error:  # noqa: BLE001  a bug: the copies must not wait for this task
@@ -195,26 +193,13 @@ class CopyTransactions:
             self._fail_waiting()
             self._on_failure(error)
 
-    def _next_batch(self) -> CopyBatch | None:
-        """Take the first copy that waits, and those that fit to it."""
-        windows: dict[TopicPartition, ClaimWindow] = {}
-        chosen: list[WaitingCopy] = []
-        left: deque[WaitingCopy] = deque()
-        size = 0
-        for copy in self._waiting:
-            window = self._window_of(copy.tp)
-            if copy.outcome.done():
-                continue  # its caller was cancelled
-            if window is None or not window.transaction.is_live:
-                copy.fail(ClosedError(f"the claim of {copy.tp} has ended"))
-            elif _fits(copy, chosen) and (not chosen or size + copy.size <= MAX_BYTES):
-                chosen.append(copy)
-                windows[copy.tp] = window
-                size += copy.size
-            else:
-                left.append(copy)
-        self._waiting = left
-        return CopyBatch(chosen, windows) if chosen else None
+    def _place(self, copy: WaitingCopy) -> TopicPartition | None:
+        """Return the partition that the producer chooses for a copy; None if the topic is not known to it yet."""
+        topic, _, key, _, _ = copy.record
+        try:
+            return self._producer._path.choose(topic, key, copy.size, self._queue.stalled)
+        except Exception:  # noqa: BLE001  a partitioner is user code: `send` raises it again
+            return None
 
     async def _run_batch(self, batch: CopyBatch) -> None:
         error: Exception | None = None
@@ -252,33 +237,47 @@ class CopyTransactions:
         preparing.result()
 
     async def _fill(self, batch: CopyBatch) -> None:
+        deadline = asyncio.get_running_loop().time() + self._time_limit
+        await self._send_copies(batch)
         try:
-            async with asyncio.timeout(self._time_limit):
-                await self._send_copies(batch)
+            async with asyncio.timeout_at(deadline):
                 await self._send_offsets(batch)
         except TimeoutError:
-            limit = f"the transaction timeout of {self._time_limit:g} s"
-            raise RequestTimedOut(f"the copies and their offsets were not written within {limit}") from None
+            raise RequestTimedOut(f"the offsets of the originals were not written {self._in_time}") from None
+
+    @property
+    def _in_time(self) -> str:
+        return f"within the transaction timeout of {self._time_limit:g} s"
 
     async def _send_copies(self, batch: CopyBatch) -> None:
-        send = self._producer.send
-        results = await asyncio.gather(
-            *(
-                send(topic, value, key=key, headers=headers, timestamp=timestamp)
-                for topic, value, key, headers, timestamp in (copy.record for copy in batch.copies)
-            ),
-            return_exceptions=True,
-        )
+        """Send the copies, and wait for all of them. Raises CopiesFailed, also with those that are not written in time."""
+        sends = {copy: start_task(self._send(copy), name=repr(copy)) for copy in batch.copies}
+        late: dict[WaitingCopy, Exception] = {}
         errors: dict[WaitingCopy, Exception] = {}
-        for copy, result in zip(batch.copies, results, strict=True):
-            if isinstance(result, Exception):
-                errors[copy] = result
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                batch.metadata.append(result)
-        if errors:
-            raise CopiesFailed(errors)
+        try:
+            await asyncio.wait(sends.values(), timeout=self._time_limit)
+            for copy, sending in sends.items():
+                if not sending.done():
+                    where = copy.target or f"topic {batch.topic!r}"
+                    late[copy] = RequestTimedOut(f"{where}: no response {self._in_time}")
+                elif isinstance(error := sending.exception(), Exception):
+                    errors[copy] = error
+                else:
+                    batch.note_written(copy, sending.result())
+            if late:
+                now = asyncio.get_running_loop().time()
+                self._queue.note_stalled(batch, late, self._producer._path.unwritten(batch.topic), now)
+        finally:
+            await cancel_and_wait(*sends.values())
+        if late or errors:
+            raise CopiesFailed(late | errors)
+
+    async def _send(self, copy: WaitingCopy) -> RecordMetadata:
+        topic, value, key, headers, timestamp = copy.record
+        partition = None if copy.target is None else copy.target.partition
+        return await self._producer.send(
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+        )
 
     async def _send_offsets(self, batch: CopyBatch) -> None:
         if batch.is_stopped.is_set():
@@ -307,6 +306,7 @@ class CopyTransactions:
         """The transaction is committed: acknowledge the originals, before any other commit of their partitions."""
         for copy, metadata in zip(batch.copies, batch.metadata, strict=True):
             copy.written(metadata)
+        self._queue.note_written(batch.written)
         batch.end(is_committed=True)
         self._client.hooks.emit("on_commit", self._group_id, batch.values, None)
 
@@ -318,14 +318,9 @@ class CopyTransactions:
             await asyncio.sleep(RETRIES.initial)
         for copy, reason in failed.items():
             copy.fail(reason)
-        self._repeat(batch)
+        self._queue.repeat(batch.copies)
         if self._needs_producer:
             await self._reopen()
-
-    def _repeat(self, batch: CopyBatch) -> None:
-        """Put the copies whose fate is open first in line."""
-        again = [copy for copy in batch.copies if not copy.is_given_up and not copy.outcome.done()]
-        self._waiting.extendleft(reversed(again))
 
     @property
     def _needs_producer(self) -> bool:
@@ -381,16 +376,3 @@ class CopyTransactions:
         _log.warning("group %s: the transactions of copies wait: %s", self._group_id, describe_error(error))
         self._on_error(error)
         await asyncio.sleep(RETRIES.delay(tries))
-
-
-def _fits(copy: WaitingCopy, chosen: list[WaitingCopy]) -> bool:
-    """Whether the copy may be in a transaction with those that were chosen."""
-    if not chosen:
-        return True
-    first = chosen[0]
-    return (
-        not first.is_alone
-        and not copy.is_alone
-        and copy.record.topic == first.record.topic  # a topic that cannot be written delays no other
-        and len(chosen) < MAX_COPIES
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -61,7 +62,7 @@ class PublishingQueue(Protocol):
 class _Copying:
     """One copy that is being written."""
 
-    __slots__ = ("delivery", "is_dead", "is_ended", "outcome", "reason", "record", "task", "tp")
+    __slots__ = ("delivery", "has_failed", "is_dead", "is_ended", "outcome", "reason", "record", "task", "tp")
 
     def __init__(self, delivery: Delivery, record: OutgoingCopy, reason: str | None) -> None:
         self.delivery = delivery
@@ -69,6 +70,8 @@ class _Copying:
         self.record = record
         self.reason = "" if reason is None else reason
         self.is_dead = reason is not None
+        self.has_failed = False
+        """Whether an attempt to write it has failed."""
         self.is_ended = False
         """Whether the delivery was finished or given back."""
         self.outcome = AckOutcome.LOST
@@ -125,7 +128,9 @@ class TopicPublisher:
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that run; those of abandoned copies are no longer in `_copies`."""
         self.failing: dict[str, str] = {}
-        """The topics whose last copy has failed, each with the error."""
+        """The topics with copies that have failed and are not written yet, each with the last error."""
+        self._failed: Counter[str] = Counter()
+        """The number of these copies by topic."""
         self._log_times: dict[str, tuple[float, int]] = {}
         """For each topic the loop time of its last log line, and the number of failures after it."""
         self._is_closed = False
@@ -296,7 +301,8 @@ class TopicPublisher:
     def _finish(self, copying: _Copying, metadata: RecordMetadata) -> None:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
-        self.failing.pop(copying.record.topic, None)
+        if not self._failed[copying.record.topic]:
+            self.failing.pop(copying.record.topic, None)
         copying.outcome = self.queue.finish(copying.delivery)
         if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
             copying.outcome = AckOutcome.COMMITTED
@@ -325,6 +331,7 @@ class TopicPublisher:
         if not copies:
             self._copies.pop(copying.tp, None)
         topic = copying.record.topic
+        self._failed[topic] -= copying.has_failed
         if (waiting := self._by_topic.get(topic)) is not None:
             waiting.discard(copying)
             if not waiting:
@@ -335,6 +342,9 @@ class TopicPublisher:
 
     def _report(self, copying: _Copying, tries: int, cause: Exception) -> None:
         error = _copy_error(copying, tries, cause)
+        if not copying.has_failed and not copying.is_ended:
+            copying.has_failed = True
+            self._failed[error.topic] += 1
         self.failing[error.topic] = describe_error(cause)
         self._log_failure(error)
         self._call(lambda: self._on_error(error))

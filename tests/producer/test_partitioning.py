@@ -12,7 +12,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError
-from asyncgroup.model import RecordMetadata
+from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.wire.murmur2 import partition_for_key
 from tests.producer.support import TOPIC, produced, stored, writing
@@ -176,3 +176,31 @@ async def test_a_partitioner_that_raises_what_ends_tasks(error: BaseException) -
         assert isinstance(ends[1], RuntimeError)
         assert type(error).__name__ in str(ends[1])
         assert stored(cluster, 1) == [b"good", b"good"]
+
+
+async def test_the_partition_is_chosen_before_the_record_is_written() -> None:
+    """As work queues do: without a key, none of the partitions to be avoided."""
+    async with writing(partitions=3) as (cluster, producer):
+        choose, unwritten = producer._path.choose, producer._path.unwritten
+        assert choose(TOPIC, b"key", 1, ()) is None, "the topic is not known yet"
+        await producer.send(TOPIC, b"x", partition=0)
+        bad = TopicPartition(TOPIC, partition_for_key(b"key", 3))
+        others = [TopicPartition(TOPIC, number) for number in range(3) if number != bad.partition]
+        assert choose(TOPIC, b"key", 1, ()) == choose(TOPIC, b"key", 1, [bad]) == bad
+        assert {choose(TOPIC, None, 10_000, [bad]) for _ in range(50)} == set(others)
+        assert choose(TOPIC, None, 10_000, [bad, *others]) in [bad, *others]
+
+        held = cluster.faults.on("Produce").hold()
+        sending = producer.send_nowait(TOPIC, b"x", key=b"key")
+        await held.wait_hit()
+        assert unwritten(TOPIC) == {bad}
+        assert unwritten("another") == set()
+        held.release()
+        await sending
+        assert unwritten(TOPIC) == set()
+
+        cluster.create_topic("single", 3, 1)
+        await producer.send("single", b"x", partition=0)
+        await cluster.stop_node(cluster.leader("single", 1))
+        await producer._path.router._cluster.refresh()
+        assert unwritten("single") == {("single", 1)}

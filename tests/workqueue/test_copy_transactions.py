@@ -28,7 +28,7 @@ from asyncgroup.offsets import Committer, PartitionMarks
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_transactions
+from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_queue
 from asyncgroup.workqueue.copies import OutgoingCopy
 from asyncgroup.workqueue.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.copy_writer import transactions_config
@@ -43,7 +43,10 @@ TP, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class HandProducer:
-    """Records transactions as lists of values; `refuse` are values that fail, `answers` errors of the offsets, in order."""
+    """Records transactions as lists of values; `refuse` are values that fail, `answers` errors of the offsets, in order.
+
+    A value goes to the partition of its last digit; `silent` are partitions that do not answer.
+    """
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -52,8 +55,10 @@ class HandProducer:
         self.answers: list[Exception | None] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self._transactions = self
+        self._transactions = self._path = self
         self.has_failed = False
+        self.silent: set[int] = set()
+        self._unwritten: set[TopicPartition] = set()
         self._open: list[bytes] = []
 
     async def __aenter__(self) -> None:
@@ -64,7 +69,7 @@ class HandProducer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        self._open = []
+        self._open, self._unwritten = [], set()
         try:
             yield
         except BaseException:
@@ -72,11 +77,20 @@ class HandProducer:
             raise
         self.log.append(f"commit {b' '.join(self._open).decode()}")
 
-    async def send(self, topic: str, value: bytes, **_more: Any) -> RecordMetadata:
+    def choose(self, topic: str, key: bytes, _size: int, _avoided: object) -> TopicPartition:
+        return TopicPartition(topic, int(key))
+
+    def unwritten(self, _topic: str) -> set[TopicPartition]:
+        return self._unwritten
+
+    async def send(self, topic: str, value: bytes, *, partition: int, **_more: Any) -> RecordMetadata:
         self._open.append(value)
         if value in self.refuse:
             raise self.refuse[value]
-        return RecordMetadata(topic, 0, len(self._open), 0)
+        if partition in self.silent:
+            self._unwritten.add(TopicPartition(topic, partition))
+            await asyncio.get_running_loop().create_future()
+        return RecordMetadata(topic, partition, len(self._open), 0)
 
     async def send_offsets(self, offsets: GroupOffsets) -> None:
         await self.gate.wait()
@@ -135,7 +149,7 @@ class Desk:
         self, offset: int, topic: str = DLQ, tp: TopicPartition = TP, *, alone: bool = False, size: int = 0
     ) -> asyncio.Task[RecordMetadata]:
         """Begin to write the copy of a record; it is acknowledged when it is written."""
-        record = OutgoingCopy(topic, b"%d" % offset + b"." * size, None, [], None)
+        record = OutgoingCopy(topic, b"%d" % offset + b"." * size, b"%d" % (offset % 10), [], None)
 
         def written(_metadata: RecordMetadata) -> None:
             window = self.windows[tp]
@@ -199,8 +213,8 @@ async def test_topics_and_copies_that_are_to_be_alone_have_transactions_of_their
 
 
 async def test_limits(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(copy_transactions, "MAX_COPIES", 3)
-    monkeypatch.setattr(copy_transactions, "MAX_BYTES", 1000)
+    monkeypatch.setattr(copy_queue, "MAX_COPIES", 3)
+    monkeypatch.setattr(copy_queue, "MAX_BYTES", 1000)
     async with desk() as made:
         assert await outcomes(*(made.write(offset) for offset in range(5))) == [None] * 5
         assert made.log == ["commit 0 1 2", "commit 3 4"]
@@ -276,7 +290,7 @@ async def test_a_bug_in_an_acknowledgement(caplog: pytest.LogCaptureFixture):
         def broken(_metadata: RecordMetadata) -> None:
             raise ZeroDivisionError
 
-        record = OutgoingCopy(DLQ, b"bad", None, [], None)
+        record = OutgoingCopy(DLQ, b"bad", b"0", [], None)
         bad = asyncio.create_task(made.transactions.write(TP, 7, record, broken, alone=False))
         with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
             assert await outcomes(bad, made.write(1)) == [None, None]
@@ -286,11 +300,81 @@ async def test_a_bug_in_an_acknowledgement(caplog: pytest.LogCaptureFixture):
 
 async def test_a_bug_of_the_task_ends_the_queue(caplog: pytest.LogCaptureFixture):
     async with desk() as made:
-        made.transactions._window_of = cast(Any, None)
+        made.transactions._queue._window_of = cast(Any, None)
         with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
             assert await outcomes(made.write(0)) == [ClosedError]
         assert [type(error) for error in made.errors] == [TypeError]
         assert await outcomes(made.write(0)) == [ClosedError]
+
+
+# --- partitions that do not answer ---------------------------------------------------------------------------------------
+
+
+async def test_a_partition_that_does_not_answer_fails_only_its_own_copies():
+    """Those that were written are repeated without any other, and later ones do not wait for the partition."""
+    async with desk() as made:
+        made.producer.silent = {1}
+        first = [made.write(offset) for offset in (0, 1, 2, 11)]
+        await asyncio.sleep(5)
+        later = [made.write(4), made.write(21)]
+        assert await outcomes(*first) == [None, RequestTimedOut, None, RequestTimedOut]
+        assert "dead-1: no response within the transaction timeout of 10 s" in str(first[1].exception())
+        assert await outcomes(later[0], made.write(3)) == [None, None]
+        assert made.log == ["abort 0 1 2 11", "commit 0 2", "commit 4", "commit 3"]
+        assert made.acked() == [0, 2, 3, 4]
+        assert not later[1].done()
+    assert await outcomes(later[1]) == [ClosedError]
+
+
+async def test_a_partition_that_does_not_answer_is_tried_at_a_bounded_rate():
+    """With all its copies at once, however many there are; when one is written, the others follow at once."""
+    async with desk() as made:
+        made.producer.silent = {1, 2}
+
+        async def until_written(offset: int) -> None:
+            while await outcomes(made.write(offset)) != [None]:
+                await asyncio.sleep(0.1)
+
+        bad = [asyncio.create_task(until_written(at)) for at in range(400) if at % 10 in (1, 2)]
+        for offset in range(0, 400, 10):
+            assert await outcomes(made.write(offset)) == [None]
+            await asyncio.sleep(5)
+        trials = [line for line in made.log if line.startswith("abort")]
+        assert 4 < len(trials) <= 1 + 300 / 40
+        assert {line.count(" ") for line in trials[1:]} == {80}
+        made.producer.silent = {2}
+        made.log.clear()
+        await asyncio.sleep(60)
+        assert [line.split()[0] for line in made.log[:2]] == ["abort", "commit"]
+        assert {int(value) % 10 for value in made.log[1].split()[1:]} == {1}
+        assert await outcomes(made.write(401)) == [None]
+        made.producer.silent.clear()
+        await asyncio.gather(*bad)
+        assert made.acked() == sorted({*range(0, 400, 10), *range(1, 402, 10), *range(2, 400, 10)})
+
+
+async def test_copies_that_wait_for_a_partition_are_given_up():
+    async with desk() as made:
+        made.producer.silent = {1}
+        assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
+        given_up, others = made.write(1), made.write(11, tp=OTHER)
+        await asyncio.sleep(1)
+        given_up.cancel()
+        made.transactions.abandon(TP, 0, is_over=True)
+        made.producer.silent.clear()
+        assert await outcomes(others) == [None]
+        assert made.log[-1] == "commit 11"
+
+
+async def test_a_partition_that_no_copy_has_to_go_to_is_forgotten():
+    """Copies without a key avoid it no longer."""
+    async with desk() as made:
+        made.producer.silent = {1}
+        assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
+        assert list(made.transactions._queue.stalled) == [(DLQ, 1)]
+        await asyncio.sleep(100)
+        assert await outcomes(made.write(2)) == [None]
+        assert made.transactions._queue.stalled == {}
 
 
 # --- ends of claims and of the queue -------------------------------------------------------------------------------------
