@@ -251,7 +251,7 @@ class CopyTransactions:
 
     async def _send_copies(self, batch: CopyBatch) -> None:
         """Send the copies, and wait for all of them. Raises CopiesFailed, also with those that are not written in time."""
-        sends = {copy: start_task(self._send(copy), name=repr(copy)) for copy in batch.copies}
+        sends = {copy: start_task(self._send(copy), name=f"copy to {batch.topic}") for copy in batch.copies}
         late: dict[WaitingCopy, Exception] = {}
         errors: dict[WaitingCopy, Exception] = {}
         try:
@@ -268,7 +268,8 @@ class CopyTransactions:
                 now = asyncio.get_running_loop().time()
                 self._queue.note_stalled(batch, late, self._producer._path.unwritten(batch.topic), now)
         finally:
-            await cancel_and_wait(*sends.values())
+            if len(batch.metadata) < len(sends):
+                await cancel_and_wait(*sends.values())
         if late or errors:
             raise CopiesFailed(late | errors)
 
