@@ -71,6 +71,7 @@ class ClusterClient:
         self.hooks = self.network.hooks
         self.random = self.network.random
         self.coordinators = CoordinatorClient(self.network, self.refresh)
+        self._not_created: set[str] = set()
         self._topics: dict[str, int] = {}
         """Tracked topics, each with the number of `track` calls that are not undone yet."""
         self._updated = asyncio.Event()
@@ -183,6 +184,10 @@ class ClusterClient:
         finally:
             self.untrack(tracked)
 
+    def never_create(self, topics: Iterable[str]) -> None:
+        """Let no lookup create these topics, also with `allow_auto_topic_creation`: their configuration matters."""
+        self._not_created.update(topics)
+
     # --- refreshes ---------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
@@ -222,9 +227,20 @@ class ClusterClient:
         return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
 
     async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
-        """Return a metadata response without an error; `requested` is None for all topics."""
+        """Return a metadata response without an error; `requested` is None for all topics.
+
+        Topics that must not be created are asked for in a request of their own while `view` lacks one of them.
+        """
+        apart = self._not_created.intersection(requested or ())
+        if apart <= self.view.topics.keys():
+            apart = set()
         async with self._metadata_limit("metadata"):
-            return await self._request_metadata(requested)
+            if requested is None or not apart:
+                return await self._request_metadata(requested)
+            response = await self._request_metadata([name for name in requested if name not in apart])
+            found = await self._request_metadata(sorted(apart), creates=False)
+        response.topics += found.topics
+        return response
 
     @asynccontextmanager
     async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
@@ -238,9 +254,11 @@ class ClusterClient:
                 raise
             raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
 
-    async def _request_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
+    async def _request_metadata(
+        self, requested: list[str] | None, *, creates: bool = True
+    ) -> m.MetadataResponse:
         def build(version: int) -> m.MetadataRequest:
-            return self._metadata_request(requested, version)
+            return self._metadata_request(requested, version, creates=creates)
 
         response = await self.network.request_any(m.MetadataRequest, build)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
@@ -252,11 +270,14 @@ class ClusterClient:
             raise NoBrokersError("the metadata response lists no brokers (is the cluster still starting?)")
         return response
 
-    def _metadata_request(self, requested: list[str] | None, version: int) -> m.MetadataRequest:
+    def _metadata_request(
+        self, requested: list[str] | None, version: int, *, creates: bool
+    ) -> m.MetadataRequest:
         topics = None
         if requested is not None or version == 0:  # in version 0 an empty list requests all topics
             topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
-        allow = self.config.allow_auto_topic_creation or version < 4
+        # before version 4 (Kafka 0.11) there is no choice
+        allow = (creates and self.config.allow_auto_topic_creation) or version < 4
         return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
 
     async def wait_updated(self) -> None:
@@ -279,6 +300,16 @@ class ClusterClient:
         """Request and return every topic of the cluster; `view` is not changed."""
         response = await self._fetch_metadata(None)
         return dict(merge(ClusterView(), response, None, asyncio.get_running_loop().time()).topics)
+
+    async def existing_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """Request these topics without creating one (from Kafka 0.11 on); those that do not exist are left out.
+
+        `view` is not changed. One with another error has its `error_code`. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut.
+        """
+        requested = sorted(names)
+        async with self._metadata_limit("metadata"):
+            response = await self._request_metadata(requested, creates=False)
+        return dict(merge(ClusterView(), response, requested, asyncio.get_running_loop().time()).topics)
 
     async def topic_names(self, topic_ids: Iterable[UUID]) -> list[str]:
         """Request the names of topics by id (KIP-516, Kafka 3.1); those that do not exist are left out. `view` is not changed."""

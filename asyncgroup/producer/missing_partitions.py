@@ -38,12 +38,17 @@ class MissingPartitions:
         return missing if self._lookups > self._cluster.config.metadata_retry_max else []
 
     async def _missing(self, unknown: list[TopicPartition]) -> list[TopicPartition]:
-        """Return those that fresh metadata lacks; none if it cannot be looked up."""
-        topics = {tp.topic for tp in unknown}
-        with self._cluster.tracking(topics):
-            try:
-                await self._cluster.refresh()
-            except AsyncGroupError:
-                return []
-            counts = self._cluster.view.partition_counts(topics)
-        return [tp for tp in unknown if tp.partition >= counts.get(tp.topic, 0)]
+        """Return those that fresh metadata lacks; none if it cannot be looked up.
+
+        The lookup creates no topic: the offsets of the deleted one would be committed for the new one.
+        """
+        try:
+            found = await self._cluster.existing_topics({tp.topic for tp in unknown})
+        except AsyncGroupError:
+            return []
+
+        def exists(tp: TopicPartition) -> bool:
+            topic = found.get(tp.topic)
+            return topic is not None and (bool(topic.error_code) or tp.partition in topic.partitions)
+
+        return [tp for tp in unknown if not exists(tp)]

@@ -88,6 +88,31 @@ async def test_allow_auto_topic_creation_is_sent(allowed: bool) -> None:
         }
 
 
+async def test_topics_that_must_not_be_created_are_asked_for_apart() -> None:
+    """While one of them is missing; the others may be created all the same."""
+    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_retry_max=0) as cluster:
+
+        def asked() -> list[tuple[list[str], bool]]:
+            requests = [call.request for call in scripted.requests_of("Metadata")]
+            scripted.received.clear()
+            return [([topic.name for topic in r.topics], r.allow_auto_topic_creation) for r in requests]
+
+        scripted.topics = {"t": {0: (1, 0)}}
+        cluster.never_create(["kept"])
+        cluster.track(["kept", "t"])
+        asked()
+        await cluster.refresh()
+        assert asked() == [(["t"], True), (["kept"], False)]
+        assert list(cluster.view.topics) == ["t"]
+        assert await cluster.existing_topics(["t", "u"]) == {"t": cluster.view.topics["t"]}
+        assert asked() == [(["t", "u"], False)]
+        scripted.topics["kept"] = {0: (2, 0)}
+        for expected in ([(["t"], True), (["kept"], False)], [(["kept", "t"], True)]):
+            await cluster.refresh()
+            assert asked() == expected
+            assert sorted(cluster.view.topics) == ["kept", "t"]
+
+
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 8, 9, 13])
 async def test_every_metadata_version(version: int) -> None:
     async with ScriptedCluster(*HOSTS) as scripted:

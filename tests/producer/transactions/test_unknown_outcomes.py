@@ -265,6 +265,20 @@ async def test_a_transaction_does_not_wait_for_a_topic_that_does_not_exist(versi
         assert committed(cluster) == []
 
 
+@VERSIONS
+async def test_the_lookup_of_a_missing_topic_does_not_create_it(version: int) -> None:
+    """Else the offset of a deleted topic would be committed for the new one, whose first records nobody would read."""
+    gone = GroupOffsets("g", {TopicPartition("source", 0): CommittedOffset(1000)})
+    async with transacting(options={"auto_create_topics": True}) as (cluster, producer):
+        cluster.create_topic("source", 1)
+        cluster.delete_topic("source")
+        with pytest.raises(CommitFailedError, match="source-0"):
+            async with producer.transaction():
+                await producer.send_offsets(gone)
+        assert "source" not in cluster.topics
+        assert not cluster.group("g").offsets
+
+
 @pytest.mark.parametrize("version", [0, 1])
 async def test_a_partition_that_cannot_be_added_as_it_was_deleted(version: int) -> None:
     async with transacting(delivery_timeout=100.0) as (cluster, producer):
