@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -71,7 +71,7 @@ class Brokers:
     def mark_topics_known(self, partitions: Iterable[TopicPartition]) -> None:
         pass
 
-    async def assigned(self) -> dict[TopicPartition, UUID]:
+    async def assigned(self, _expected: Collection[TopicPartition] = ()) -> dict[TopicPartition, UUID]:
         return self.topic_ids
 
     async def list_all_offsets(

@@ -15,6 +15,7 @@ from asyncgroup.consumer.list_offsets import EARLIEST
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups
+from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.options.settings import FromGroup, Latest, OffsetLimit, Specific, Subscribe
 from tests.spark.source.driver_support import TOPIC, VirtualQuery, offsets, tp
 
@@ -211,6 +212,23 @@ async def test_a_silent_leader_delays_samples_of_record_sizes_briefly(brokers: E
         assert now() - began < 8.0
 
 
+async def test_a_lookup_that_waits_ends_an_outage(brokers: EmbeddedCluster) -> None:
+    """Whichever lookup finds the offset again: the next outage is another one, and is waited for."""
+    wanted = {tp(1): EARLIEST}
+    async with VirtualQuery(brokers) as query:
+        await query.lookups.list_available_offsets({tp(0): EARLIEST})
+        node = await take_offline(brokers, 1)
+        assert await query.lookups.list_available_offsets(wanted) == {}
+        await brokers.start_node(node)
+        assert await query.lookups.list_offsets(wanted) == {tp(1): 0}
+        await asyncio.sleep(60.0)
+        await take_offline(brokers, 1)
+        asking = asyncio.ensure_future(query.lookups.list_available_offsets(wanted))
+        await asyncio.sleep(1.0)
+        await brokers.start_node(node)
+        assert await asking == {tp(1): 0}
+
+
 async def test_metadata_are_requested_at_a_bounded_rate_while_a_partition_is_offline(
     brokers: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +278,74 @@ async def test_a_partition_that_is_offline_at_the_start(
         again, ranges = await query.batch(end)
         assert (again, ranges) == (offsets(5, 3), [OffsetRange(TOPIC, 1, 2, 3)])
         assert await query.end(again) == again
+
+
+def forget_partition(response: Any) -> Any:
+    """Answer like a broker that does not know the topic's second partition yet."""
+    for topic in response.topics:
+        topic.partitions = [part for part in topic.partitions if part.partition_index != 1]
+    return response
+
+
+async def test_a_partition_that_seems_to_be_deleted_before_its_first_record(
+    brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One answer without it is no deletion."""
+    node = await take_offline(brokers, 1)
+    async with VirtualQuery(brokers) as query:
+        end, _ = await query.batch(await query.initial())
+        assert end == offsets(5, EARLIEST)
+        brokers.faults.on("Metadata", times=2).mutate(forget_partition)
+        with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+            assert await query.batch(end) == (end, [])
+        assert "DELETED" not in caplog.text
+        await brokers.start_node(node)
+        await asyncio.sleep(1.0)
+        assert await query.batch(end) == (offsets(5, 3), [OffsetRange(TOPIC, 1, 0, 3)])
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+@pytest.mark.parametrize("fail", [True, False])
+async def test_a_partition_that_is_deleted_before_its_first_record_was_read(
+    brokers: EmbeddedCluster, caplog: pytest.LogCaptureFixture, fail: bool, available_now: bool
+) -> None:
+    """It is reported once, as other deleted ones are, and is not in the checkpoint any more."""
+    start = offsets(5, EARLIEST) | offsets(EARLIEST, topic="other")
+    options = {"strategy": Subscribe((TOPIC, "other")), "fail_on_data_loss": fail}
+    async with VirtualQuery(brokers, **options) as query:
+        brokers.faults.on("ListOffsets", times=None).mutate(fails_at(1))
+        if available_now:
+            await query.prepare()
+        end = await query.end(start)
+        assert end == offsets(5, EARLIEST)
+        if fail:
+            with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*other-0,"):
+                await query.ranges(start, end)
+            return
+        with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
+            assert await query.ranges(start, end) == []
+        assert "PARTITIONS_DELETED] The partitions other-0," in caplog.text
+        caplog.clear()
+        assert await query.batch(end) == (end, [])
+        assert "DELETED" not in caplog.text
+
+
+async def test_the_first_batch_is_repeated_with_a_partition_that_is_offline_and_new(
+    brokers: EmbeddedCluster,
+) -> None:
+    """It is part of the start that was looked up again, not of the batch; it was not deleted."""
+    async with VirtualQuery(brokers) as died:
+        end, first = await died.batch(await died.initial())
+    brokers.create_partitions(TOPIC, 3)
+    brokers.produce(TOPIC, b"v", partition=2)
+    node = await take_offline(brokers, 2)
+    async with VirtualQuery(brokers) as query:
+        start = await query.initial()
+        assert start == offsets(0, 0, EARLIEST)
+        assert await query.ranges(start, end) == first
+        await brokers.start_node(node)
+        await asyncio.sleep(1.0)
+        assert await query.batch(end) == (offsets(5, 3, 1), [OffsetRange(TOPIC, 2, 0, 1)])
 
 
 async def test_the_first_batch_is_repeated_when_a_partition_is_back(brokers: EmbeddedCluster) -> None:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
-from asyncgroup.consumer.list_offsets import may_be_listed_later
+from asyncgroup.consumer.list_offsets import ListOffsetsResult, may_be_listed_later
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_offsets_and_ids
 from asyncgroup.spark.source.driver.leader_requests import LeaderRequests
 from asyncgroup.spark.source.driver.recreated_topics import Commits, same_topic_offsets
-from asyncgroup.spark.source.driver.retry_policy import RetryPolicy
+from asyncgroup.spark.source.driver.retry_policy import RetryPolicy, offset_attempts
 from asyncgroup.spark.source.driver.unavailable_partitions import UnavailablePartitions
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.patterns import java_pattern
@@ -131,11 +131,20 @@ class BrokerLookups:
         """Record that the topics of these partitions have existed: it is no error of the options if they are missing."""
         self._known_topics.update(tp.topic for tp in partitions)
 
-    async def assigned(self, *, refresh: bool = False) -> Assigned:
-        """Return the partitions to read; with a metadata request if the last one is too old, or if `refresh`.
+    async def assigned(self, expected: Collection[TopicPartition] = ()) -> Assigned:
+        """Return the partitions to read; with a metadata request if the last one is too old.
 
-        Deleted topics are left out; topics that have never existed raise ASYNCGROUP_TOPICS_NOT_FOUND.
+        Deleted topics are left out; topics that have never existed raise ASYNCGROUP_TOPICS_NOT_FOUND. If some of the
+        `expected` partitions are missing, looks again, as often as for offsets: a broker that has just started may not
+        know them yet.
         """
+        found, retry = await self._assigned_now(refresh=False), offset_attempts(self._settings)
+        while not all(tp in found for tp in expected) and retry.failed():
+            await retry.wait()
+            found = await self._assigned_now(refresh=True)
+        return found
+
+    async def _assigned_now(self, *, refresh: bool) -> Assigned:
         return await self.retries.retry_attempts(
             "Finding partitions", lambda retrying: self._find_assigned(refresh or retrying)
         )
@@ -228,8 +237,7 @@ class BrokerLookups:
         async def find(retrying: bool) -> Offsets:
             partitions = await self._find_assigned(retrying)
             existing = {tp: spec for tp, spec in wanted.items() if tp in partitions}
-            assert self._requests is not None
-            answer = await self._requests.ask(existing, or_end=or_end)
+            answer = await self._ask(existing, or_end=or_end)
             if answer.problems:
                 # False sorts first: an error that stays is raised rather than one that may pass
                 raise min(answer.problems.values(), key=may_be_listed_later)
@@ -247,11 +255,9 @@ class BrokerLookups:
 
         Raises an error if it stays, or if a partition has been unavailable for less than `wait` seconds.
         """
-        assert self._requests is not None
         time = asyncio.get_running_loop().time
-        limit, began_at = UNAVAILABLE_TIMEOUT if wait is None else wait, time()
-        answer = await self._requests.ask(wanted, limit=limit)
-        self._unavailable.update(wanted, answer.problems, began_at)
+        limit = UNAVAILABLE_TIMEOUT if wait is None else wait
+        answer = await self._ask(wanted, limit=limit)
         if not answer.problems:
             return answer.offsets
         problem = min(answer.problems.values(), key=may_be_listed_later)
@@ -264,6 +270,16 @@ class BrokerLookups:
         age = max(UNAVAILABLE_METADATA_AGE, UNAVAILABLE_METADATA_AGE_FACTOR * self._refresh_seconds)
         self._metadata_valid_until = min(self._metadata_valid_until, time() + age)
         return answer.offsets
+
+    async def _ask(
+        self, wanted: Mapping[TopicPartition, int], *, or_end: bool = True, limit: float | None = None
+    ) -> ListOffsetsResult:
+        """As `LeaderRequests.ask`. Each lookup's result is recorded: whichever finds an offset again ends its outage."""
+        assert self._requests is not None
+        began_at = asyncio.get_running_loop().time()
+        answer = await self._requests.ask(wanted, or_end=or_end, limit=limit)
+        self._unavailable.update(wanted, answer.problems, began_at)
+        return answer
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the group's committed offsets.

@@ -62,7 +62,7 @@ def plan_batch(
     Partitions that are only in `end` are new: they start at their offset in `earliest_of_new`, and were deleted again if
     they have none there. Partitions that are only in `start` were deleted; Spark has another error code for that with a
     `group_id`. `replays_first` says that another process repeats the query's first batch: then `start` was looked up
-    again, and may be after `end` without any loss. Partitions `from_log_start` belong to the query's start, which is the
+    again, and may be after `end` without any loss. Partitions `from_log_start` belong to the start as well, which is the
     first offset that their logs have: it need not be 0.
     """
     losses: list[DataLossError] = []
@@ -80,7 +80,7 @@ def plan_batch(
         for tp in new
         if tp not in from_log_start and (first := earliest_of_new.get(tp, 0))
     ]
-    if deleted := sorted(start.keys() - end.keys()):
+    if deleted := sorted({*start, *from_log_start} - end.keys()):
         losses.append(_partitions_deleted(deleted, group_id))
     begins = {**earliest_of_new, **start}
     ranges = []

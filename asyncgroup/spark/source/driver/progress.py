@@ -164,7 +164,10 @@ class StreamProgress:
         lookups.mark_topics_known(start)
         known, from_log_start = _Known.of(start)
         end = await self._find_known_end(lookups, known, limited=limited, pins=self._pins_start(start))
-        end |= {tp: EARLIEST for tp in from_log_start if tp not in end}
+        if waiting := from_log_start - end.keys():
+            existing = await lookups.assigned(waiting)
+            # without those that are deleted, which the plan reports as it does others
+            end |= dict.fromkeys(waiting & existing.keys(), EARLIEST)
         self._idle_at = end if end == start else None
         return end
 
@@ -234,8 +237,9 @@ class StreamProgress:
         self, lookups: BrokerLookups, start: Offsets, end: Offsets
     ) -> list[tuple[OffsetRange, ...]]:
         lookups.mark_topics_known(start | end)
-        end = _Known.of(end).offsets  # what is still to be read from its log's start is not part of the batch
+        end, waiting = _Known.of(end)
         start, from_log_start = _Known.of(start)
+        from_log_start -= waiting  # what is still to be read from its log's start is not part of the batch
         recreated: list[TopicPartition] = []
         if not self._ends.is_looked_up:
             # a batch that another process has planned is repeated: the topic ids of its offsets are not known yet
@@ -254,6 +258,7 @@ class StreamProgress:
         if replays_first:
             # the start was looked up again: partitions that are new since belong to the next batch
             start = {tp: offset for tp, offset in start.items() if tp in end}
+            from_log_start &= end.keys()
         moved = replays_first and not is_reproducible(self._settings.starting)
         if moved and (
             skipped := [tp for tp, offset in sorted(end.items()) if offset < start.get(tp, offset)]

@@ -14,7 +14,6 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.group_committer import GroupCommitter
 from asyncgroup.spark.source.driver.recreated_topics import UNKNOWN_TOPIC, QueryTopics, checkpoint_topics
-from asyncgroup.spark.source.driver.retry_policy import offset_attempts
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.options.settings import ReadSettings
 
@@ -78,13 +77,7 @@ class TopicCheck:
                 cause,
             )
             return
-        ids = await lookups.assigned()
-        retry = offset_attempts(self._settings)
-        while not start.keys() <= ids.keys() and retry.failed():
-            await retry.wait()
-            # a broker that has just started may not know the topics yet
-            ids = await lookups.assigned(refresh=True)
-        known = checkpoint_topics(start, ids, found)
+        known = checkpoint_topics(start, await lookups.assigned(start.keys()), found)
         self._topics.add_ids(known.ids)
         if not self._settings.trusts_checkpoint:
             self.unchecked = frozenset(known.without_commit)
