@@ -156,9 +156,11 @@ class RecordBuffer:
         its memory; otherwise it is, so that a slow partition does not keep the whole response in memory. If some bytes do
         not form batches, `framing_error` is set and the batches before them are added.
         """
-        found, end = find_batches(data, check_crcs=self._check_crcs, in_runs=not aborted)
+        finding, filter_ = (
+            AbortedTransactions(aborted, self._check_crcs) if aborted else None for _ in range(2)
+        )
+        found, end = find_batches(data, check_crcs=self._check_crcs, aborted=finding)
         view = _kept(memoryview(data), end, zero_copy=zero_copy)
-        filter_ = AbortedTransactions(aborted, self._check_crcs) if aborted else None
         try:
             for one in found:
                 if isinstance(one, BatchRun):

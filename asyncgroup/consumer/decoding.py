@@ -297,17 +297,24 @@ class AbortedTransactions:
     def __repr__(self) -> str:
         return f"<AbortedTransactions {len(self._upcoming)} upcoming, {len(self._producers)} open>"
 
+    def may_hide(self, producer_id: int, last_offset: int) -> bool:
+        """Go on to the next batch by its header; return whether it may belong to an aborted transaction.
+
+        If not, `advance_to` does not have to be called for it.
+        """
+        if producer_id < 0:
+            return False
+        while self._upcoming and self._upcoming[-1][0] <= last_offset:
+            self._producers.add(self._upcoming.pop()[1])
+        return producer_id in self._producers
+
     def advance_to(self, batch: BatchView) -> bool:
         """Go on to the next batch; return whether it belongs to an aborted transaction.
 
         Raises CorruptRecordsError for a transaction marker that cannot be read although its checksum is right.
         """
         producer_id = batch.producer_id
-        if producer_id < 0:
-            return False
-        while self._upcoming and self._upcoming[-1][0] <= batch.last_offset:
-            self._producers.add(self._upcoming.pop()[1])
-        if producer_id not in self._producers:
+        if not self.may_hide(producer_id, batch.last_offset):
             return False
         if self._check_crcs and not batch.crc_is_valid():
             return False  # the header cannot be trusted; reading the batch will raise the error

@@ -8,12 +8,13 @@ is taken apart into its batches, so that errors are those of single batches.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.wire.batch_view import (
     CODEC_AT,
     CODEC_MASK,
@@ -25,13 +26,14 @@ from asyncgroup.wire.batch_view import (
     MIN_LENGTH,
     MIN_RECORD_SIZE,
     BatchView,
+    batch_at,
     complete_size,
     put_uncompressed,
 )
 from asyncgroup.wire.decompression import CODECS, decompress_into
 from asyncgroup.wire.primitives import Buffer
 
-__all__ = ["LARGEST_PLAIN", "RUN_BYTES", "RUN_RECORDS", "BatchRun", "find_batches"]
+__all__ = ["LARGEST_PLAIN", "RUN_BYTES", "RUN_RECORDS", "BatchRun", "TransactionFilter", "find_batches"]
 
 RUN_BYTES: Final = 1 << 16
 """Bytes from which a run ends. A reader decodes a run at once: it takes about as long as a full record batch."""
@@ -51,8 +53,8 @@ _LEAST: Final = 2
 _TABLE_CRC: Final = 400
 """Bytes of a batch up to which aiokafka's CRC-32C is faster than a call of the CPU's instruction with a view."""
 
-_HEADER: Final = struct.Struct(">qiib4xhi30xi")
-"""Base offset, length, leader epoch, magic, attributes, last offset delta and record count."""
+_HEADER: Final = struct.Struct(">qiib4xhi16xq6xi")
+"""Base offset, length, leader epoch, magic, attributes, last offset delta, producer id and record count."""
 _FIRST_AND_DELTA: Final = struct.Struct(">q15xi")
 """Base offset and last offset delta."""
 _CRC: Final = struct.Struct(">I")
@@ -255,28 +257,51 @@ def _expand(codec: int, data: memoryview, room: memoryview) -> int | None:
 # --- finding them ------------------------------------------------------------------------------------------------------
 
 
-def find_batches(buffer: Buffer, *, check_crcs: bool, in_runs: bool) -> tuple[list[BatchRun | int], int]:
+class TransactionFilter(Protocol):
+    """What tells the batches of aborted transactions; it goes through a response from its start to its end."""
+
+    def may_hide(self, producer_id: int, last_offset: int) -> bool:
+        """Go on to a batch by its header; return whether it may belong to an aborted transaction."""
+        ...
+
+    def advance_to(self, batch: BatchView) -> bool:
+        """Go on to a batch, which may be the marker that ends such a transaction; return whether it belongs to one."""
+        ...
+
+
+def find_batches(
+    buffer: Buffer, *, check_crcs: bool, aborted: TransactionFilter | None = None
+) -> tuple[list[BatchRun | int], int]:
     """Return runs, and the positions of batches that are in none, and the end of the last complete batch.
 
-    With `in_runs` false all are single. Transaction markers between batches of a run are left out.
+    Transaction markers between batches of a run are left out. In no run are batches that may belong to an `aborted`
+    transaction, and the markers that end one.
     """
     found: list[BatchRun | int] = []
     at = 0
     while True:
-        if in_runs:
-            run, end = _find_run(buffer, at, check_crcs=check_crcs)
-            if run is not None:
-                found.append(run)
-                at = end
-                continue
-        size = complete_size(buffer, at)
-        if not size:
-            return found, at
-        found.append(at)
-        at += size
+        run, end = _find_run(buffer, at, check_crcs=check_crcs, aborted=aborted)
+        if run is not None:
+            found.append(run)
+            at = end
+            continue
+        if at == end:  # the batch is none of a run, or not complete
+            end += complete_size(buffer, at)
+            if at == end:
+                return found, at
+            if aborted is not None:
+                with contextlib.suppress(CorruptRecordsError):  # raised again when the batch is added
+                    if (batch := batch_at(buffer, at)) is not None:
+                        aborted.advance_to(batch)
+        # too few for a run; what was looked at once is not looked at again, as `aborted` only goes forwards
+        while at < end:
+            found.append(at)
+            at += complete_size(buffer, at)
 
 
-def _find_run(buffer: Buffer, at: int, *, check_crcs: bool) -> tuple[BatchRun | None, int]:
+def _find_run(
+    buffer: Buffer, at: int, *, check_crcs: bool, aborted: TransactionFilter | None
+) -> tuple[BatchRun | None, int]:
     """Return the run that begins at a position, and the position after it; None if the batches there form none."""
     spans: list[tuple[int, int]] = []
     counts: list[int] = []
@@ -284,13 +309,15 @@ def _find_run(buffer: Buffer, at: int, *, check_crcs: bool) -> tuple[BatchRun | 
     total, limit, records, following, codecs = len(buffer), at + RUN_BYTES, 0, -(2**63), 0
     epoch = kind = -1
     while at + HEADER_SIZE <= total and at < limit and records < RUN_RECORDS:
-        base, length, leader_epoch, magic, attributes, delta, count = unpack(buffer, at)
+        base, length, leader_epoch, magic, attributes, delta, producer_id, count = unpack(buffer, at)
         end = at + LOG_OVERHEAD + length
         if magic != 2 or not shortest <= length <= longest or end > total or base < following:
             break
         if not spans:
             epoch, kind = leader_epoch, attributes & _FIXED
         if leader_epoch != epoch:
+            break
+        if aborted is not None and aborted.may_hide(producer_id, base + delta):
             break
         if attributes & CONTROL:
             # a marker: left out, unless it may be a data batch that is damaged

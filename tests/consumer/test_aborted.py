@@ -208,6 +208,21 @@ def test_a_commit_marker_does_not_end_an_aborted_transaction():
     assert handed_out(buffer) == []
 
 
+def test_the_marker_of_an_empty_transaction_before_an_aborted_one():
+    """Batches are looked at ahead to find runs; the marker ends no transaction that begins after it."""
+    log = PartitionLog("orders", 3)
+    writer = Writer(log, 1)
+    writer.write_plain(b"seen")
+    writer.abort()
+    for value in (b"a", b"b", b"c"):
+        writer.write(value)
+    writer.abort()
+    writer.write_plain(b"seen")
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    answers(log, buffer, cycle([LIMIT]))
+    assert handed_out(buffer) == [0, 6]
+
+
 # -- positions and lag -------------------------------------------------------------------------------------------------
 
 

@@ -12,16 +12,20 @@ from types import FrameType
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.merged_reader import MergedReader
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait
-from asyncgroup.wire import batch_run
+from asyncgroup.wire import batch_run, messages as m
+from asyncgroup.wire.batch_view import iter_batches
+from tests.broker.transactional import Writer
 from tests.consumer.support import TP, batch, corrupt, feed, make_consumer, pop, with_bad_content
 from tests.profiles import examples
 
+ListedTransaction = m.FetchResponse.AbortedTransaction
 CODECS = ["none", "none", "gzip", "snappy", "lz4", "zstd"]
 
 
@@ -118,7 +122,19 @@ def test_a_buffer_with_runs_reads_as_one_without(seed: int, check_crcs: bool, sk
 BATCHES = 1000
 
 
-pytestmark_async = None
+@contextmanager
+def counting() -> Iterator[list[int]]:
+    """Count the calls of functions of the package."""
+    calls = [0]
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        calls[0] += event == "call" and "asyncgroup" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
 
 
 async def one_by_one(consumer: PartitionConsumer) -> int:
@@ -153,27 +169,45 @@ async def in_columns(consumer: PartitionConsumer) -> int:
 async def test_a_batch_of_one_record_takes_no_turn_and_few_calls(
     read_all: Callable[[PartitionConsumer], Awaitable[int]], codec: str
 ) -> None:
-    consumer, turns, calls = make_consumer(), 0, 0
+    consumer, turns = make_consumer(), 0
 
     def turn() -> None:
         nonlocal turns
         turns += 1
         handle[0] = loop.call_soon(turn)
 
-    def count(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event == "call" and "asyncgroup" in frame.f_code.co_filename
-
     log = b"".join(batch(offset, codec=codec) for offset in range(BATCHES))
     loop = asyncio.get_running_loop()
     handle = [loop.call_soon(turn)]
-    sys.setprofile(count)
     try:
-        feed(consumer, log)
-        assert await read_all(consumer) == BATCHES
+        with counting() as calls:
+            feed(consumer, log)
+            assert await read_all(consumer) == BATCHES
     finally:
-        sys.setprofile(None)
         handle[0].cancel()
     assert turns < BATCHES / 50, "the event loop has a turn after 256 records or 64 KiB"
     # one or two for the record, and seven to decompress and expand the batch
-    assert calls / BATCHES < (4 if codec == "none" else 11)
+    assert calls[0] / BATCHES < (4 if codec == "none" else 11)
+
+
+def test_an_aborted_transaction_makes_no_other_batch_more_expensive() -> None:
+    """A response lists one of three records, before and after which the same producer has committed many."""
+    log, data = PartitionLog("orders", 3), b""
+    writer = Writer(log, 1)
+    for count, end in ((BATCHES // 2, writer.commit), (3, writer.abort), (BATCHES // 2, writer.commit)):
+        for _ in range(count):
+            writer.write(b"v")
+        end()
+    offset = 0
+    while part := log.read(offset, 1 << 20):
+        data += part
+        offset = [view.next_offset for view in iter_batches(part)][-1]
+    aborted = [ListedTransaction(writer.id, BATCHES // 2 + 1)]
+    buffer, records = RecordBuffer(TP, 0, check_crcs=True), list[int]()
+    with counting() as calls:
+        buffer.add(data, zero_copy=True, aborted=aborted)
+        while taken := buffer.pop_records(BATCHES, 1 << 20):
+            records += [record.offset for record in taken]
+    assert records == [*range(BATCHES // 2), *range(BATCHES // 2 + 5, BATCHES + 5)]
+    assert buffer.fetch_offset == BATCHES + 6
+    assert calls[0] / BATCHES < 4

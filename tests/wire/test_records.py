@@ -40,7 +40,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 
 
 def complete_bytes(data: bytes) -> int:
-    return find_batches(data, check_crcs=True, in_runs=False)[1]
+    return find_batches(data, check_crcs=True)[1]
 
 
 def records_with(times: st.SearchStrategy[int]) -> st.SearchStrategy[list]:
