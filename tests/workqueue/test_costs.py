@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, NoReturn, SupportsIndex
 from unittest import mock
 
@@ -14,9 +16,12 @@ from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets import ack_runs, window_encoding
 from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
+from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes
+from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.queue_handler import QueueHandler
+from tests.consumer.support import batch, feed, make_consumer
 
 
 def scattered(count: int) -> AckWindow:
@@ -172,3 +177,43 @@ def test_small_groups_of_acknowledgements_look_at_no_partition() -> None:
     assert handler.is_commit_worth(64)
     with pytest.raises(AssertionError, match="every partition"):
         handler.is_commit_worth(65)
+
+
+# --- small record batches -------------------------------------------------------------------------------------------------
+
+COUNT = 1000
+
+
+async def calls_per_record(mode: Mode, log: bytes) -> float:
+    """Return the calls of functions of the package from fetched bytes to acknowledgements, divided by the records."""
+    consumer, calls = make_consumer(), 0
+    dispatcher = Dispatcher(mode, lambda: 0.0, mock.Mock(), lambda _: 0.0)
+    work = PartitionWork(TopicPartition("t", 0), AckWindow(0))
+    dispatcher.add_partition(work)
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "asyncgroup" in frame.f_code.co_filename
+
+    sys.setprofile(count)
+    try:
+        feed(consumer, log)
+        while work.position < COUNT:  # as ClaimFeed does
+            records = await anext(consumer.batches(max_records=500, max_bytes=1 << 20))
+            dispatcher.offer(work, list(records))
+        while (delivery := dispatcher.take()) is not None:
+            dispatcher.ack(delivery)
+    finally:
+        sys.setprofile(None)
+    assert work.window.base == COUNT
+    return calls / COUNT
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("mode", "most"), [(Mode.SHARED, 14), (Mode.FAILOVER, 14), (Mode.KEY_SHARED, 20)])
+async def test_a_record_in_a_batch_by_itself_takes_few_calls_more(mode: Mode, most: int) -> None:
+    """Producers with little traffic write such batches."""
+    together = await calls_per_record(mode, batch(0, count=COUNT))
+    alone = await calls_per_record(mode, b"".join(map(batch, range(COUNT))))
+    assert alone < together + 2
+    assert alone < most
