@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from asyncgroup.consumer.list_offsets import LATEST
 from asyncgroup.spark import register
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, committed, offsets, produce
@@ -182,6 +183,32 @@ def test_an_error_keeps_its_code(kafka_server: KafkaServer, stream: Callable[...
     query = stream(subscribe="nowhere", **{"fetchOffset.numRetries": 1})
     with pytest.raises(StreamingQueryException, match=r"\[ASYNCGROUP_TOPICS_NOT_FOUND\] .*nowhere"):
         query.run()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_available_now_with_an_end_below_the_checkpoint(
+    kafka_server: KafkaServer, stream: Callable[..., Stream], fail: str
+) -> None:
+    """A new leader answers so for a moment (KAFKA-7703): it is no loss, and nothing is read twice."""
+
+    def lower(response: Any) -> Any:
+        for part in (part for topic in response.topics for part in topic.partitions):
+            part.offset = min(part.offset, 6)
+        return response
+
+    def asks_for_ends(request: Any) -> bool:
+        return all(part.timestamp == LATEST for topic in request.topics for part in topic.partitions)
+
+    produce(kafka_server, 10)
+    query = stream(failOnDataLoss=fail, tasks=1)
+    query.run()
+    produce(kafka_server, 5)
+    fault = kafka_server.faults.on("ListOffsets", where=asks_for_ends, mutate=lower)
+    query.run()
+    assert fault.hits == 1
+    assert query.places() == places(15, 0)
+    assert json.loads(query.written("offsets", 1)[-1]) == {TOPIC: {"0": 15, "1": 0}}
 
 
 def test_trigger_once(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
