@@ -127,8 +127,13 @@ class RecordPath:
         return self.router.choose(topic, key, None, size, lambda tp, _size: tp in avoided)
 
     def unwritten(self, topic: str) -> set[TopicPartition]:
-        """Return the partitions of a topic with records that are not done, and those without a leader."""
+        """Return the partitions of a topic with records that are not done, and those without a leader.
+
+        Not those that are not in the transaction yet: their records wait for the coordinator.
+        """
         waiting = {batch.tp for batch in self.accumulator.incomplete if batch.tp.topic == topic}
+        if self.transaction is not None:
+            waiting &= self.transaction.manager.partitions
         return waiting | self.router.without_leader(topic)
 
     # --- wait ---------------------------------------------------------------------------------------------------

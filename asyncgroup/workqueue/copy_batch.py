@@ -103,9 +103,11 @@ class CopyBatch:
         self.is_trial = False
         """Whether its copies go to partitions that have not answered before."""
         self.has_stalled = False
-        """Whether copies were not written within the time of a transaction."""
-        self.metadata: list[RecordMetadata] = []
-        """Where the copies were written."""
+        """Whether partitions did not answer within the time of a transaction."""
+        self.has_coordinator_failed = False
+        """Whether requests to a coordinator had to be repeated: how long it took says nothing about the partitions then."""
+        self.metadata: dict[WaitingCopy, RecordMetadata] = {}
+        """The copies that were written, each with its place."""
         self.values: dict[TopicPartition, CommittedOffset] = {}
         """What the transaction commits."""
         self.is_stopped = asyncio.Event()
@@ -124,12 +126,12 @@ class CopyBatch:
     @property
     def written(self) -> set[TopicPartition]:
         """The partitions that copies were written to."""
-        return {TopicPartition(metadata.topic, metadata.partition) for metadata in self.metadata}
+        return {TopicPartition(metadata.topic, metadata.partition) for metadata in self.metadata.values()}
 
     def note_written(self, copy: WaitingCopy, metadata: RecordMetadata) -> None:
         """A copy is in its topic; readers see it there if the transaction is committed."""
         copy.target = TopicPartition(metadata.topic, metadata.partition)
-        self.metadata.append(metadata)
+        self.metadata[copy] = metadata
 
     def offsets_of(self, tp: TopicPartition) -> list[int]:
         """Return the offsets of the originals."""

@@ -4,7 +4,8 @@ A transaction takes copies to one topic, and all of them fail if one does. So th
 
 - A copy that a broker has refused is alone in its transaction.
 - Copies to a stalled partition, one that has not answered within the time of a transaction, share a trial of their own. There is
-  one trial at a time for all of them, and a pause between two, however many copies and partitions there are.
+  one trial at a time for all of them, and a pause between two, however many copies and partitions there are. If a coordinator
+  fails during a trial, the next one follows at once.
 - Copies that were written in a transaction in which others were not written in time share the next one with each other only.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from asyncgroup.errors import ClosedError
@@ -30,7 +31,10 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the values in a transaction with more than one copy."""
 
 PAUSE_SHARE: Final = 3.0
-"""The pause after a trial is at least this many times as long: other copies have the producer for most of the time."""
+"""The pause after a trial is this many times as long, within the limits: other copies have the producer for most of the time."""
+
+MAX_PAUSE: Final = 2 * RETRIES.maximum
+"""The longest pause after a trial, in seconds; the shortest is the longest delay before a copy is tried again."""
 
 MEMORY: Final = 2 * RETRIES.maximum
 """Seconds after which a stalled partition that no copy has to go to is forgotten: copies without a key may go there again."""
@@ -147,23 +151,30 @@ class CopyQueue:
                 del self.stalled[tp]
             self._release()
 
-    def note_stalled(
-        self, batch: CopyBatch, late: Collection[WaitingCopy], unwritten: set[TopicPartition], now: float
-    ) -> None:
-        """The copies `late` were not written within the time of a transaction, nor was all to the partitions `unwritten`."""
-        batch.has_stalled = True
+    def note_stalled(self, batch: CopyBatch, unwritten: set[TopicPartition], now: float) -> None:
+        """Not all copies were written within the time of a transaction, as the partitions `unwritten` do not answer."""
         for copy in batch.copies:
-            copy.is_proven = copy not in late
-        self.note_written(batch.written)
-        self.stalled |= dict.fromkeys(unwritten - batch.written, now)
+            copy.is_proven = copy in batch.metadata
+        stalled = unwritten - batch.written
+        batch.has_stalled = bool(stalled)
+        self.stalled |= dict.fromkeys(stalled, now)
+
+    @property
+    def stalled_topics(self) -> set[str]:
+        """The topics with stalled partitions."""
+        return {tp.topic for tp in self.stalled}
 
     def _forget_unwanted(self, now: float) -> None:
         wanted = {copy.target for copy in self._held}
         self.stalled = {tp: at for tp, at in self.stalled.items() if tp in wanted or now - at < MEMORY}
 
-    def pause_trials(self, now: float, took: float) -> None:
-        """A transaction with a stalled partition has ended at `now` after `took` seconds: the next one has to wait."""
-        self._trial_at = now + max(RETRIES.maximum, PAUSE_SHARE * took)
+    def note_end(self, batch: CopyBatch, now: float, took: float) -> None:
+        """A transaction has ended at `now` after `took` seconds: with a stalled partition, the next such one has to wait."""
+        if not batch.is_trial and not batch.has_stalled:
+            return
+        pause = min(MAX_PAUSE, max(RETRIES.maximum, PAUSE_SHARE * took))
+        # without an answer of the coordinator the trial was none; copies that have waited for it go first
+        self._trial_at = now + (RETRIES.initial if batch.has_coordinator_failed else pause)
 
 
 def _fits(copy: WaitingCopy, batch: CopyBatch) -> bool:
@@ -171,9 +182,10 @@ def _fits(copy: WaitingCopy, batch: CopyBatch) -> bool:
     if not batch.copies:
         return True
     first = batch.copies[0]
+    # in a trial the partitions matter: one that answers is left out of the next, and a copy that is to be alone is so then
+    is_alone = (first.is_alone or copy.is_alone) and not batch.is_trial
     return (
-        not first.is_alone
-        and not copy.is_alone
+        not is_alone
         and copy.is_proven == first.is_proven
         and copy.record.topic == first.record.topic  # a topic that cannot be written delays no other
         and len(batch.copies) < MAX_COPIES

@@ -95,6 +95,8 @@ class CopyTransactions:
         self._on_end = on_end
         self._producer = make_producer()
         self._queue = CopyQueue(window_of, self._place)
+        self._tracked: set[str] = set()
+        """Topics with stalled partitions: they stay in the metadata, so that a new producer knows which copies go there."""
         self._is_wanted = asyncio.Event()
         self._batch: CopyBatch | None = None
         """The copies of the transaction that is open, or whose outcome is not known yet."""
@@ -120,6 +122,7 @@ class CopyTransactions:
             self._batch.is_stopped.set()
         await cancel_and_wait(self._task)
         self._fail_waiting()
+        self._track(set())
         with contextlib.suppress(DeliveryFailedError):  # copies that were given up
             await self._producer.aclose()
 
@@ -170,6 +173,11 @@ class CopyTransactions:
         """Whether the next transaction may succeed."""
         return failure_action(error) is not FailureAction.RAISE
 
+    def note_retry(self, topic: str) -> None:
+        """The producer repeats a request: if it is not one for records of a topic, a coordinator has failed."""
+        if self._batch is not None and not topic:
+            self._batch.has_coordinator_failed = True
+
     # --- the task ---------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -179,13 +187,13 @@ class CopyTransactions:
                 await wait_within(self._is_wanted, self._queue.seconds_to_trial(now()))
                 began = now()
                 batch = self._batch = self._queue.next_batch(began)
+                self._track(self._queue.stalled_topics)
                 if batch is None:
                     self._is_wanted.clear()
                     continue
                 await self._run_batch(batch)
                 self._batch = None
-                if batch.is_trial or batch.has_stalled:
-                    self._queue.pause_trials(now(), now() - began)
+                self._queue.note_end(batch, now(), now() - began)
                 if any(window.transaction.is_dirty for window in batch.windows.values()):
                     self._on_end()
         except Exception as error:  # noqa: BLE001  a bug: the copies must not wait for this task
@@ -200,6 +208,11 @@ class CopyTransactions:
             return self._producer._path.choose(topic, key, copy.size, self._queue.stalled)
         except Exception:  # noqa: BLE001  a partitioner is user code: `send` raises it again
             return None
+
+    def _track(self, topics: set[str]) -> None:
+        self._client.track(topics - self._tracked)
+        self._client.untrack(self._tracked - topics)
+        self._tracked = topics
 
     async def _run_batch(self, batch: CopyBatch) -> None:
         error: Exception | None = None
@@ -266,7 +279,7 @@ class CopyTransactions:
                     batch.note_written(copy, sending.result())
             if late:
                 now = asyncio.get_running_loop().time()
-                self._queue.note_stalled(batch, late, self._producer._path.unwritten(batch.topic), now)
+                self._queue.note_stalled(batch, self._producer._path.unwritten(batch.topic), now)
         finally:
             if len(batch.metadata) < len(sends):
                 await cancel_and_wait(*sends.values())
@@ -305,7 +318,7 @@ class CopyTransactions:
 
     def _committed(self, batch: CopyBatch) -> None:
         """The transaction is committed: acknowledge the originals, before any other commit of their partitions."""
-        for copy, metadata in zip(batch.copies, batch.metadata, strict=True):
+        for copy, metadata in batch.metadata.items():
             copy.written(metadata)
         self._queue.note_written(batch.written)
         batch.end(is_committed=True)
@@ -319,7 +332,9 @@ class CopyTransactions:
             await asyncio.sleep(RETRIES.initial)
         for copy, reason in failed.items():
             copy.fail(reason)
+        self._queue.note_written(batch.written)
         self._queue.repeat(batch.copies)
+        self._track(self._queue.stalled_topics)
         if self._needs_producer:
             await self._reopen()
 

@@ -54,6 +54,10 @@ class CopyWriter(Protocol):
         """Call no `on_written` for the records of a partition from `offset` on; `is_over`: its claim ends."""
         ...
 
+    def note_retry(self, topic: str) -> None:
+        """The producer repeats a request for records of this topic; an empty topic: one of a transaction."""
+        ...
+
     def passes(self, error: Exception) -> bool:
         """Whether to retry the copy soon after this error of `write`; otherwise after a long delay."""
         ...
@@ -97,6 +101,9 @@ class DirectCopies:
 
     def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
         """Nothing: the caller cancels its calls of `write`."""
+
+    def note_retry(self, topic: str) -> None:
+        """Nothing: each copy waits for itself only."""
 
     def passes(self, error: Exception) -> bool:
         """Whether the error is retriable."""

@@ -194,6 +194,7 @@ class QueueEngine(Watcher):
         return producer
 
     def _on_copy_retry(self, topic: str, error: Exception) -> None:
+        self._copies.note_retry(topic)
         self._publisher.note_retry(topic, error)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, ProducerConfig
+from asyncgroup.cluster import client_of
 from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.workqueue import DeadLetter
 from tests.asyncio_errors import no_asyncio_errors
@@ -124,3 +125,29 @@ async def test_the_other_partitions_are_written(
     assert await acked(env) == list(range(10))
     values = [b"reject bad"] * 3 + [b"reject 1"] * 3 + [b"reject 2"] + [b"reject"] * 2
     assert await written(env) == sorted(values)
+
+
+@pytest.mark.full
+async def test_a_new_producer_knows_which_copies_wait(env: VirtualEnvironment):
+    """The outcome of a commit is unknown, so the producer is replaced: copies to the partition still delay no others."""
+    bad = BadPartition(env, "refuses")
+    await bad.spoil()
+    await send(env, (key_of(bad.number), b"reject bad"))
+    async with Process(env, "ann", **OPTIONS) as ann:
+        client = client_of(ann.queue._engine.cluster)
+        await env.bell.until(lambda: bool(ann.queue.health().problems), "it does not answer", env.limit)
+        await asyncio.sleep(12.0)  # until the transaction is aborted
+        env.cluster.faults.on("EndTxn", client_id="ann").error("UNKNOWN_SERVER_ERROR")
+        env.cluster.faults.on("InitProducerId", client_id="ann", times=2).error("COORDINATOR_NOT_AVAILABLE")
+        await send(env, (key_of(1), b"reject 1"))
+        while len(env.cluster.history.of("InitProducerId")) < 5:
+            await client.refresh()  # also while there is no producer
+            await asyncio.sleep(0.01)
+        for number in range(4):
+            began = now()
+            await send(env, (key_of(bad.number, number), b"reject bad"), (key_of(2, number), b"reject 2"))
+            await ann.until(f"end 0@{3 + 2 * number}#1")
+            assert now() - began < 8.0
+        await bad.mend()
+        await ann.until_count("end", 10)
+    assert await acked(env) == list(range(10))

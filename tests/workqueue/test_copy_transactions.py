@@ -128,7 +128,7 @@ class Desk:
         self.windows = {tp: HandWindow(tp, limit) for tp in (TP, OTHER)}
         self.errors: list[Exception] = []
         self.ends = 0
-        self.emit = lambda *_: None
+        self.emit = self.track = self.untrack = lambda *_: None
         self.hooks = self
         self.transactions = CopyTransactions(
             cast(ClusterClient, self),
