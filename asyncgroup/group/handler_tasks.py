@@ -44,6 +44,8 @@ class HandlerTasks:
         self.cancel_at = float("inf")
         """Loop time of the cancellation; infinity without a limit."""
         self._on_cancel: Callable[[], None] | None = None  # of `wait_after_cancel`
+        # not one for each `wait`: several callers may wait for the same hook
+        self._reminder: asyncio.TimerHandle | None = None
 
     @property
     def running(self) -> list[str]:
@@ -104,22 +106,32 @@ class HandlerTasks:
         for task in self._tasks:
             if not task.done():
                 task.cancel()
+        self._start_reminder()
         if self._on_cancel is not None:
             self._on_cancel()
 
+    def _start_reminder(self) -> None:
+        if self.running:
+            self._reminder = asyncio.get_running_loop().call_later(REMINDER, self._remind)
+
+    def _remind(self) -> None:
+        """Name the tasks in the log that go on after their cancellation."""
+        self._reminder = None
+        for task in self._tasks:
+            if not task.done():
+                # whatever a program's log filter raises, the next reminder is to follow
+                with contextlib.suppress(Exception):
+                    _log.warning("%s was cancelled, but is still running", task.get_name())
+        self._start_reminder()
+
     async def wait(self) -> None:
-        """Wait until every task has ended. A task that goes on after its cancellation is named in the log."""
+        """Wait until every task has ended; several callers may."""
         while pending := {task for task in self._tasks if not task.done()}:
-            await asyncio.wait(pending, timeout=REMINDER)
-            if self.is_cancelled:
-                for task in pending:
-                    if not task.done():
-                        # a program's log filter that raises must not end the wait: the partitions are still in use
-                        with contextlib.suppress(Exception):
-                            _log.warning("%s was cancelled, but is still running", task.get_name())
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            await asyncio.wait(pending)
+        for timer in (self._timer, self._reminder):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._reminder = None
 
     async def wait_after_cancel(self, seconds: Callable[[], float]) -> bool:
         """Wait until every task has ended, but once they are cancelled only for `seconds()`; return whether all have ended."""

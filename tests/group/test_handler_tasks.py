@@ -140,17 +140,19 @@ async def test_wait_includes_tasks_started_in_the_meantime_and_ignores_errors() 
     assert isinstance(task.exception(), ValueError)
 
 
+@pytest.mark.parametrize("waits", [0, 1, 2])
 async def test_a_task_that_ignores_its_cancellation_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    waits: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """As often if several callers wait for it, or none."""
     tasks, work = HandlerTasks("g"), Work(600, cleaning=2.5 * REMINDER, stubborn=True)
-    tasks.start(work(), "claim t-0")
+    task = tasks.start(work(), "claim t-0")
     tasks.limit(1)
     with caplog.at_level(logging.WARNING):
-        await tasks.wait()
-    assert now() == 1 + 2.5 * REMINDER
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["g: claim t-0 was cancelled, but is still running"] * 2
+        await asyncio.gather(task, *(tasks.wait() for _ in range(waits)))
+        assert now() == 1 + 2.5 * REMINDER
+        await asyncio.sleep(2 * REMINDER)
+    assert [record.getMessage() for record in caplog.records] == ["g: claim t-0 was cancelled, but is still running"] * 2
     assert work.cancelled == [1]
 
 

@@ -180,11 +180,11 @@ async def test_a_timeout_that_is_over(protocol: str) -> None:
 @pytest.mark.parametrize(
     ("method", "goes_on"),
     [
-        pytest.param("setup", 60.0, marks=pytest.mark.full),
-        ("on_assigned", 60.0),
+        pytest.param("setup", 70.0, marks=pytest.mark.full),
+        ("on_assigned", 70.0),
         ("on_revoked", 0.0),
-        ("on_revoked", 60.0),
-        pytest.param("cleanup", 60.0, marks=pytest.mark.full),
+        ("on_revoked", 70.0),
+        pytest.param("cleanup", 70.0, marks=pytest.mark.full),
     ],
 )
 async def test_a_hook_that_ignores_its_cancellation_at_the_close(
@@ -212,6 +212,8 @@ async def test_a_hook_that_ignores_its_cancellation_at_the_close(
                 await asyncio.sleep(0)
                 assert [(error.method, error.still_runs) for error in timeouts] == [(method, goes_on > 0)]
                 assert f"{method} was cancelled after" in caplog.text
+                # one every 30 s, though the close waits for the hook in two places
+                assert caplog.text.count("was cancelled, but is still running") == (2 if goes_on else 0)
             await run
 
 
