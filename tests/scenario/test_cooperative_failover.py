@@ -33,29 +33,36 @@ class Rebalance(NamedTuple):
     ends: SessionEndHook
     held: Fault
     """Holds ann's JoinGroup."""
+    ended: list[str]
+    """Why ann's session has ended before: with the eager protocol, because of the rebalance."""
 
     async def goes_on(self) -> None:
-        """Check that ann reads all the time, and that both share the partitions in the end."""
+        """Check that ann reads all the time."""
         await self.env.produce(1, range(4))
         for partition in range(4):
             await self.work.until(f"done {partition}@1")
         assert self.ann.session is not None
 
-    async def ends_well(self) -> None:
+    async def halves(self) -> None:
+        """Wait until both share the partitions."""
         await self.env.bell.until(
             lambda: len(partitions_of(self.ann)) == 2 == len(partitions_of(self.bob)),
             "halves",
             self.env.limit,
         )
-        assert not self.ends.causes, "its session goes on"
+
+    async def ends_well(self) -> None:
+        """Check that ann's session lasts until then."""
+        await self.halves()
+        assert self.ends.names == self.ended, "its session goes on"
         assert not [call for call in self.work.calls if call.startswith("lost")]
 
 
 @asynccontextmanager
-async def rebalancing(**config: Any) -> AsyncIterator[Rebalance]:
+async def rebalancing(protocol: str = "cooperative", **config: Any) -> AsyncIterator[Rebalance]:
     """Yield when ann's JoinGroup has arrived, and waits."""
     ends = SessionEndHook()
-    async with made_for("cooperative", nodes=3) as env:
+    async with made_for(protocol, nodes=3) as env:
         lead_elsewhere(env)
         work = WorkHandler(env)
         await env.produce(1, range(4))
@@ -70,7 +77,7 @@ async def rebalancing(**config: Any) -> AsyncIterator[Rebalance]:
             held = env.cluster.faults.on("JoinGroup", client_id="ann").hold()
             async with running(bob.run("orders", WorkHandler(env))):
                 await held.wait_hit()
-                yield Rebalance(env, ann, bob, work, ends, held)
+                yield Rebalance(env, ann, bob, work, ends, held, list(ends.names))
 
 
 def lead_elsewhere(env: VirtualEnvironment) -> None:
@@ -113,6 +120,37 @@ async def test_refusals_that_are_retriable(code: ErrorCode) -> None:
         await story.ends_well()
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(ErrorCode.NOT_COORDINATOR, marks=pytest.mark.full),
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        pytest.param(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, marks=pytest.mark.full),
+        pytest.param(ErrorCode.REBALANCE_IN_PROGRESS, marks=pytest.mark.full),
+    ],
+)
+async def test_refusals_of_a_sync(code: ErrorCode) -> None:
+    async with rebalancing() as story:
+        refused = story.env.cluster.faults.on("SyncGroup", client_id="ann", times=8).error(code)
+        story.held.release()
+        await story.goes_on()
+        await refused.wait_hit(8)
+        await story.ends_well()
+
+
+@pytest.mark.parametrize("api", ["JoinGroup", pytest.param("SyncGroup", marks=pytest.mark.full)])
+async def test_refusals_of_a_lookup(api: str) -> None:
+    """No broker knows who coordinates; for less than a session timeout, after which a coordinator removes the member."""
+    async with rebalancing() as story:
+        on = story.env.cluster.faults.on
+        refused = on("FindCoordinator", client_id="ann", times=6).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        on(api, client_id="ann").error(ErrorCode.NOT_COORDINATOR)
+        story.held.release()
+        await story.goes_on()
+        await refused.wait_hit(6)
+        await story.ends_well()
+
+
 @pytest.mark.full
 async def test_no_broker_answers_for_the_session_timeout() -> None:
     async with rebalancing() as story:
@@ -123,6 +161,9 @@ async def test_no_broker_answers_for_the_session_timeout() -> None:
         assert story.env.session_timeout - 3.0 <= now() - began <= story.env.session_timeout + 1.0
         story.env.network.heal("10.2.0.1")
         story.held.release()
+
+
+CLASSIC = ["cooperative", pytest.param("eager", marks=pytest.mark.full)]
 
 
 # --- requests that wait at the coordinator -----------------------------------------------------------------------------
@@ -169,18 +210,20 @@ async def lose_sync(story: Rebalance) -> Fault:
 
 
 @pytest.mark.full
-async def test_a_lost_sync_while_the_group_goes_on() -> None:
+@pytest.mark.parametrize("protocol", CLASSIC)
+async def test_a_lost_sync_while_the_group_goes_on(protocol: str) -> None:
     """The coordinator has sent the assignment, and heartbeats are answered."""
-    async with rebalancing() as story:
+    async with rebalancing(protocol) as story:
         await lose_sync(story)
         began = now()
         await story.ends_well()
         assert now() - began < 2 * story.env.session_timeout
 
 
-@pytest.mark.full
-async def test_a_lost_sync_while_the_group_rebalances() -> None:
-    async with rebalancing() as story:
+@pytest.mark.parametrize("protocol", CLASSIC)
+async def test_a_lost_sync_while_the_group_rebalances(protocol: str) -> None:
+    """A heartbeat says so, and the SyncGroup is sent again at once."""
+    async with rebalancing(protocol) as story:
         env = story.env
         await lose_sync(story)
         began = now()
@@ -192,17 +235,22 @@ async def test_a_lost_sync_while_the_group_rebalances() -> None:
             await env.bell.until(
                 lambda: sorted(len(partitions_of(one)) for one in members) == [1, 1, 2], "shares", env.limit
             )
-            assert now() - began < 2 * env.heartbeat_interval + 4.0
-            assert not story.ends.causes
+            assert now() - began < env.heartbeat_interval + 2.0
+            assert story.ends.names == story.ended
 
 
-async def test_a_lost_sync_of_a_member_that_is_removed() -> None:
-    async with rebalancing() as story:
-        removed = story.env.cluster.faults.on("Heartbeat", client_id="ann", times=None)
+@pytest.mark.parametrize("protocol", CLASSIC)
+async def test_a_lost_sync_of_a_member_that_is_removed(protocol: str) -> None:
+    """A heartbeat says so: claims that were kept have ended, and the member joins again."""
+    async with rebalancing(protocol) as story:
+        env = story.env
+        removed = env.cluster.faults.on("Heartbeat", client_id="ann", times=None)
         removed.error(ErrorCode.UNKNOWN_MEMBER_ID)
         await lose_sync(story)
         began = now()
-        await story.env.bell.until(lambda: bool(story.ends.causes), "the loss", story.env.limit)
-        assert now() - began < story.env.heartbeat_interval + 2.0
-        assert story.ends.names == ["MemberLost"]
+        joins = env.cluster.faults.on("JoinGroup", client_id="ann")
+        await joins.wait_hit()
+        assert now() - began < env.heartbeat_interval + 2.0
+        assert story.ends.names == ["Rebalanced" if protocol == "eager" else "MemberLost"]
         removed.cancel()
+        await story.halves()

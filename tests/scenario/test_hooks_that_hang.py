@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from asyncgroup import Claim, ConsumerGroup, HookTimeout, Record, Session, TopicPartition
+from asyncgroup import Claim, ConsumerGroup, ErrorCode, HookTimeout, Record, Session, TopicPartition
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.member_health import HOOK_TIMEOUT_SHOWN
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
@@ -67,6 +67,10 @@ class Hangs(WorkHandler):
         await super().on_revoked(session, partitions)
         await self._hang("on_revoked")
 
+    async def on_lost(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
+        await super().on_lost(session, partitions)
+        await self._hang("on_lost")
+
     async def cleanup(self, session: Session) -> None:
         await super().cleanup(session)
         await self._hang("cleanup")
@@ -115,6 +119,33 @@ async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptur
                 assert any("on_revoked" in problem for problem in problems), problems
                 assert "brokers to respond" not in str(ann.health())
                 assert "on_revoked" in caplog.text
+
+
+@pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
+async def test_on_lost(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The member joins again without it."""
+    ends = SessionEndHook()
+    async with made_for(protocol) as env:
+        handler = Hangs(env, "on_lost")
+        async with (
+            member(env, hooks=(ends,), rebalance_timeout=LIMIT) as ann,
+            running(ann.run("orders", handler)) as run,
+            timeouts_of(ann) as timeouts,
+        ):
+            await handler.until("assigned [0, 1, 2, 3]")
+            await asyncio.sleep(env.heartbeat_interval)
+            heartbeat = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
+            env.cluster.faults.on(heartbeat).error(ErrorCode.UNKNOWN_MEMBER_ID)
+            await handler.until("on_lost hangs")
+            began = now()
+            await handler.until("setup", times=2)
+            assert now() - began < LIMIT
+            assert ends.names == ["MemberLost"]
+            assert handler.calls.count("on_lost cancelled") == 1
+            assert [(error.method, error.still_runs) for error in timeouts] == [("on_lost", False)]
+            assert caplog.text.count("on_lost was cancelled after") == 1
+            await handler.until("assigned [0, 1, 2, 3]", times=2)
+            assert not run.done()
 
 
 @pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
