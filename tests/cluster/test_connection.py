@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.message import Request
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 
@@ -219,6 +221,32 @@ async def test_requests_wait_while_the_write_buffer_is_full(network: Network) ->
             with pytest.raises(ConnectionLost):
                 await second
             network.heal()
+
+
+async def test_requests_in_flight_that_would_delay_another() -> None:
+    """One of an API that brokers hold back, or one that has been in flight for a while; but never one of the same API."""
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        scripted[1].script["OffsetFetch"] = no_answer
+        scripted[1].script["OffsetCommit"] = no_answer
+        async with connected(scripted) as connection:
+
+            def would_delay(cls: type[Request[Any]], *held_apis: str) -> bool:
+                return connection.would_delay(cls, held_apis, 0.1)
+
+            assert not would_delay(m.HeartbeatRequest, "OffsetFetch"), "nothing is in flight"
+            fetch = asyncio.create_task(connection.request(m.OffsetFetchRequest(group_id="g"), 5, 60.0))
+            await asyncio.sleep(0.09)
+            assert not would_delay(m.HeartbeatRequest, "OffsetCommit")
+            assert would_delay(m.HeartbeatRequest, "OffsetCommit", "OffsetFetch")
+            assert not would_delay(m.OffsetFetchRequest, "OffsetFetch")
+            await asyncio.sleep(0.02)
+            assert would_delay(m.HeartbeatRequest, "OffsetCommit")
+            assert not would_delay(m.OffsetFetchRequest, "OffsetFetch")
+            commit = asyncio.create_task(connection.request(m.OffsetCommitRequest(group_id="g"), 7, 60.0))
+            await asyncio.sleep(0)
+            assert would_delay(m.OffsetFetchRequest, "OffsetCommit"), "any of them counts"
+            await connection.aclose()
+            await asyncio.gather(fetch, commit, return_exceptions=True)
 
 
 # --- requests without a response --------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Rebalance(NamedTuple):
     work: WorkHandler
     ends: SessionEndHook
     held: Fault
-    """Holds ann's JoinGroup."""
+    """Holds ann's JoinGroup, or heartbeat."""
     ended: list[str]
     """Why ann's session has ended before: with the eager protocol, because of the rebalance."""
 
@@ -60,7 +60,8 @@ class Rebalance(NamedTuple):
 
 @asynccontextmanager
 async def rebalancing(protocol: str = "cooperative", **config: Any) -> AsyncIterator[Rebalance]:
-    """Yield when ann's JoinGroup has arrived, and waits."""
+    """Yield when ann's JoinGroup has arrived, and waits; with the consumer protocol, a heartbeat."""
+    api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "JoinGroup"
     ends = SessionEndHook()
     async with made_for(protocol, nodes=3) as env:
         lead_elsewhere(env)
@@ -74,7 +75,7 @@ async def rebalancing(protocol: str = "cooperative", **config: Any) -> AsyncIter
             for partition in range(4):
                 await work.until(f"done {partition}@0")
             await asyncio.sleep(env.heartbeat_interval)
-            held = env.cluster.faults.on("JoinGroup", client_id="ann").hold()
+            held = env.cluster.faults.on(api, client_id="ann").hold()
             async with running(bob.run("orders", WorkHandler(env))):
                 await held.wait_hit()
                 yield Rebalance(env, ann, bob, work, ends, held, list(ends.names))
@@ -87,9 +88,10 @@ def lead_elsewhere(env: VirtualEnvironment) -> None:
         env.cluster.move_leader("orders", partition, node % 3 + 1)
 
 
-async def test_a_coordinator_that_refuses_connections() -> None:
+@pytest.mark.parametrize("protocol", ["cooperative", pytest.param("consumer", marks=pytest.mark.full)])
+async def test_a_coordinator_that_refuses_connections(protocol: str) -> None:
     """For 5 s, as long as brokers take to elect another one: until then they name the node that is gone."""
-    async with rebalancing() as story:
+    async with rebalancing(protocol) as story:
         env, node = story.env, story.env.cluster.coordinator("g")
         port = env.cluster.nodes[node].port
         env.network.refuse(HOST, port)

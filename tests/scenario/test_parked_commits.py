@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup
 from asyncgroup.cluster import client_of
-from tests.scenario.support import SessionEndHook, WorkHandler, member, running
+from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
@@ -23,6 +23,13 @@ PARKED = 5.0
 def purposes(cluster: Cluster) -> list[str]:
     """Return the purposes of the open connections, sorted."""
     return sorted(lane.purpose for lane in client_of(cluster).pool._lanes.values() if lane.is_open)
+
+
+def longest_pause(env: VirtualEnvironment, protocol: str) -> float:
+    """Return the longest time between two heartbeats of ann, but for the first one."""
+    api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
+    beats = [each.time for each in env.cluster.history.of(api, client_id="ann")][1:]
+    return max(after - before for before, after in itertools.pairwise(beats))
 
 
 @pytest.mark.parametrize("protocol", EACH)
@@ -41,14 +48,30 @@ async def test_heartbeats_go_on(protocol: str) -> None:
             for _ in range(60):
                 await env.produce(1, [0])
                 await asyncio.sleep(0.5)
-            api = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
-            beats = [each.time for each in env.cluster.history.of(api, client_id="ann")][1:]
-            pauses = [after - before for before, after in itertools.pairwise(beats)]
-            assert max(pauses) < env.heartbeat_interval + 0.5
+            assert longest_pause(env, protocol) < env.heartbeat_interval + 0.5
             assert parked.hits > 3
             assert purposes(group.cluster).count("heartbeat") == 1
             assert not ends.causes
             parked.cancel()
+
+
+@pytest.mark.parametrize("protocol", EACH)
+async def test_heartbeats_do_not_wait_for_a_lookup(protocol: str) -> None:
+    """Of the committed offset of a new partition, on the same connection: it takes 20 s, the session timeout is 10 s."""
+    ends = SessionEndHook()
+    async with made_for(protocol) as env:
+        handler = WorkHandler(env)
+        async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
+            await handler.until("assigned [0, 1, 2, 3]")
+            slow = env.cluster.faults.on("OffsetFetch", client_id="ann").delay(20.0)
+            env.cluster.create_partitions("orders", 5)
+            await slow.wait_hit()
+            began = now()
+            await handler.until("claim 4@0")
+            assert now() - began > env.session_timeout
+            assert longest_pause(env, protocol) < env.heartbeat_interval + 0.5
+            # by the eager protocol a new partition is a rebalance
+            assert ends.names == (["PartitionsChanged"] if protocol == "eager" else [])
 
 
 @pytest.mark.full
