@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
 from asyncgroup.workqueue.settings import QueueSettings
 
 __all__ = ["ReceiveLimits"]
 
-MIN_BATCH: Final = 64 * 1024
-"""Wire bytes of a batch at least, also if the budget of a partition is smaller: each partition is guaranteed one batch."""
+BATCHES: Final = 4
+"""Batches that fill the bytes of a partition: above its limit it has one of them at most."""
 
 
 class ReceiveLimits:
@@ -40,8 +41,8 @@ class ReceiveLimits:
 
     @property
     def batch_records(self) -> int:
-        """The most records that are added at a time: half of `records`."""
-        return max(1, self.records // 2)
+        """The most records that are added at a time: half of `records`, and no more than fit with empty values."""
+        return max(1, min(self.records // 2, self.batch_bytes // RECORD_OVERHEAD))
 
     @property
     def bytes(self) -> int:
@@ -50,5 +51,5 @@ class ReceiveLimits:
 
     @property
     def batch_bytes(self) -> int:
-        """The most wire bytes that are added at a time."""
-        return max(MIN_BATCH, self.bytes // 4)
+        """The most wire bytes that are added at a time, but always one record."""
+        return max(1, self.bytes // BATCHES)

@@ -100,7 +100,7 @@ class WorkQueue:
       second divided by the number of partitions. More are fetched when half of them are handed out. 0 prefetches none: a
       record is fetched when a task waits for one.
     - `receive_buffer_bytes`: memory of all records that were received and are not acknowledged, with about 560 bytes more for
-      each, and of copies that are being written; each partition has its part, and gets at least one batch. `max_waiting`:
+      each, and of copies that are being written; each partition has its part and gets at least one record. `max_waiting`:
       records of a partition that wait for the end of a delay. A partition at one of these limits gets no more records until
       some are acknowledged; the others go on.
 

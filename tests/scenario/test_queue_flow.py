@@ -12,6 +12,7 @@ import pytest
 
 from asyncgroup.workqueue import Delivery, Mode, WorkQueue
 from asyncgroup.workqueue.hash_ranges import key_hash
+from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
 from tests.scenario.support import now
 from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
@@ -127,6 +128,32 @@ async def test_a_record_larger_than_the_budget(env: VirtualEnvironment):
         await ann.until_count("end", 3)
         assert ann.of("end") == ["0@0#1", "0@1#1", "0@2#1"]
     assert await acked(env) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        (Mode.SHARED, 10),
+        pytest.param(Mode.EXCLUSIVE, 10, marks=pytest.mark.full),
+        pytest.param(Mode.FAILOVER, 1000, marks=pytest.mark.full),
+        pytest.param(Mode.KEY_SHARED, 1000, marks=pytest.mark.full),
+    ],
+)
+@pytest.mark.parametrize("limit", [1 << 16, pytest.param(1 << 20, marks=pytest.mark.full)])
+async def test_the_memory_of_a_small_budget(env: VirtualEnvironment, mode: Mode, size: int, limit: int):
+    """Records of four partitions are delivered until the budget is used up; nothing is acknowledged."""
+    values = [(b"%d" % number, b"v" * size) for number in range(limit // 512)]
+    for partition in range(4):
+        await send(env, *values, partition=partition)
+    async with opened(env, mode=mode, receive_buffer_bytes=limit) as queue:
+        deliveries: list[Delivery] = []
+        with contextlib.suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(10.0):
+                    deliveries.append(await queue.receive())
+        assert len(deliveries) < 4 * len(values)
+        taken = sum(len(each.value or b"") + len(each.key or b"") + RECORD_OVERHEAD for each in deliveries)
+        assert 0.9 * limit <= taken <= 1.6 * limit
 
 
 async def test_waiting_records_are_limited(env: VirtualEnvironment):

@@ -57,7 +57,14 @@ async def copy(delivery: Delivery) -> None:
 
 @pytest.mark.parametrize("end", [nothing, nack, copy])
 @pytest.mark.parametrize(
-    ("mode", "key", "headers"), [(Mode.SHARED, 0, 0), (Mode.KEY_SHARED, 1, 0), (Mode.SHARED, 1, 3)]
+    ("mode", "key", "headers"),
+    [
+        (Mode.SHARED, 0, 0),
+        (Mode.KEY_SHARED, 1, 0),
+        (Mode.SHARED, 1, 3),
+        (Mode.EXCLUSIVE, 0, 0),
+        (Mode.FAILOVER, 1, 1),
+    ],
 )
 async def test_what_a_delivered_record_takes(
     end: Callable[[Delivery], Any], mode: Mode, key: int, headers: int
