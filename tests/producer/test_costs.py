@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import sys
 from collections import Counter
 from types import FrameType
@@ -16,6 +17,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
+from asyncgroup.wire.murmur2 import partition_for_key
 from tests.producer.support import TOPIC, produced, stored, writing
 from tests.producer.test_accumulator import made, put
 
@@ -88,10 +90,32 @@ def test_a_plan_does_not_look_at_partitions_that_cannot_send(state: str, looks: 
     assert len(accumulator.incomplete) == 1000
 
 
+def keys_for(partitions: int) -> list[bytes]:
+    """Return a key that goes to each of these partitions."""
+    keys: dict[int, bytes] = {}
+    for number in itertools.count():
+        keys.setdefault(partition_for_key(key := b"%d" % number, partitions), key)
+        if len(keys) == partitions:
+            return [keys[partition] for partition in range(partitions)]
+    raise AssertionError
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual
-@pytest.mark.parametrize("how", ["enqueue", "enqueue_all", pytest.param("topics", marks=pytest.mark.full)])
-async def test_a_record_costs_no_plan(how: str, monkeypatch: pytest.MonkeyPatch, looks: Counter[str]) -> None:
+@pytest.mark.parametrize(
+    ("how", "topics"),
+    [
+        ("partition=", 1),
+        ("enqueue_all", 1),
+        ("keyed", 1),
+        pytest.param("round robin", 1, marks=pytest.mark.full),
+        pytest.param("partition=", 100, marks=pytest.mark.full),
+        pytest.param("keyed", 1000, marks=pytest.mark.full),
+    ],
+)
+async def test_a_record_costs_no_plan(
+    how: str, topics: int, monkeypatch: pytest.MonkeyPatch, looks: Counter[str]
+) -> None:
     """3,000 records for 1,000 partitions, one after the other, share 1,000 batches."""
     plans, plan = 0, RecordAccumulator.plan
 
@@ -101,29 +125,28 @@ async def test_a_record_costs_no_plan(how: str, monkeypatch: pytest.MonkeyPatch,
         return plan(*args, **kwargs)
 
     monkeypatch.setattr(RecordAccumulator, "plan", counted)
-    async with writing(nodes=1, partitions=1000, linger=0.005) as (cluster, producer):
-        topics = [TOPIC]
-        if how == "topics":
-            topics = [f"{TOPIC}-{number}" for number in range(100)]
-            for topic in topics:
-                cluster.create_topic(topic, 10)
-            await asyncio.gather(*(producer.send(topic, b"known", partition=0) for topic in topics))
-        else:
-            await producer.send(TOPIC, b"known", partition=0)
+    partitions = 1000 // topics
+    names = [TOPIC, *(f"{TOPIC}-{number}" for number in range(1, topics))]
+    config = {"partitioner": "round_robin"} if how == "round robin" else {}
+    async with writing(nodes=1, partitions=partitions, linger=0.005, **config) as (cluster, producer):
+        for name in names[1:]:
+            cluster.create_topic(name, partitions)
+        await asyncio.gather(*(producer.send(name, b"known", partition=0) for name in names))
         before, earlier = plans, len(produced(cluster))
         looks.clear()
-        partitions = 1000 // len(topics)
+        keys: list[bytes | None] = list(keys_for(partitions)) if how == "keyed" else [None] * partitions
+        chosen = list(range(partitions)) if how in ("partition=", "enqueue_all") else [None] * partitions
         records = [
-            (topic, b"%d" % number, None, (), number, None)
+            (name, b"v", key, (), number, None)
             for _ in range(3)
-            for topic in topics
-            for number in range(partitions)
+            for name in names
+            for key, number in zip(keys, chosen, strict=True)
         ]
         if how == "enqueue_all":
             await producer.enqueue_all(records)
         else:
-            for topic, value, _, _, number, _ in records:
-                await producer.enqueue(topic, value, partition=number)
+            for name, value, key, _, number, _ in records:
+                await producer.enqueue(name, value, key=key, partition=number)
         await producer.flush()
         requests = produced(cluster)[earlier:]
         batches = [
