@@ -127,8 +127,10 @@ class TopicPublisher:
         """The same, by the topic that they are written to."""
         self._tasks: set[asyncio.Task[None]] = set()
         """All tasks that run; those of abandoned copies are no longer in `_copies`."""
-        self.failing: dict[str, str] = {}
-        """The topics with copies that have failed and are not written yet, each with the last error."""
+        self._errors: dict[str, str] = {}
+        """For each topic with copies that have failed and are not written yet, the last error of one of them."""
+        self._retried: dict[str, str] = {}
+        """The error with which the producer tries a copy again, for each topic to which none was written since then."""
         self._failed: Counter[str] = Counter()
         """The number of these copies by topic."""
         self._log_times: dict[str, tuple[float, int]] = {}
@@ -143,6 +145,17 @@ class TopicPublisher:
     def publishing(self) -> int:
         """The number of copies that are being written."""
         return sum(map(len, self._copies.values()))
+
+    @property
+    def failing(self) -> dict[str, str]:
+        """The errors of each topic with copies that have failed, or are tried again by the producer.
+
+        Both are named: a retry may be that of another copy, which is written soon, and must not hide the error of one that the
+        broker refuses each time.
+        """
+        topics = self._errors | self._retried
+        both = {topic: (self._errors.get(topic), self._retried.get(topic)) for topic in topics}
+        return {topic: "; ".join(dict.fromkeys(filter(None, errors))) for topic, errors in both.items()}
 
     # --- deliveries that end with a copy ---------------------------------------------------------------------------------
 
@@ -241,8 +254,8 @@ class TopicPublisher:
         text = describe_error(error)
         for each in [topic] if topic else list(self._by_topic):
             waiting = self._by_topic.get(each)
-            if waiting and self.failing.get(each) != text:
-                self.failing[each] = text
+            if waiting and self._retried.get(each) != text:
+                self._retried[each] = text
                 self._call(partial(self._on_error, _copy_error(next(iter(waiting)), 1, error)))
 
     # --- one copy --------------------------------------------------------------------------------------------------------
@@ -301,8 +314,7 @@ class TopicPublisher:
     def _finish(self, copying: _Copying, metadata: RecordMetadata) -> None:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
-        if not self._failed[copying.record.topic]:
-            self.failing.pop(copying.record.topic, None)
+        self._retried.pop(copying.record.topic, None)
         copying.outcome = self.queue.finish(copying.delivery)
         if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
             copying.outcome = AckOutcome.COMMITTED
@@ -332,20 +344,22 @@ class TopicPublisher:
             self._copies.pop(copying.tp, None)
         topic = copying.record.topic
         self._failed[topic] -= copying.has_failed
+        if not self._failed[topic]:
+            self._errors.pop(topic, None)
         if (waiting := self._by_topic.get(topic)) is not None:
             waiting.discard(copying)
             if not waiting:
                 del self._by_topic[topic]
-                self.failing.pop(topic, None)
+                self._retried.pop(topic, None)
 
     # --- errors ----------------------------------------------------------------------------------------------------------
 
     def _report(self, copying: _Copying, tries: int, cause: Exception) -> None:
         error = _copy_error(copying, tries, cause)
-        if not copying.has_failed and not copying.is_ended:
+        if not copying.is_ended:
+            self._failed[error.topic] += not copying.has_failed
             copying.has_failed = True
-            self._failed[error.topic] += 1
-        self.failing[error.topic] = describe_error(cause)
+            self._errors[error.topic] = describe_error(cause)
         self._log_failure(error)
         self._call(lambda: self._on_error(error))
 

@@ -66,3 +66,27 @@ async def test_a_copy_that_the_broker_refuses_for_a_while(
         assert await rejecting is expected
         assert queue.health().problems == ()
     assert await acked(env) == [0]
+
+
+@pytest.mark.parametrize("options", [DIRECT, pytest.param(TRANSACTIONAL, marks=pytest.mark.full)])
+async def test_a_copy_that_the_broker_refuses_each_time_hides_behind_no_other(
+    env: VirtualEnvironment, options: dict[str, Any]
+):
+    """Copies sent after it are refused with it (KIP-98), and written by the next try of the producer."""
+    env.cluster.create_topic("orders-g-DLQ", 1, configs={"cleanup.policy": "compact"})
+    await send(env, (b"a", b"0"), (b"b", b"1"), (None, b"2"), (b"d", b"3"))
+    async with opened(env, **options) as queue:
+        deliveries = [await queue.receive() for _ in range(4)]
+        rejecting = [asyncio.create_task(each.reject("bad")) for each in deliveries]
+        others = [rejecting[number] for number in (0, 1, 3)]
+        done, _ = await asyncio.wait(others, timeout=60.0)
+        assert done == set(others)
+        await asyncio.sleep(1.0)
+        (problem,) = queue.health().problems
+        assert problem.startswith("copies to topic 'orders-g-DLQ' fail: ")
+        assert ErrorCode.INVALID_RECORD.name in problem
+        assert ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name not in problem
+        assert not rejecting[2].done()
+    assert {record.key for record in env.cluster.records("orders-g-DLQ")} == {b"a", b"b", b"d"}
+    assert await acked(env) == [0, 1, 3]
+    assert await rejecting[2] is AckOutcome.LOST
