@@ -66,6 +66,13 @@ def test_every_method_has_a_row(name: str, begin: str, end: str, theirs: set[str
     assert theirs <= named, theirs - named
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("from-")])
+def test_a_page_for_users_of_another_client_says_what_a_missing_topic_is(name: str) -> None:
+    rows = [line for line in page(name).splitlines() if 'missing_topics="wait"' in line]
+    assert len(rows) == 1
+    assert "[topics](groups.md#topics)" in rows[0]
+
+
 def test_arguments_of_their_methods_exist() -> None:
     for function, names in (
         (aiokafka.AIOKafkaConsumer.getmany, {"timeout_ms", "max_records"}),
