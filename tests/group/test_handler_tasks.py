@@ -152,7 +152,9 @@ async def test_a_task_that_ignores_its_cancellation_is_logged(
         await asyncio.gather(task, *(tasks.wait() for _ in range(waits)))
         assert now() == 1 + 2.5 * REMINDER
         await asyncio.sleep(2 * REMINDER)
-    assert [record.getMessage() for record in caplog.records] == ["g: claim t-0 was cancelled, but is still running"] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "g: claim t-0 was cancelled, but is still running"
+    ] * 2
     assert work.cancelled == [1]
 
 

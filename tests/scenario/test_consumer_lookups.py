@@ -24,7 +24,7 @@ from asyncgroup.offsets import CommittedOffset
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
 from tests.broker.internals import complete_delayed_operations, log_of, partition_in
-from tests.scenario.support import orders
+from tests.scenario.support import now, orders
 from tests.scenario.test_read_committed import Transactions
 from tests.stories.virtual import VirtualEnvironment
 
@@ -191,6 +191,17 @@ async def test_committed_offsets_of_a_group(env: VirtualEnvironment, looker: Con
     env.cluster.faults.on("OffsetFetch").error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match="reports"):
         await looker.committed("reports")
+
+
+async def test_committed_offsets_of_an_open_transaction(env: VirtualEnvironment, looker: Consumer) -> None:
+    """A call that waits for the transaction has a limit, unlike the start of a claim."""
+    env.cluster.faults.on("OffsetFetch", times=None).error(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    async with OffsetManager(env.bootstrap_servers, "reports") as offsets:
+        for lookup in (lambda: looker.committed("reports", ALL), lambda: offsets.manage(*orders(0))):
+            began = now()
+            with pytest.raises(BrokerError, match="UNSTABLE_OFFSET_COMMIT"):
+                await lookup()
+            assert 60.0 <= now() - began <= 63.0
 
 
 async def test_a_consumer_that_is_not_open(env: VirtualEnvironment) -> None:

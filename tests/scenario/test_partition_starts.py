@@ -15,7 +15,6 @@ from asyncgroup import (
     Producer,
     ProducerConfig,
     Session,
-    WorkQueue,
 )
 from asyncgroup.errors import OffsetOutOfRangeError
 from asyncgroup.group.membership import ClaimChanges
@@ -23,8 +22,9 @@ from asyncgroup.group.start_lookups import FoundStart, StartLookups
 from asyncgroup.model import CommittedOffset, GroupOffsets
 from tests.group.scripted_membership import ScriptedMembership
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, orders, running
-from tests.scenario.three_protocols import in_each_protocol
+from tests.scenario.three_protocols import in_each_protocol, made_for
 from tests.scenario.transforming import OUT, Copy
+from tests.stories.queue_members import opened
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
@@ -281,6 +281,32 @@ async def test_a_partition_that_was_revoked_during_its_lookup_is_not_reported(
             await run
 
 
+@pytest.mark.parametrize("protocol", ["cooperative", pytest.param("consumer", marks=pytest.mark.full)])
+async def test_a_partition_that_another_member_gets_during_its_lookup(protocol: str) -> None:
+    """As above, with a real membership."""
+    async with made_for(protocol, nodes=3) as env:
+        for partition in range(4):
+            env.cluster.commit("g", {("orders", partition): 0})
+        handler, other, ends = Handler(env), Handler(env), SessionEndHook()
+        async with (
+            member(env, hooks=(ends,), auto_offset_reset="error") as ann,
+            running(ann.run("orders", handler)) as run,
+            member(env, "bob") as bob,
+        ):
+            await handler.until("assigned [0, 1, 2, 3]")
+            held = env.cluster.faults.on("OffsetFetch", client_id="ann").hold()
+            env.cluster.create_partitions("orders", 5)
+            await env.produce(1, [4])
+            await held.wait_hit()
+            async with running(bob.run("orders", other)):
+                await other.until("done 4@0")
+                held.release()
+                await asyncio.sleep(30.0)
+                assert not run.done()
+                assert "assigned [4]" not in handler.calls
+                assert ends.names == []
+
+
 async def test_an_error_for_a_revoked_partition_is_not_raised(env: VirtualEnvironment) -> None:
     membership = ScriptedMembership("orders", [0, 1, 2])
     handler = Handler(env)
@@ -301,10 +327,11 @@ async def test_an_error_for_a_revoked_partition_is_not_raised(env: VirtualEnviro
 # -- what is built on claims ---------------------------------------------------------------------------------------------
 
 
+@in_each_protocol
 async def test_a_work_queue_with_an_offline_partition(env: VirtualEnvironment) -> None:
     node, offline = await with_offline_node(env)
     seen: set[int] = set()
-    async with WorkQueue(env.bootstrap_servers, "g", "wide", initial_position="earliest") as queue:
+    async with opened(env, topics="wide", initial_position="earliest") as queue:
         began = now()
         while len(seen) < WIDE - len(offline):
             delivery = await queue.receive()
