@@ -99,7 +99,7 @@ class ConsumerConfig(ClientConfig):
       blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
       again, and not where it was blocked.
     - `missing_topics`: whether a topic subscribed to by name that this member has never seen is an `error`, as it may be a
-      typo, or is waited for (`wait`) while the others are read. One that is deleted later, or has an error, is waited for in
+      typo, or is waited for (`wait`) while the others are read. One that is deleted later, or gets an error, is waited for in
       either case. A topic that was missing is read from its start, with any `auto_offset_reset`.
     - `rejoin_backoff`, `rejoin_retry_max`: the longest pause in seconds before a failed join is retried, and how often
       it is retried. Retriable failures are not counted while the member keeps its claims, as cooperative members do.

@@ -118,6 +118,7 @@ class FetchFailures:
 
     __slots__ = (
         "before_new_leader",
+        "began_at",
         "count",
         "error",
         "is_ahead",
@@ -133,6 +134,8 @@ class FetchFailures:
         self.count = 0
         self.error: Exception | None = None
         """That of the last one."""
+        self.began_at = float("-inf")
+        """Loop time of the first one."""
         self.before_new_leader = 0
         """How many of them a former leader caused; its pauses do not count against the new leader."""
         self.reported = 0
@@ -162,6 +165,13 @@ class FetchFailures:
             or self.leader_in_doubt
             or self.metadata_outdated_since != float("inf")
         )
+
+    def add(self, error: Exception, now: float) -> None:
+        """Count a failure."""
+        if not self.count:
+            self.began_at = now
+        self.count += 1
+        self.error = error
 
     def clear(self) -> None:
         """The partition was fetched."""

@@ -253,9 +253,7 @@ class PartitionStates:
         From the second consecutive error on there is a pause, for readers that ignore the same error again and again.
         """
         is_first = partition.fetch_failures.count == 0
-        if is_first:
-            partition.fetch_failures.since = now
-        self._retries.record_raised(partition.fetch_failures, error)
+        self._retries.record_raised(partition.fetch_failures, error, now)
         partition.fail(error)
         if is_first:
             self.assign(partition, now)

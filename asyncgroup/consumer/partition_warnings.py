@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 from asyncgroup.errors import BrokerError
@@ -17,29 +18,40 @@ LOG_INTERVAL: Final = 10.0
 """Seconds between two warnings about the same kind of error: a broker without a successor may lead a thousand partitions."""
 
 
+MOST_NAMED: Final = 3
+"""The largest number of other partitions that a warning names."""
+
+
 class PartitionWarnings:
     """Decides which failures are logged: of those with errors of one kind the first, and one in `LOG_INTERVAL`."""
 
     def __init__(self) -> None:
         self._next_at: dict[str, float] = {}  # loop time of the next line, by kind of error
-        self._unnamed: dict[str, set[TopicPartition]] = {}  # partitions since the last line
+        self._unnamed: dict[str, dict[TopicPartition, None]] = {}  # in order, since the last line
 
     def __repr__(self) -> str:
         return f"<PartitionWarnings: {len(self._next_at)} kinds of errors>"
 
-    def name(self, tp: TopicPartition, failures: int, error: BaseException, now: float) -> str | None:
-        """Return how a warning about the failure number `failures` of a partition names it; None if there is none now.
+    def others(self, tp: TopicPartition, failures: int, error: BaseException, now: float) -> str | None:
+        """Return what ends a warning about the failure number `failures` of a partition; None if there is none now.
 
-        The name counts the others that had the same kind of error since the last warning.
+        It names others that had the same kind of error since the last warning, of the last seconds.
         """
         if failures % WARN_EVERY:
             return None
         kind = error.name if isinstance(error, BrokerError) else type(error).__name__
-        unnamed = self._unnamed.setdefault(kind, set())
-        if now < self._next_at.get(kind, now):
-            unnamed.add(tp)
+        unnamed = self._unnamed.setdefault(kind, {})
+        next_at = self._next_at.get(kind, now)
+        if now < next_at:
+            unnamed[tp] = None
             return None
+        if now > next_at + LOG_INTERVAL:
+            unnamed.clear()  # that outage is over
+        unnamed.pop(tp, None)
         self._next_at[kind] = now + LOG_INTERVAL
-        others = len(unnamed - {tp})
+        named = ", ".join(str(other) for other in itertools.islice(unnamed, MOST_NAMED))
+        more = len(unnamed) - MOST_NAMED
         unnamed.clear()
-        return f"{tp} (and {others} others)" if others else str(tp)
+        if not named:
+            return ""
+        return f"; the same kind of error: {named}" + (f" and {more} more" if more > 0 else "")

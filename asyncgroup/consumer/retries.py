@@ -104,20 +104,18 @@ class Retries:
         self, tp: TopicPartition, failures: FetchFailures, error: Exception, now: float
     ) -> RetriesExhausted | None:
         """Count a failure; return the error to raise to the reader once `fetch_retry_max` is exceeded, else None."""
-        failures.count += 1
-        failures.error = error
-        if (name := self._warnings.name(tp, failures.count, error, now)) is not None:
-            _log.warning("%s: %d failures in a row, the last one: %s", name, failures.count, error)
+        failures.add(error, now)
+        if (others := self._warnings.others(tp, failures.count, error, now)) is not None:
+            _log.warning("%s: %d failures in a row, the last one: %s%s", tp, failures.count, error, others)
         tries = failures.count - failures.reported
         if self._retry_max is None or tries <= self._retry_max:
             return None
         failures.reported = failures.count
         return RetriesExhausted(tp, tries, error)
 
-    def record_raised(self, failures: FetchFailures, error: Exception) -> None:
+    def record_raised(self, failures: FetchFailures, error: Exception, now: float) -> None:
         """Count a failure whose error is raised to the reader unchanged."""
-        failures.count += 1
-        failures.error = error
+        failures.add(error, now)
         failures.reported = failures.count
 
     def pause(self, failures: FetchFailures, *, in_election: bool = False) -> float:

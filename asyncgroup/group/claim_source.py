@@ -23,6 +23,7 @@ from asyncgroup.error_codes import error_name
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim, ClaimState
 from asyncgroup.group.membership import HeartbeatStatus
+from asyncgroup.group.topic_watch import ChangePauses
 from asyncgroup.group.topics import KnownTopics, ResolvedTopics, Subscription, resolve_topics
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer, MemberIdentity, PartitionMarks
@@ -72,6 +73,7 @@ class ClaimSource:
         self.paused: set[TopicPartition] = set()
         """The partitions that the user paused, assigned or not."""
         self.known_topics = KnownTopics()
+        self.topic_changes = ChangePauses(config.retry_backoff, cluster.random)
         self.earliest_topics: set[str] = set()
         """Topics whose partitions begin at the log start without a commit, also if `auto_offset_reset` is `latest` or `error`."""
         self.optional_topics: set[str] = set()
@@ -132,7 +134,9 @@ class ClaimSource:
             waits_for_missing=self._waits_for_missing,
             optional=self.optional_topics,
         )
-        for topic in sorted(known.absent.keys() - before.keys()):
+        for topic, absence in sorted(known.absent.items()):
+            if topic in before and before[topic].is_missing == absence.is_missing:
+                continue
             _log.warning("group %s: topic %r %s", self.group_id, topic, self._absence_text(topic))
         for topic in sorted(before.keys() - known.absent.keys()):
             text = "exists now" if before[topic].is_missing else "can be read now"

@@ -403,7 +403,7 @@ def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
     for claim in snapshot.claims:
         failures = partition_of(claim._state.consumer).fetch_failures
         if failures.error is not None:
-            failing = (str(claim.tp), failures.since, _text(failures.error))
+            failing = (str(claim.tp), failures.began_at, _text(failures.error))
             by_reason.setdefault(error_kind(failures.error), []).append(failing)
     for alike in by_reason.values():
         names, since, texts = zip(*alike, strict=True)

@@ -85,7 +85,9 @@ class SessionLife:
         self._subscription = subscription
         self._resolved = resolved
         self._tasks = BackgroundTasks(f"session of group {source.group_id!r}", self._on_task_failure)
-        self._topic_watch = TopicWatch(source.cluster, self._tasks, self.on_topics_changed)
+        self._topic_watch = TopicWatch(
+            source.cluster, self._tasks, source.topic_changes, self.on_topics_changed
+        )
         self._offsets = source.make_committer(
             lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
         )

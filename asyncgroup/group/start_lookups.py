@@ -250,9 +250,9 @@ class StartLookups:
                 pauses[pending.failures] = self._backoff.after(pending.failures)
             pending.due_at = now + pauses[pending.failures]
             pending.failures += 1
-            if (name := self._warnings.name(pending.tp, pending.failures, error, now)) is not None:
-                age = now - pending.since
-                _log.warning("group %s: %s cannot start for %.0f s: %s", self._group_id, name, age, error)
+            if (others := self._warnings.others(pending.tp, pending.failures, error, now)) is not None:
+                text, age = "group %s: %s cannot start for %.0f s: %s%s", now - pending.since
+                _log.warning(text, self._group_id, pending.tp, age, error, others)
 
     def take(self, now: float) -> list[FoundStart]:
         """Return the start offsets with which claims start now, sorted.

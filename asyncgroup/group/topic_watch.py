@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Final, TypeVarTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.cluster.backoff import RetryBackoff
+from asyncgroup.cluster.metadata import TopicInfo, topic_error
 from asyncgroup.errors import (
     AsyncGroupError,
+    ErrorCode,
     PartitionsChanged,
     SessionEnd,
     TopicsChanged,
 )
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.membership import JoinedGroup
-from asyncgroup.group.topics import ResolvedTopics, matching_topics
-from asyncgroup.lifecycle import BackgroundTasks, run_until
+from asyncgroup.group.topics import Absence, ResolvedTopics, matching_topics
+from asyncgroup.lifecycle import BackgroundTasks, run_until, wait_within
 from asyncgroup.wire import messages as m
 
-__all__ = ["TopicWatch", "watch_absent", "watch_partitions", "watch_pattern", "watch_racks", "watch_topics"]
+__all__ = [
+    "ChangePauses",
+    "TopicWatch",
+    "watch_absent",
+    "watch_partitions",
+    "watch_pattern",
+    "watch_racks",
+    "watch_topics",
+]
 
 NEW_ENOUGH: Final = 1.0
 """Seconds for which metadata counts as new after a rebalance."""
@@ -33,15 +44,49 @@ OnChange = Callable[[SessionEnd], None]
 Ts = TypeVarTuple("Ts")
 
 
+CALM: Final = 30.0
+"""Seconds without a change after which the next one leads to a rebalance at once; also the longest pause before one."""
+
+
+class ChangePauses:
+    """The pauses before rebalances for changes of topics, over the sessions of a member.
+
+    While brokers disagree whether a topic exists, each look may find another change.
+    """
+
+    def __init__(self, first: float, rng: random.Random) -> None:
+        """`first` is the first pause in seconds."""
+        self._backoff = RetryBackoff(first, max(CALM, first), rng)
+        self._changed_at = float("-inf")  # loop time
+
+    def __repr__(self) -> str:
+        return f"<ChangePauses: {self._backoff.failures} changes in a row>"
+
+    def next(self, now: float) -> float:
+        """Return the seconds to wait after a change: 0 for the first one in a while."""
+        is_first = now - self._changed_at > CALM
+        self._changed_at = now
+        if is_first:
+            self._backoff.reset()
+            return 0.0
+        pause = self._backoff.next()
+        self._changed_at += pause
+        return pause
+
+
 class TopicWatch:
     """Watches the topics of a session; each new assignment replaces what is watched.
 
-    `on_change(cause)` is called at a change, at most once for each assignment and way to notice it.
+    `on_change(cause)` is called at a change, at most once for each assignment and way to notice it, after a pause if there were
+    others shortly before.
     """
 
-    def __init__(self, cluster: ClusterClient, tasks: BackgroundTasks, on_change: OnChange) -> None:
+    def __init__(
+        self, cluster: ClusterClient, tasks: BackgroundTasks, pauses: ChangePauses, on_change: OnChange
+    ) -> None:
         self._cluster = cluster
         self._tasks = tasks
+        self._pauses = pauses
         self._on_change = on_change
         self._tracked = contextlib.ExitStack()
         self._superseded = asyncio.Event()
@@ -61,20 +106,20 @@ class TopicWatch:
         self._superseded = asyncio.Event()
         cluster, topics = self._cluster, self._cluster.view.topics
         if joined.is_leader:
-            self._watch(watch_partitions, cluster, joined.partition_counts, self._on_change)
+            self._watch(watch_partitions, cluster, joined.partition_counts)
         if joined.racks is not None:
-            self._watch(watch_racks, cluster, joined.racks, self._on_change)
+            self._watch(watch_racks, cluster, joined.racks)
         # one that the metadata lacks since its last look is watched as well: it may be deleted
         self._ids = {
             name: topics[name].topic_id if name in topics else self._ids.get(name, m.NO_UUID)
             for name in resolved.existing
         }
-        self._watch(watch_topics, cluster, self._ids, self._on_change)
+        self._watch(watch_topics, cluster, self._ids, joined.assignment)
         self.look()
         if resolved.pattern is not None:
-            self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing, self._on_change)
+            self._watch(watch_pattern, cluster, resolved.pattern, resolved.existing)
         if resolved.absent:
-            self._watch(watch_absent, cluster, resolved.absent, self._on_change)
+            self._watch(watch_absent, cluster, resolved.absent)
 
     def look(self) -> None:
         """Refresh the metadata after a rebalance, unless it is new.
@@ -84,13 +129,20 @@ class TopicWatch:
         if asyncio.get_running_loop().time() - self._cluster.view.updated_at > NEW_ENOUGH:
             self._tasks.spawn(self._cluster.try_refresh, name="metadata after a rebalance")
 
-    def _watch(self, watch: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+    def _watch(self, watch: Callable[[*Ts, OnChange], Coroutine[Any, Any, None]], *args: *Ts) -> None:
         superseded = self._superseded
 
         async def watch_until_superseded() -> None:
-            task = await run_until(superseded.wait(), watch(*args), f"{self._tasks.name}: {watch.__name__}")
-            if not task.cancelled():
-                task.result()
+            causes: list[SessionEnd] = []
+            watching = watch(*args, causes.append)
+            task = await run_until(superseded.wait(), watching, f"{self._tasks.name}: {watch.__name__}")
+            if task.cancelled():
+                return
+            task.result()
+            for cause in causes:
+                pause = self._pauses.next(asyncio.get_running_loop().time())
+                if not (pause and await wait_within(superseded, pause)):
+                    self._on_change(cause)
 
         self._tasks.spawn(watch_until_superseded, name=watch.__name__)
 
@@ -168,8 +220,13 @@ async def _ensure_known(cluster: ClusterClient, partition_counts: Mapping[str, i
             return
 
 
-async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_change: OnChange) -> None:
+async def watch_topics(
+    cluster: ClusterClient, ids: Mapping[str, UUID], assigned: Collection[str], on_change: OnChange
+) -> None:
     """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
+
+    Also when one gets an error, such as a permission that was taken away, and it is not among those of which partitions
+    are `assigned`: perhaps nobody reads it, as the leader of the group cannot assign it.
 
     Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
     that misses a topic rejoins without it, and again with it once it exists again (`watch_absent`); the changed
@@ -178,19 +235,25 @@ async def watch_topics(cluster: ClusterClient, ids: Mapping[str, UUID], on_chang
     while True:
         for topic, topic_id in ids.items():
             info = cluster.view.topics.get(topic)
-            if info is None and await _refresh_and_check_gone(cluster, topic):
-                on_change(PartitionsChanged(f"topic {topic!r} was deleted"))
-                return
-            if info is not None and info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
+            if info is None or (info.error_code and topic not in assigned):
+                if (problem := await _look_again(cluster, topic)) is not None:
+                    on_change(PartitionsChanged(problem))
+                    return
+            elif info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
                 on_change(PartitionsChanged(f"topic {topic!r} was deleted and recreated"))
                 return
         await cluster.wait_updated()
 
 
-async def _refresh_and_check_gone(cluster: ClusterClient, topic: str) -> bool:
-    """Refresh the metadata after a backoff, and return whether the topic is missing from it as well."""
+async def _look_again(cluster: ClusterClient, topic: str) -> str | None:
+    """Refresh the metadata after a backoff; return the change if the topic is missing or has an error by that as well."""
     await _refresh_again(cluster)
-    return topic not in cluster.view.topics
+    error = topic_error(cluster.view, topic)
+    if error is None:
+        return None
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {topic!r} was deleted"
+    return f"topic {topic!r} cannot be used: {error.name}"
 
 
 async def _refresh_again(cluster: ClusterClient) -> None:
@@ -205,8 +268,10 @@ async def _refresh_again(cluster: ClusterClient) -> None:
         return
 
 
-async def watch_absent(cluster: ClusterClient, absent: Collection[str], on_change: OnChange) -> None:
+async def watch_absent(cluster: ClusterClient, absent: Mapping[str, Absence], on_change: OnChange) -> None:
     """Refresh the metadata with backoff until an absent topic can be used, then call `on_change`. The topics must be tracked.
+
+    One that had an error and does not exist any more is a change, too: it will be read from its start.
 
     For as long as it takes, as in Java and librdkafka: the other topics are read all the time.
     """
@@ -215,8 +280,15 @@ async def watch_absent(cluster: ClusterClient, absent: Collection[str], on_chang
         if back := [topic for topic in sorted(absent) if _count(cluster, topic)]:
             on_change(PartitionsChanged(f"topic {back[0]!r} can be read now"))
             return
+        if gone := [topic for topic, absence in absent.items() if _is_gone(cluster, topic, absence)]:
+            on_change(PartitionsChanged(f"topic {gone[0]!r} was deleted"))
+            return
         await retry.wait()
         await cluster.try_refresh()
+
+
+def _is_gone(cluster: ClusterClient, topic: str, absence: Absence) -> bool:
+    return not absence.is_missing and topic not in cluster.view.topics
 
 
 async def watch_pattern(

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.checks import check_topic
@@ -69,6 +69,8 @@ class KnownTopics:
     def update(self, topics: Iterable[TopicInfo], *, are_new: bool = False) -> None:
         """Record topics that exist now. `are_new`: those never seen before did not exist at an earlier lookup."""
         for info in topics:
+            if info.error_code:
+                continue  # its id and partitions are not known
             before = self._ids.get(info.name)
             recreated = info.name in self._deleted or (
                 before is not None and m.NO_UUID not in (before, info.topic_id) and before != info.topic_id
@@ -91,7 +93,7 @@ class KnownTopics:
         self._patterns.add(pattern)
         return known
 
-    def mark_absent(self, topic: str, now: float, code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) -> None:
+    def mark_absent(self, topic: str, now: float, code: int) -> None:
         """Record that a topic cannot be used; one that does not exist, and exists later, was created since."""
         before = self._absent.get(topic)
         self._absent[topic] = absence = Absence(now if before is None else before.since, code)
@@ -107,6 +109,9 @@ class KnownTopics:
         """Whether the partition was created after its topic was first seen."""
         return tp.partition >= self._first_counts.get(tp.topic, tp.partition + 1)
 
+
+MAX_LOOKS: Final = 3
+"""How often the topics of a subscription are looked up while one after the other gets an error."""
 
 Pattern: TypeAlias = "re.Pattern[str] | SubscriptionPattern"
 """A pattern that this client matches, or one that the broker matches."""
@@ -259,20 +264,21 @@ async def resolve_topics(
         absent = _record(known, await _absent(cluster, optional, known, optional))
         return ResolvedTopics([name for name in matched if name not in absent], wanted, absent)
     may_be_absent = [name for name in wanted if waits_for_missing or name in optional or name in known]
-    codes: dict[str, int] | None = None
-    while codes is None:
+    looks = 0
+    while True:
         codes = await _absent(cluster, may_be_absent, known, optional)
         there = [name for name in wanted if name not in codes]
         try:
             known.update((await cluster.topics(there)).values())
         except BrokerError as error:
-            if _codes(cluster, [name for name in there if name in may_be_absent], known, optional):
-                codes = None  # one of them has an error since
-                continue
+            looks += 1
+            left = [name for name in there if name in may_be_absent]
+            if looks < MAX_LOOKS and _codes(cluster, left, known, optional):
+                continue  # one of them has an error since
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
             raise
-    return ResolvedTopics(there, wanted, _record(known, codes))
+        return ResolvedTopics(there, wanted, _record(known, codes))
 
 
 def _record(known: KnownTopics, codes: Mapping[str, int]) -> dict[str, Absence]:

@@ -242,9 +242,10 @@ class Committer:
                 again, retry.seconds
             )
             if not again or self._member.lost is not None or is_over:
-                # what was marked since has not been tried as often
-                self._reject(sent.offsets, {tp: error for tp, error in again.items() if tp in first})
-                return failed | again
+                # what was marked since has not been tried as often: it is left to the next call
+                given_up = {tp: error for tp, error in again.items() if tp in first}
+                self._reject(sent.offsets, given_up)
+                return failed | given_up
             self.last_error = next(iter(again.values()))
             await self._refresh_unknown_topics(again)
             await retry.wait()

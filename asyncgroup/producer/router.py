@@ -154,7 +154,8 @@ class Router:
     ) -> TopicPartition | None:
         """Return the partition for a record of `size` bytes; None while its topic, or the given partition, is not known.
 
-        `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises ConfigError for an invalid topic name or if the partitioner returns an invalid partition.
+        `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises ConfigError
+        for an invalid topic name or if the partitioner returns an invalid partition.
         """
         try:
             route = self._routes.get(topic) or self._add(topic)

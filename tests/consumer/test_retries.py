@@ -128,6 +128,20 @@ def test_warnings_about_many_partitions_have_a_bounded_rate(caplog: pytest.LogCa
     assert [record.message for record in caplog.records] == [
         f"orders-0: 10 failures in a row, the last one: {ERROR}",
         f"orders-3: 10 failures in a row, the last one: {refused}",
-        f"orders-0 (and 999 others): 110 failures in a row, the last one: {ERROR}",
+        f"orders-0: 110 failures in a row, the last one: {ERROR}; the same kind of error: orders-1, orders-2, orders-3 and 996 more",
         f"orders-3: 110 failures in a row, the last one: {refused}",
+    ]
+
+
+def test_a_warning_does_not_name_partitions_of_an_outage_that_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    retries, failures = made(), [FetchFailures() for _ in range(3)]
+    for at, numbers in ((0.0, (0, 1)), (86400.0, (2,))):
+        for number in numbers:
+            for _ in range(10):
+                retries.record_failure(TopicPartition("orders", number), failures[number], ERROR, at)
+    assert [record.message for record in caplog.records] == [
+        f"orders-{number}: 10 failures in a row, the last one: {ERROR}" for number in (0, 2)
     ]

@@ -74,8 +74,8 @@ def test_without_ids_a_recreation_is_not_recognized() -> None:
 def test_a_missing_topic_that_exists_again_is_new_whatever_its_id() -> None:
     known = KnownTopics()
     known.update([topic("t", 2, NO_UUID)])
-    known.mark_absent("t", 5.0)
-    known.mark_absent("t", 9.0)
+    known.mark_absent("t", 5.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    known.mark_absent("t", 9.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert known.absent == {"t": Absence(5.0)}
     known.update([topic("t", 2, NO_UUID)])
     assert known.absent == {}
@@ -88,7 +88,7 @@ def test_a_topic_with_an_error_is_new_only_if_it_did_not_exist_meanwhile(*, is_m
     known.update([topic("t", 2)])
     known.mark_absent("t", 5.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if is_missing:
-        known.mark_absent("t", 6.0)
+        known.mark_absent("t", 6.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     known.mark_absent("t", 7.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert known.absent == {"t": Absence(5.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
     known.update([topic("t", 2)])
@@ -98,7 +98,7 @@ def test_a_topic_with_an_error_is_new_only_if_it_did_not_exist_meanwhile(*, is_m
 
 def test_a_missing_topic_that_was_never_seen_is_new_when_it_exists() -> None:
     known = KnownTopics()
-    known.mark_absent("t", 5.0)
+    known.mark_absent("t", 5.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert "t" not in known
     known.update([topic("t", 2)])
     assert added(known, "t", 2) == [0, 1]

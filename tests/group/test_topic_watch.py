@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,15 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd, TopicsChanged
-from asyncgroup.group.topic_watch import watch_absent, watch_partitions, watch_pattern, watch_topics
+from asyncgroup.group.topic_watch import (
+    CALM,
+    ChangePauses,
+    watch_absent,
+    watch_partitions,
+    watch_pattern,
+    watch_topics,
+)
+from asyncgroup.group.topics import Absence
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -190,7 +200,7 @@ async def watching(coroutine: Any) -> asyncio.Task[None]:
 
 async def test_a_deleted_topic_is_reported_after_a_second_lookup() -> None:
     cluster, ends = Topics(a=1, b=2), []
-    task = await watching(watch_topics(cluster, ids(a=1, b=2), ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_topics(cluster, ids(a=1, b=2), (), ends.append))  # type: ignore[arg-type]
     gone_entry = cluster.seen.pop("b")
     cluster.update()
     cluster.seen["b"] = gone_entry
@@ -206,7 +216,7 @@ async def test_a_deleted_topic_is_reported_after_a_second_lookup() -> None:
 
 async def test_a_recreated_topic_is_reported() -> None:
     cluster, ends = Topics(a=1), []
-    task = await watching(watch_topics(cluster, ids(a=1), ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_topics(cluster, ids(a=1), (), ends.append))  # type: ignore[arg-type]
     cluster.set_ids(a=0)  # a broker without ids
     cluster.update()
     await asyncio.sleep(1)
@@ -222,7 +232,7 @@ async def test_a_missing_topic_that_exists_again_is_reported() -> None:
     """However long that takes, and also if no broker responds for a while."""
     cluster, ends = Topics(), []
     cluster.failures = [NoBrokersError("none") for _ in range(20)]
-    task = await watching(watch_absent(cluster, {"a", "b"}, ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_absent(cluster, {name: Absence(0.0) for name in ("a", "b")}, ends.append))  # type: ignore[arg-type]
     await asyncio.sleep(3600)
     assert 1000 < cluster.refreshes < 3600, "every retry_backoff_max"
     cluster.set_ids(b=2)
@@ -235,13 +245,51 @@ async def test_a_missing_topic_that_may_not_be_described_exists_once_it_may() ->
     cluster, ends = Topics(a=1), []
     cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     cluster.update()
-    task = await watching(watch_absent(cluster, {"a"}, ends.append))  # type: ignore[arg-type]
+    task = await watching(watch_absent(cluster, {"a": Absence(0.0)}, ends.append))  # type: ignore[arg-type]
     await asyncio.sleep(60)
     assert ends == []
     cluster.set_ids(a=1)
     await asyncio.sleep(3)
     await task
     assert [str(end) for end in ends] == ["topic 'a' can be read now"]
+
+
+async def test_a_topic_with_an_error_is_reported_if_nothing_of_it_is_assigned() -> None:
+    for assigned, expected in (((), ["topic 'a' cannot be used: TOPIC_AUTHORIZATION_FAILED"]), (("a",), [])):
+        cluster, ends = Topics(a=1), []
+        task = await watching(watch_topics(cluster, ids(a=1), assigned, ends.append))  # type: ignore[arg-type]
+        cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        cluster.update()
+        await asyncio.sleep(5)
+        assert [str(end) for end in ends] == expected
+        await gone(task)
+
+
+async def test_a_denied_topic_that_is_deleted_is_a_change() -> None:
+    cluster, ends = Topics(a=1), []
+    cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    cluster.update()
+    denied = {"a": Absence(0.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    task = await watching(watch_absent(cluster, denied, ends.append))  # type: ignore[arg-type]
+    await asyncio.sleep(60)
+    assert ends == []
+    del cluster.seen["a"]
+    await asyncio.sleep(3)
+    await task
+    assert [str(end) for end in ends] == ["topic 'a' was deleted"]
+
+
+async def test_changes_in_a_row_have_growing_pauses() -> None:
+    pauses = ChangePauses(0.1, random.Random(1))
+    at, found = 100.0, []
+    for _ in range(12):
+        found.append(pauses.next(at))
+        at += found[-1] + 1.0
+    assert found[0] == 0.0
+    assert 0.05 < found[1] < 0.2
+    assert all(0 < before < after * 1.5 for before, after in itertools.pairwise(found[1:]))
+    assert 20.0 < found[-1] <= CALM * 1.2
+    assert pauses.next(at + CALM + 1.0) == 0.0
 
 
 async def test_a_pattern_is_matched_every_interval() -> None:

@@ -125,8 +125,9 @@ async def test_a_mark_that_was_made_during_the_retries_of_others_is_tried_again(
     first = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
     scene.marks[A0].mark(16)
-    with pytest.raises(CommitFailedError, match="a-0"):
+    with pytest.raises(CommitFailedError) as raised:
         await first
+    assert raised.value.errors.keys() == {A1}
     scene.answer(0)
     await scene.manager.commit(retry_rejected=False)
     assert scene.sent[-1].keys() == {A0}

@@ -391,6 +391,61 @@ async def test_a_topic_that_cannot_be_described_any_more(
 
 
 @in_each_protocol
+async def test_a_denied_topic_is_named_after_any_rebalance(env: VirtualEnvironment):
+    """The leader of the group cannot assign it, and nobody reads it until that is over."""
+
+    def deny(response: m.MetadataResponse) -> None:
+        for topic in response.topics:
+            if topic.name == "a":
+                topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+
+    await narrow(env, "a")
+    await narrow(env, "b", partitions=2)
+    handler, config = TopicHandler(env), {"metadata_refresh_interval": 600.0}
+    async with member(env, "ann", **config) as group, running(group.run(["a", "b"], handler)):
+        await handler.until("assigned a-0,b-0,b-1")
+        denied = env.cluster.faults.on("Metadata", times=None, client_id="ann").mutate(deny)
+        async with (
+            member(env, "bob", host="10.2.0.2", **config) as other,
+            running(other.run("b", TopicHandler(env))),
+        ):
+            await env.bell.until(lambda: bool(other.session and other.session.claims), "bob reads", env.limit)
+            await asyncio.sleep(3 * env.session_timeout)
+            problems = [text for text in group.health().problems if "topic 'a' cannot be used" in text]
+            reads = group.session is not None and "a" in group.session.assignment
+            assert problems or reads, "a broker that assigns still knows the topic"
+        denied.cancel()
+        await started(env, group, "a-0", "b-0", "b-1")
+        assert group.health().is_healthy
+
+
+@in_each_protocol
+async def test_brokers_that_disagree_about_a_topic(env: VirtualEnvironment):
+    """Rebalances for it come less and less often."""
+    looks = 0
+
+    def forget(response: m.MetadataResponse) -> None:
+        nonlocal looks
+        looks += 1
+        for topic in response.topics:
+            if topic.name == "a" and looks // 2 % 2:
+                topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
+
+    await narrow(env, "a", "b")
+    ends = SessionEndHook()
+    async with member(env, "ann", hooks=(ends,)) as group, running(group.run(["a", "b"], TopicHandler(env))):
+        await started(env, group, "a-0", "b-0")
+        flapping = env.cluster.faults.on("Metadata", times=None, client_id="ann").mutate(forget)
+        await asyncio.sleep(300.0)
+        changes = len(env.cluster.history.of("JoinGroup")) + len(
+            [e for e in env.cluster.history.of("ConsumerGroupHeartbeat") if e.request.subscribed_topic_names]
+        )
+        assert changes < 40, changes
+        flapping.cancel()
+        await started(env, group, "a-0", "b-0")
+
+
+@in_each_protocol
 async def test_waiting_for_topics_that_never_existed(env: VirtualEnvironment):
     """With missing_topics="wait" a program may start before its topics; it then reads all of their records."""
     await narrow(env, "a")
