@@ -226,7 +226,7 @@ async def watch_topics(
     """Watch the member's own topics; call `on_change` when one is deleted, or recreated with another id.
 
     Also when one gets an error, such as a permission that was taken away, and it is not among those of which partitions
-    are `assigned`: perhaps nobody reads it, as the leader of the group cannot assign it.
+    are `assigned`: perhaps no member reads it, as the leader of the group cannot assign it.
 
     Every member does this, not only the leader, which may notice late if it owns no partition of the topic. A member
     that misses a topic rejoins without it, and again with it once it exists again (`watch_absent`); the changed

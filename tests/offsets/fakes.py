@@ -90,6 +90,7 @@ class FakeCluster:
         self.view = ClusterView()
         self.refreshed: Callable[[], None] = lambda: None
         self.refreshes = 0
+        self.random = random.Random(1)
 
     def topic(self, name: str, topic_id: UUID | None) -> None:
         """Set a topic's id in the metadata; None removes the topic."""

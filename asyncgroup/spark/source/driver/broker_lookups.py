@@ -274,7 +274,7 @@ class BrokerLookups:
     async def _ask(
         self, wanted: Mapping[TopicPartition, int], *, or_end: bool = True, limit: float | None = None
     ) -> ListOffsetsResult:
-        """As `LeaderRequests.ask`. Each lookup's result is recorded: whichever finds an offset again ends its outage."""
+        """As `LeaderRequests.ask`. The result of each lookup is recorded: an offset that is found again ends the outage of its partition."""
         assert self._requests is not None
         began_at = asyncio.get_running_loop().time()
         answer = await self._requests.ask(wanted, or_end=or_end, limit=limit)
