@@ -119,7 +119,7 @@ class HandlerTasks:
         self._reminder = None
         for task in self._tasks:
             if not task.done():
-                # whatever a program's log filter raises, the next reminder is to follow
+                # also if a program's log filter raises an error, the next reminder is to follow
                 with contextlib.suppress(Exception):
                     _log.warning("%s was cancelled, but is still running", task.get_name())
         self._start_reminder()
