@@ -172,15 +172,15 @@ def progress_on(console: Console) -> Progress:
 
 @asynccontextmanager
 async def kafka(
-    servers: str | None, progress: Progress, properties: Mapping[str, int] | None = None
+    servers: str | None, progress: Progress, properties: Mapping[str, int] | None = None, nodes: int = 1
 ) -> AsyncIterator[str]:
-    """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka that runs until the context ends."""
+    """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka of so many nodes that runs until the context ends."""
     if servers:
         yield servers
         return
     # the broker must not be the bottleneck: Java's default garbage collector and compiler, and a large heap
     task = progress.add_task("starting Apache Kafka", total=None)
-    async with ApacheKafka(heap="1g", java_options=(), properties=properties) as cluster:
+    async with ApacheKafka(nodes, heap="1g", java_options=(), properties=properties) as cluster:
         progress.remove_task(task)
         yield cluster.bootstrap_servers
 

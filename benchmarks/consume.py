@@ -38,6 +38,8 @@ from benchmarks.topic import Topic
 
 __all__ = ["ClientFailed", "main", "measure", "progress_on", "run"]
 
+SETTINGS: Final = ("records", "size", "partitions", "rounds", "nodes", "skew", "isolation")
+"""Options that are printed with `--json`."""
 START_LIMIT: Final = 60.0
 """Seconds for a process in addition to reading: imports, joining, closing."""
 
@@ -55,6 +57,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add_number(parser, "--rounds", 3, "measurements of each client")
     add_number(parser, "--limit", 15.0, "seconds after which a slow client is stopped")
+    add_number(
+        parser, "--nodes", 1, "nodes of the Kafka that is started, among which the partitions are divided"
+    )
+    parser.add_argument("--skew", action="store_true", help="half of all records are in the first partition")
+    parser.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        default="read_uncommitted",
+        help="isolation level of the consumers (%(default)s); no record is in a transaction",
+    )
     parser.add_argument(
         "--only", default="", help=f"cases or clients to measure, comma-separated: {', '.join(CASES)}"
     )
@@ -69,6 +81,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     options = parser.parse_args(arguments)
     names = list(SHAPES) if options.shape == "all" else options.shape.split(",")
+    if options.bootstrap_servers and options.nodes > 1:
+        parser.error("--nodes is for the Kafka that is started without --bootstrap-servers")
     if unknown := [name for name in names if name not in SHAPES]:
         parser.error(f"--shape {', '.join(unknown)}: none of {', '.join(SHAPES)}")
     if options.json and len(names) > 1:
@@ -121,7 +135,7 @@ def _measure_shape(
 def _print_json(
     options: argparse.Namespace, shape: str, measurements: Sequence[Measurement], conditions: Conditions
 ) -> None:
-    settings = {key: getattr(options, key) for key in ("records", "size", "partitions", "rounds")}
+    settings = {key: getattr(options, key) for key in SETTINGS}
     settings["shape"] = shape
     print_report(
         "consume",
@@ -138,6 +152,9 @@ def _print_table(
     what = f"{options.records:,} records of {options.size} bytes"
     if shape != "full":
         what += f", {SHAPES[shape]}"
+    what += ", half of them in one partition" if options.skew else ""
+    what += f", {options.isolation}" if options.isolation != "read_uncommitted" else ""
+    what += f", {options.nodes} nodes" if options.nodes > 1 else ""
     show(f"{what}, {options.rounds} rounds", summarize(measurements), conditions)
 
 
@@ -150,7 +167,7 @@ def _as_dict(value: Any) -> Any:
 
 async def _measure_all(options: argparse.Namespace, shape: Shape, console: Console) -> list[Measurement]:
     with progress_on(console) as progress:
-        async with kafka(options.bootstrap_servers, progress) as servers:
+        async with kafka(options.bootstrap_servers, progress, nodes=options.nodes) as servers:
             return [
                 measurement
                 for partitions in options.partitions
@@ -164,6 +181,8 @@ async def _measure_all(options: argparse.Namespace, shape: Shape, console: Conso
                     limit=options.limit,
                     progress=progress,
                     shape=shape,
+                    skewed=options.skew,
+                    isolation=options.isolation,
                 )
             ]
 
@@ -180,6 +199,8 @@ async def run(
     progress: Progress,
     warm_up: bool = True,
     shape: Shape = SHAPES["full"],
+    skewed: bool = False,
+    isolation: str = "read_uncommitted",
 ) -> list[Measurement]:
     """Load a topic, measure every case `rounds` times, then remove the topic and the groups.
 
@@ -195,6 +216,7 @@ async def run(
             batch_records=shape.batch_records,
             codec=shape.codec,
             headers=shape.headers,
+            skewed=skewed,
         )
         groups: list[str] = []
         try:
@@ -212,6 +234,8 @@ async def run(
                     partitions=partitions,
                     records=topic.records,
                     limit=limit,
+                    hot=topic.hot,
+                    isolation=isolation,
                 )
                 figures = await measure(name, settings)
                 if index:

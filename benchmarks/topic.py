@@ -39,6 +39,9 @@ FIRST_TIMESTAMP: Final = 1_700_000_000_000
 class Topic:
     """A topic with `records` records, spread evenly over `partitions`; values have `size` bytes, keys eight.
 
+    If it is `skewed`, the first partition has half of all records. `topics` are so many topics with `partitions` each; they
+    are created and removed together, and only the first of them is loaded.
+
     With `largest` the size of a value is random, from `size` to `largest` bytes. A record batch has at most
     `batch_records` records and `batch_bytes` bytes. With a `codec` values compress to about half of their size. Each record
     has `headers` headers of eight bytes.
@@ -56,9 +59,12 @@ class Topic:
         batch_bytes: int = BATCH_BYTES,
         codec: str = "none",
         headers: int = 0,
+        skewed: bool = False,
+        topics: int = 1,
     ) -> None:
         self._cluster = cluster
         self.name = f"benchmark-{uuid4().hex[:12]}"
+        self.names = [self.name, *(f"{self.name}-{number}" for number in range(1, topics))]
         self.partitions = partitions
         self.size = size
         self._largest = largest or size
@@ -66,29 +72,41 @@ class Topic:
         self._batch_bytes = batch_bytes
         self._codec = codec
         self._headers = headers
-        self.share = -(-records // partitions)
-        """Records of each partition."""
+        is_skewed = skewed and partitions > 1
+        self.hot = records // 2 if is_skewed else 0
+        """Records of the first partition if it has more than the others."""
+        self._share = -(-(records - self.hot) // (partitions - is_skewed))
         self._exists = False
 
     @property
     def records(self) -> int:
-        """The number of records, rounded up to the same number in each partition."""
-        return self.share * self.partitions
+        """The number of records, rounded up to the same number in each partition, or in each but the first one."""
+        return sum(map(self._share_of, range(self.partitions)))
+
+    @property
+    def tps(self) -> list[TopicPartition]:
+        """The partitions of all topics."""
+        return [TopicPartition(name, number) for name in self.names for number in range(self.partitions)]
+
+    def _share_of(self, partition: int) -> int:
+        return self.hot if self.hot and not partition else self._share
 
     async def create(self) -> None:
         """Create the topic, empty."""
         # the timestamps are constant, and by now older than the default retention time
         keep = m.CreateTopicsRequest.CreatableTopicConfig("retention.ms", "-1")
-        topic = m.CreateTopicsRequest.CreatableTopic(self.name, self.partitions, -1, configs=[keep])
-        request = m.CreateTopicsRequest(topics=[topic])
+        creatable = m.CreateTopicsRequest.CreatableTopic
+        topics = [creatable(name, self.partitions, -1, configs=[keep]) for name in self.names]
+        request = m.CreateTopicsRequest(topics=topics)
         response = await self._cluster.request_any(m.CreateTopicsRequest, lambda _: request)
-        _check(response.topics[0].error_code, f"topic {self.name}")
+        for topic in response.topics:
+            _check(topic.error_code, f"topic {topic.name}")
         self._exists = True
-        self._cluster.track([self.name])
+        self._cluster.track(self.names)
 
     async def wait_for_leaders(self) -> None:
         """Wait until each partition answers: of 1,000 new ones a broker has the last after some seconds."""
-        partitions = [TopicPartition(self.name, number) for number in range(self.partitions)]
+        partitions = self.tps
         async with asyncio.timeout(LEADERS_LIMIT), Consumer(self._cluster) as consumer:
             while True:
                 try:
@@ -109,14 +127,12 @@ class Topic:
             await self._load_partition(number, advance)
 
     async def _load_partition(self, number: int, advance: Callable[[int], object]) -> None:
-        rng = random.Random(number)
+        rng, share = random.Random(number), self._share_of(number)
         written = 0
-        while written < self.share:
+        while written < share:
             before, batches = written, list[bytes]()
-            while written < self.share and len(batches) < (
-                STEP if self._batch_records is None else SMALL_STEP
-            ):
-                data, written = self._batch(rng, written)
+            while written < share and len(batches) < (STEP if self._batch_records is None else SMALL_STEP):
+                data, written = self._batch(rng, written, share)
                 batches.append(data)
             if self._batch_records is None:
                 for data in batches:
@@ -125,11 +141,11 @@ class Topic:
                 await asyncio.gather(*(self._produce(number, data) for data in batches))
             advance(written - before)
 
-    def _batch(self, rng: random.Random, start: int) -> tuple[bytes, int]:
-        """Return the record batch that begins with record `start` of a partition, and the next record's number."""
+    def _batch(self, rng: random.Random, start: int, share: int) -> tuple[bytes, int]:
+        """Return the record batch that begins with record `start` of `share` in a partition, and the next record's number."""
         builder = BatchBuilder(self._codec, size_limit=self._batch_bytes)
         number = start
-        end = min(self.share, start + (self._batch_records or self.share))
+        end = min(share, start + (self._batch_records or share))
         while number < end:
             value = rng.randbytes(self.size if self._largest == self.size else self._random_size(rng))
             if self._codec != "none":
@@ -185,17 +201,18 @@ class Topic:
         """Delete the topic, if it was created, and the groups that read it."""
         if not self._exists:
             return
-        self._cluster.untrack([self.name])
+        self._cluster.untrack(self.names)
         for group_id in group_ids:
             await self._cluster.coordinators.request(group_id, m.DeleteGroupsRequest([group_id]))
         response = await self._cluster.request_any(m.DeleteTopicsRequest, self._delete_request)
-        _check(response.responses[0].error_code, f"removal of {self.name}")
+        for topic in response.responses:
+            _check(topic.error_code, f"removal of {topic.name}")
 
     def _delete_request(self, version: int) -> m.DeleteTopicsRequest:
         if version < 6:
-            return m.DeleteTopicsRequest(topic_names=[self.name], timeout_ms=30_000)
-        state = m.DeleteTopicsRequest.DeleteTopicState(name=self.name)
-        return m.DeleteTopicsRequest(topics=[state], timeout_ms=30_000)
+            return m.DeleteTopicsRequest(topic_names=self.names, timeout_ms=30_000)
+        states = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in self.names]
+        return m.DeleteTopicsRequest(topics=states, timeout_ms=30_000)
 
 
 def _check(code: int, what: str) -> None:

@@ -46,6 +46,15 @@ class Settings:
     partitions: int
     records: int
     limit: float
+    hot: int = 0
+    """Records of the first partition, if it has more than the others."""
+    isolation: str = "read_uncommitted"
+
+    def share(self, partition: int) -> int:
+        """Return the records of a partition."""
+        if self.hot and not partition:
+            return self.hot
+        return (self.records - self.hot) // (self.partitions - bool(self.hot))
 
 
 def consumer_options(settings: Settings) -> dict[str, Any]:
@@ -59,6 +68,7 @@ def consumer_options(settings: Settings) -> dict[str, Any]:
         "fetch_max_bytes": FETCH_MAX_BYTES,
         "max_partition_fetch_bytes": PARTITION_MAX_BYTES,
         "fetch_max_wait_ms": int(FETCH_MAX_WAIT * 1000),
+        "isolation_level": settings.isolation,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from threading import Lock
+from typing import Any
 
 from asyncgroup import (
     Claim,
@@ -56,7 +57,7 @@ class _Measured(Handler):
 
 class _Records(_Measured):
     async def read(self, claim: Claim) -> None:
-        laps = Laps(self.meter, self.settings.records // self.settings.partitions)
+        laps = Laps(self.meter, self.settings.share(claim.partition))
         left, size = laps.first, 0
         async for record in claim:
             size += len(record.key or b"") + len(record.value or b"")
@@ -105,7 +106,7 @@ async def threads(settings: Settings, meter: Meter) -> None:
     lock, loop = Lock(), asyncio.get_running_loop()
 
     def read(_session: Session, claim: ThreadClaim) -> None:
-        left = size = 0
+        left, size, share = 0, 0, settings.share(claim.partition)
         for record in claim:
             size += len(record.key or b"") + len(record.value or b"")
             claim.mark(record)
@@ -117,7 +118,6 @@ async def threads(settings: Settings, meter: Meter) -> None:
                 if meter.finished:
                     loop.call_soon_threadsafe(handler.finished.set)
 
-    share = settings.records // settings.partitions
     await _run(settings, in_thread(read), finished=handler.finished)
 
 
@@ -125,7 +125,7 @@ async def merged(settings: Settings, meter: Meter) -> None:
     """One loop over all partitions, each record marked."""
     laps = Laps(meter, settings.records)
     left, size = laps.first, 0
-    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, _config()) as group:
+    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, _config(settings)) as group:
         async for record in group.records(settings.topic):
             size += len(record.key or b"") + len(record.value or b"")
             group.mark(record)
@@ -144,7 +144,7 @@ async def queue(settings: Settings, meter: Meter) -> None:
         settings.bootstrap_servers,
         settings.group_id,
         settings.topic,
-        config=_config(),
+        config=_config(settings),
         initial_position="earliest",
     )
     async with work:
@@ -158,8 +158,10 @@ async def queue(settings: Settings, meter: Meter) -> None:
                     break
 
 
-def _config(*, heartbeat_thread: bool = True) -> ConsumerConfig:
+def _config(settings: Settings, *, heartbeat_thread: bool = True) -> ConsumerConfig:
+    isolation: Any = settings.isolation
     return ConsumerConfig(
+        isolation_level=isolation,
         auto_offset_reset="earliest",
         auto_commit_interval=AUTO_COMMIT_SECONDS,
         fetch_max_bytes=FETCH_MAX_BYTES,
@@ -180,7 +182,7 @@ async def _run(
     if finished is None:
         assert isinstance(handler, _Measured)
         finished = handler.finished
-    config = _config(heartbeat_thread=heartbeat_thread)
+    config = _config(settings, heartbeat_thread=heartbeat_thread)
     async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
         running = asyncio.create_task(group.run(settings.topic, handler))
         waiting = asyncio.create_task(finished.wait())

@@ -29,6 +29,7 @@ def _config(settings: Settings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "group.id": settings.group_id,
         "auto.offset.reset": "earliest",
+        "isolation.level": settings.isolation,
         "enable.auto.commit": True,
         "auto.commit.interval.ms": int(AUTO_COMMIT_SECONDS * 1000),
         "fetch.max.bytes": FETCH_MAX_BYTES,

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -16,12 +18,19 @@ __all__ = ["run", "run_batches"]
 
 def _producer(load: Load) -> AIOKafkaProducer:
     settings = load.settings
+    options: dict[str, Any] = {}
+    if settings.mode == "round-robin":
+        numbers = itertools.count()
+        options["partitioner"] = lambda _key, partitions, _available: partitions[
+            next(numbers) % len(partitions)
+        ]
     return AIOKafkaProducer(
         bootstrap_servers=settings.bootstrap_servers,
         enable_idempotence=True,
         compression_type=load.codec,
-        linger_ms=round(settings.linger * 1000),
+        linger_ms=round(load.linger * 1000),
         max_batch_size=settings.batch_bytes,
+        **options,
     )
 
 
@@ -30,7 +39,8 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     load = Load(given)
     topic, headers = load.settings.topic, load.headers
     async with _producer(load) as producer:
-        await producer.send_and_wait(topic, load.values[0], headers=headers)
+        first = (producer.send_and_wait(name, load.values[0], headers=headers) for name in load.topics)
+        await asyncio.gather(*first)
         if load.settings.mode == "stopped":
             await load.fill(lambda value: producer.send(topic, value))
         load.begin()
@@ -39,10 +49,10 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
                 for value in values:
                     await producer.send(topic, value, headers=headers)
             await producer.flush()
-        elif load.settings.mode == "keyed":
-            for pairs in load.keyed_steps():
-                for key, value in pairs:
-                    await producer.send(topic, value, key=key, headers=headers)
+        elif load.is_spread:
+            for pairs in load.spread_steps():
+                for value, (name, key, partition) in pairs:
+                    await producer.send(name, value, key=key, partition=partition, headers=headers)
             await producer.flush()
         else:
             await load.call_concurrently(lambda value: producer.send_and_wait(topic, value, headers=headers))

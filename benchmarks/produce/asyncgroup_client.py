@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from asyncgroup import BatchResult, Hook, Producer, ProducerConfig
@@ -24,8 +25,10 @@ class BatchCounter(Hook):
 def _config(load: Load) -> ProducerConfig:
     settings = load.settings
     codec: Any = settings.codec
+    partitioner = "round_robin" if settings.mode == "round-robin" else "default"
     return ProducerConfig(
         compression_type=codec,
+        partitioner=partitioner,
         linger=settings.linger,
         batch_size=settings.batch_bytes,
         buffer_bytes=settings.buffer_bytes,
@@ -37,9 +40,9 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     load = Load(given)
     topic, headers = load.settings.topic, load.headers
     batches = BatchCounter()
-    hooks = [batches] if load.settings.mode == "keyed" else []
+    hooks = [batches] if load.is_spread else []
     async with Producer(load.settings.bootstrap_servers, _config(load), hooks=hooks) as producer:
-        await producer.send(topic, load.values[0], headers=headers)
+        await asyncio.gather(*(producer.send(name, load.values[0], headers=headers) for name in load.topics))
         if load.settings.mode == "stopped":
             await load.fill(lambda value: producer.enqueue(topic, value))
         load.begin()
@@ -49,10 +52,10 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
                 for value in values:
                     await producer.enqueue(topic, value, headers=headers)
             await producer.flush()
-        elif load.settings.mode == "keyed":
-            for pairs in load.keyed_steps():
-                for key, value in pairs:
-                    await producer.enqueue(topic, value, key=key, headers=headers)
+        elif load.is_spread:
+            for pairs in load.spread_steps():
+                for value, (name, key, partition) in pairs:
+                    await producer.enqueue(name, value, key=key, partition=partition, headers=headers)
             await producer.flush()
         else:
             await load.call_concurrently(lambda value: producer.send(topic, value, headers=headers))

@@ -12,11 +12,15 @@ __all__ = [
     "BASELINE",
     "CLIENTS",
     "CODECS",
+    "DEFAULT_MODES",
+    "DEFAULT_PARTITIONS",
     "GO_CLIENTS",
-    "KEYED_PARTITIONS",
     "MODES",
+    "OTHER_MODES",
     "SIZES",
-    "UNKEYED_MODES",
+    "SPREAD_MODES",
+    "SPREAD_PARTITIONS",
+    "TOPICS",
     "WAITING_MODES",
     "Client",
     "Workload",
@@ -30,11 +34,21 @@ MODES: Final = {
     "concurrent": "many callers, each waits for its acknowledgements",
     "bulk": "one caller that waits for all at the end",
     "keyed": "the same, and each record has one of many keys",
+    "partition": "the same, and the caller names the partitions, one after the other",
+    "round-robin": "the same, and the client's partitioner takes one partition after the other",
+    "topics": "the same, to many topics of one partition, one after the other",
 }
 """How records are written, by the mode's name."""
-UNKEYED_MODES: Final = tuple(mode for mode in MODES if mode != "keyed")
-KEYED_PARTITIONS: Final = (4, 100, 1000)
-"""Numbers of partitions in the mode "keyed": a record goes to the partition of its key, so the more, the smaller the batches."""
+SPREAD_MODES: Final = ("keyed", "partition", "round-robin", "topics")
+"""The modes in which each record may go to another partition than the one before, so the more there are, the smaller the batches."""
+OTHER_MODES: Final = tuple(mode for mode in MODES if mode not in SPREAD_MODES)
+DEFAULT_MODES: Final = (*OTHER_MODES, "keyed")
+"""The modes that are measured if no option selects any."""
+DEFAULT_PARTITIONS: Final = 4
+SPREAD_PARTITIONS: Final = (4, 100, 1000)
+"""Numbers of partitions in the modes of `SPREAD_MODES`, without the option for them."""
+TOPICS: Final = 1000
+"""Number of topics in the mode "topics"."""
 WAITING_MODES: Final = ("loop", "concurrent")
 """The modes in which callers wait for acknowledgements, so that a linger would only delay all of them."""
 
@@ -48,34 +62,51 @@ class Workload(NamedTuple):
     codec: str
     headers: bool
     partitions: int | None = None
-    """None for those of the command line."""
+    """None for the default number."""
+
+    @property
+    def topics(self) -> int:
+        """The number of topics."""
+        return TOPICS if self.mode == "topics" else 1
 
     @property
     def title(self) -> str:
         """The name in tables."""
         size = f"{self.size // 1024} KiB" if self.size % 1024 == 0 else f"{self.size} B"
         many = f"{self.partitions:,} partitions" if self.partitions else ""
+        if self.mode == "topics":
+            many = f"{self.topics:,} topics"
         parts = [self.mode, many, size, self.codec, "headers" if self.headers else ""]
         return ", ".join(part for part in parts if part)
 
     @property
     def is_default(self) -> bool:
         """Whether it is measured if no option selects workloads: all of them would take an hour."""
-        if self.mode == "keyed":
+        if self.mode in SPREAD_MODES:
             return self.size == SIZES[0] and self.codec == "none" and not self.headers
         if self.mode == "bulk":
             return self.codec == "none" or not self.headers
         return self.codec == "none" and not self.headers and (self.mode == "concurrent" or self.size == 100)
 
 
+def _partitions(mode: str, wanted: Sequence[int] | None) -> Sequence[int | None]:
+    if mode == "topics":
+        return (1,)
+    return wanted or (SPREAD_PARTITIONS if mode in SPREAD_MODES else (None,))
+
+
 def workloads(
-    modes: Sequence[str], sizes: Sequence[int], codecs: Sequence[str], headers: Sequence[bool]
+    modes: Sequence[str],
+    sizes: Sequence[int],
+    codecs: Sequence[str],
+    headers: Sequence[bool],
+    partitions: Sequence[int] | None = None,
 ) -> list[Workload]:
-    """Return every combination, in the order of the tables."""
+    """Return every combination, in the order of the tables; `partitions` are the numbers of them, None for the defaults."""
     return [
-        Workload(mode, size, codec, with_headers, partitions)
+        Workload(mode, size, codec, with_headers, number)
         for mode, size, codec, with_headers in product(modes, sizes, codecs, headers)
-        for partitions in (KEYED_PARTITIONS if mode == "keyed" else (None,))
+        for number in _partitions(mode, partitions)
     ]
 
 
@@ -105,19 +136,26 @@ CLIENTS: Final = {
         _client("asyncgroup", "asyncgroup", "asyncgroup_client:run"),
         _client("aiokafka", "aiokafka", "aiokafka_client:run"),
         _client("aiokafka.batches", "aiokafka", "aiokafka_client:run_batches", modes=("bulk",), fills=False),
-        _client("confluent", "confluent-kafka", "confluent:run"),
+        _client(
+            "confluent",
+            "confluent-kafka",
+            "confluent:run",
+            modes=tuple(
+                mode for mode in MODES if mode != "round-robin"
+            ),  # librdkafka has no such partitioner
+        ),
         _client(
             "confluent.aio",
             "confluent-kafka",
             "confluent:run_aio",
-            modes=UNKEYED_MODES,
+            modes=OTHER_MODES,
             has_headers=False,
             fills=False,
         ),
-        _client("kafka-python", "kafka-python", "kafka_python:run", modes=UNKEYED_MODES),
+        _client("kafka-python", "kafka-python", "kafka_python:run", modes=OTHER_MODES),
         _client("bare-connection", "asyncgroup", "bare_connection:run", modes=("loop",), fills=False),
-        Client("sarama", "sarama", "", UNKEYED_MODES),
-        Client("franz-go", "franz-go", "", UNKEYED_MODES),
+        Client("sarama", "sarama", "", OTHER_MODES),
+        Client("franz-go", "franz-go", "", OTHER_MODES),
     )
 }
 """Clients by name, in the order of the tables."""

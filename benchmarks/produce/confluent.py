@@ -12,7 +12,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.aio import AIOProducer
 
-from benchmarks.produce.load import STEP, Load
+from benchmarks.produce.load import STEP, Load, Target
 
 __all__ = ["run", "run_aio"]
 
@@ -26,7 +26,7 @@ def _config(load: Load) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "enable.idempotence": True,
         "compression.type": settings.codec,
-        "linger.ms": settings.linger * 1000,
+        "linger.ms": load.linger * 1000,
         "batch.size": settings.batch_bytes,
         # by default a batch has at most 10,000 messages, and the queue at most 100,000
         "batch.num.messages": 1_000_000,
@@ -50,10 +50,14 @@ class _Writer:
         self._headers: Any = load.headers or None
         self.acknowledged = 0
 
-    def write(self, value: bytes, on_delivery: Any = _check, key: bytes | None = None) -> None:
+    def write(self, value: bytes, on_delivery: Any = _check, target: Target | None = None) -> None:
+        topic, key, partition = target or Target(self._topic)
+        options = {"headers": self._headers, "on_delivery": on_delivery}
+        if partition is not None:
+            options["partition"] = partition
         while True:
             try:
-                self.producer.produce(self._topic, value, key, headers=self._headers, on_delivery=on_delivery)
+                self.producer.produce(topic, value, key, **options)
                 return
             except BufferError:  # librdkafka's queue is full
                 self.producer.poll(POLL_SECONDS)
@@ -75,7 +79,8 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
     """Write for the given time; return the figures."""
     load = Load(given)
     writer = _Writer(load)
-    writer.write(load.values[0])
+    for name in load.topics:
+        writer.write(load.values[0], target=Target(name))
     writer.flush()
     if load.settings.mode == "stopped":
         _fill(writer, load)
@@ -85,10 +90,10 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
             for value in values:
                 writer.write(value)
             writer.producer.poll(0)
-    elif load.settings.mode == "keyed":
-        for pairs in load.keyed_steps():
-            for key, value in pairs:
-                writer.write(value, key=key)
+    elif load.is_spread:
+        for pairs in load.spread_steps():
+            for value, target in pairs:
+                writer.write(value, target=target)
             writer.producer.poll(0)
     else:
         _write_in_window(writer, load)
@@ -130,7 +135,7 @@ async def run_aio(given: dict[str, Any]) -> dict[str, Any]:
     load = Load(given)
     topic = load.settings.topic
     # it passes a buffer of 1,000 messages to librdkafka when it is full, or when this time without activity is over
-    producer = AIOProducer(_config(load), buffer_timeout=max(load.settings.linger, 0.001))
+    producer = AIOProducer(_config(load), buffer_timeout=max(load.linger, 0.001))
 
     async def write(value: bytes) -> None:
         await (await producer.produce(topic, value))

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from benchmarks.common import show_footer, show_table, wrap
 from benchmarks.figures import Spread
 from benchmarks.machine import Conditions
-from benchmarks.produce.cases import BASELINE, CLIENTS, MODES, Workload
+from benchmarks.produce.cases import BASELINE, CLIENTS, DEFAULT_PARTITIONS, MODES, WAITING_MODES, Workload
 from benchmarks.produce.load import KEYS
 
 __all__ = ["Measurement", "StoppedMeasurement", "Summary", "show", "summarize"]
@@ -41,19 +41,24 @@ class Measurement:
     batches: int | None = None
 
     @property
+    def measured(self) -> int:
+        """Records without the first one to each topic."""
+        return self.records - self.workload.topics
+
+    @property
     def rate(self) -> float:
-        """Records per second, without the first one."""
-        return (self.records - 1) / self.seconds
+        """Records per second."""
+        return self.measured / self.seconds
 
     @property
     def per_batch(self) -> float | None:
         """Records in a batch on average; None if the batches were not counted."""
-        return (self.records - 1) / self.batches if self.batches else None
+        return self.measured / self.batches if self.batches else None
 
     @property
     def cpu(self) -> float:
         """CPU time per record in µs, user and system, all threads of the client's process."""
-        return self.cpu_seconds / max(self.records - 1, 1) * 1e6
+        return self.cpu_seconds / max(self.measured, 1) * 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +161,14 @@ def show(
 
 
 def _caption(options: argparse.Namespace) -> str:
+    waiting = "asyncgroup's default (others: 0)"
+    if options.waiting_linger is not None:
+        waiting = f"{options.waiting_linger * 1000:g} ms"
     return (
-        f"{options.rounds} rounds of {options.seconds:g} s for each client; {options.partitions} partitions on one broker (keyed: see "
-        f"there, {KEYS:,} keys). All "
-        f"clients: acks=all, idempotent (not the bare connection), batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms in the modes bulk and keyed "
-        f"and {options.waiting_linger * 1000:g} ms in the others; "
-        f"records have no key except in the mode keyed; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
+        f"{options.rounds} rounds of {options.seconds:g} s for each client; {DEFAULT_PARTITIONS} partitions on one broker unless a row has others. All "
+        f"clients: acks=all, idempotent (not the bare connection), batches of {options.batch_bytes >> 10} KiB, linger {options.linger * 1000:g} ms, "
+        f"in the modes {' and '.join(WAITING_MODES)} {waiting}; "
+        f"records have no key except in the mode keyed, {KEYS:,} keys; {options.callers:,} callers in the mode concurrent. Medians and ranges; ratios are to {BASELINE} "
         "within a round. CPU: user and system time of the client's process per record. p50 and p99: from sending to the "
         f"acknowledgement. Stopped broker: peak resident memory after {options.stopped_seconds:g} s of writing values of "
         f"{options.stopped_size} bytes, with {options.buffer_bytes // MIB} MiB of buffer memory where a client has such a limit "

@@ -22,7 +22,7 @@ def _producer(load: Load) -> KafkaProducer:
         bootstrap_servers=settings.bootstrap_servers,
         enable_idempotence=True,
         compression_type=load.codec,
-        linger_ms=round(settings.linger * 1000),
+        linger_ms=round(load.linger * 1000),
         batch_size=settings.batch_bytes,
     )
 

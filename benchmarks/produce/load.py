@@ -13,14 +13,15 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.memory.peak import peak_bytes
+from benchmarks.produce.cases import SPREAD_MODES
 
-__all__ = ["HEADERS", "KEYS", "STEP", "Load", "Settings"]
+__all__ = ["HEADERS", "KEYS", "STEP", "Load", "Settings", "Target"]
 
 STEP: Final = 500
 """Records between two looks at the clock in a loop without an `await` for each acknowledgement."""
@@ -34,6 +35,14 @@ HEADERS: Final = [
     ("source", b"benchmark"),
 ]
 """The headers of each record in the cases with headers."""
+
+
+class Target(NamedTuple):
+    """Where a record goes in the modes of `cases.SPREAD_MODES`."""
+
+    topic: str
+    key: bytes | None = None
+    partition: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +60,13 @@ class Settings:
     seconds: float
     callers: int
     batch_bytes: int
-    linger: float
-    """Seconds."""
+    linger: float | None
+    """Seconds; None: asyncgroup's default, and none for the others."""
     buffer_bytes: int
+    partitions: int = 1
+    """The number of partitions of each topic."""
+    topics: Sequence[str] = ()
+    """All topics in the mode "topics", which begin with `topic`."""
 
 
 class Load:
@@ -65,14 +78,14 @@ class Load:
         self.values: Final = [data[start : start + size] for start in range(0, len(data), size)]
         """At least `STEP` values."""
         self.headers = HEADERS if self.settings.headers else []
-        self.keys: Final = [b"key-%d" % number for number in range(KEYS)]
-        """Keys of the mode "keyed", one after the other."""
+        self.topics: Final = self.settings.topics or [self.settings.topic]
+        """The topics to write to, a record to each before the clock starts."""
         self.batches: int | None = None
         """Record batches that were written, if the client says so."""
         self.latencies: list[float] = []
         """Seconds from sending to the acknowledgement, one for each record in the modes that wait."""
-        self.records = 1
-        """Records written, including the first one, which is not measured."""
+        self.records = len(self.topics)
+        """Records written, including the first ones, which are not measured."""
         self.is_over = False
         self._started_at = self._end_at = self._cpu = 0.0
         self._figures: dict[str, Any] = {}
@@ -81,6 +94,16 @@ class Load:
     def codec(self) -> str | None:
         """The codec, None for none."""
         return None if self.settings.codec == "none" else self.settings.codec
+
+    @property
+    def linger(self) -> float:
+        """Seconds that other clients than asyncgroup linger."""
+        return self.settings.linger or 0.0
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether `spread_steps` says where each record goes."""
+        return self.settings.mode in SPREAD_MODES
 
     def begin(self) -> None:
         """Start the clock."""
@@ -97,11 +120,19 @@ class Load:
             yield self.values[place : place + STEP]
             place = (place + STEP) % (len(self.values) - STEP + 1)
 
-    def keyed_steps(self) -> Iterator[list[tuple[bytes, bytes]]]:
-        """Yield lists as `steps` does, of a key and a value each."""
-        keys = itertools.cycle(self.keys)
+    def spread_steps(self) -> Iterator[list[tuple[bytes, Target]]]:
+        """Yield lists as `steps` does, of a value and its target each."""
+        targets = itertools.cycle(self._targets())
         for values in self.steps():
-            yield list(zip(keys, values, strict=False))
+            yield list(zip(values, targets, strict=False))
+
+    def _targets(self) -> list[Target]:
+        topic, mode = self.settings.topic, self.settings.mode
+        if mode == "keyed":
+            return [Target(topic, b"key-%d" % number) for number in range(KEYS)]
+        if mode == "partition":
+            return [Target(topic, None, number) for number in range(self.settings.partitions)]
+        return [Target(name) for name in self.topics]
 
     async def call(self, send: Callable[[bytes], Awaitable[object]]) -> None:
         """Await `send(value)` in a loop until the time is over, but at least twice: one latency has no quantiles."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 
-from asyncgroup import AsyncGroupError, Cluster, Consumer, TopicPartition
+from asyncgroup import AsyncGroupError, Cluster, Consumer
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
 from benchmarks.common import (
     ClientFailed,
@@ -23,6 +23,7 @@ from benchmarks.common import (
     choose,
     installed,
     options_parser,
+    positive_ints,
     print_report,
     progress_on,
     run_process,
@@ -34,9 +35,13 @@ from benchmarks.machine import Conditions, machine
 from benchmarks.produce.cases import (
     CLIENTS,
     CODECS,
+    DEFAULT_MODES,
+    DEFAULT_PARTITIONS,
     GO_CLIENTS,
     MODES,
     SIZES,
+    SPREAD_MODES,
+    SPREAD_PARTITIONS,
     WAITING_MODES,
     Workload,
     workloads,
@@ -76,14 +81,26 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = options_parser("produce", __doc__, rounds=3)
     add_number(parser, "--seconds", 1.0, "seconds of each measurement")
-    add_number(parser, "--partitions", 4, "partitions of the topic")
+    parser.add_argument(
+        "--partitions",
+        type=positive_ints,
+        help=f"partitions of the topic, comma-separated ({DEFAULT_PARTITIONS}; in the modes "
+        f"{', '.join(SPREAD_MODES[:-1])} {','.join(map(str, SPREAD_PARTITIONS))})",
+    )
     add_number(parser, "--callers", 1000, "concurrent callers")
     add_number(parser, "--batch-bytes", 128 << 10, "bytes of a batch")
-    add_number(parser, "--linger", 0.005, "seconds that a batch waits for more records, in the mode bulk")
-    add_number(parser, "--waiting-linger", 0.0, "the same in the modes in which callers wait")
+    add_number(parser, "--linger", 0.005, "seconds that a batch waits for more records")
+    parser.add_argument(
+        "--waiting-linger",
+        type=float,
+        help="the same in the modes in which callers wait (asyncgroup: its default, by which their records do not wait; others: 0)",
+    )
     add_number(parser, "--buffer-bytes", 32 << 20, "bytes of unacknowledged records")
     add_number(parser, "--stopped-seconds", 4.0, "seconds of writing to a stopped broker")
-    parser.add_argument("--modes", default="", help=f"comma-separated: {', '.join(MODES)}, stopped")
+    names = ", ".join([*MODES, "stopped"])
+    parser.add_argument(
+        "--modes", default="", help=f"comma-separated: {names} ({','.join(DEFAULT_MODES)},stopped)"
+    )
     parser.add_argument("--sizes", default="", help=f"bytes, comma-separated: {', '.join(map(str, SIZES))}")
     parser.add_argument("--codecs", default="", help=f"comma-separated: {', '.join(CODECS)}")
     parser.add_argument("--headers", choices=("no", "yes", "both"), help="whether records have headers")
@@ -98,11 +115,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _choose_workloads(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    modes = choose(parser, "--modes", options.modes, [*MODES, "stopped"])
+    default = "" if options.all else ",".join([*DEFAULT_MODES, "stopped"])
+    modes = choose(parser, "--modes", options.modes or default, [*MODES, "stopped"])
     sizes = [int(size) for size in choose(parser, "--sizes", options.sizes, list(map(str, SIZES)))]
     codecs = choose(parser, "--codecs", options.codecs, list(CODECS))
     headers = {"no": [False], "yes": [True]}.get(options.headers, [False, True])
-    found = workloads([mode for mode in modes if mode in MODES], sizes, codecs, headers)
+    found = workloads([mode for mode in modes if mode in MODES], sizes, codecs, headers, options.partitions)
     selected = options.all or bool(options.sizes or options.codecs or options.headers)
     options.workloads = [each for each in found if selected or each.is_default]
     options.with_stopped = "stopped" in modes and options.bootstrap_servers is None
@@ -225,13 +243,13 @@ def _settings(
     return {
         **workload._asdict(),
         "bootstrap_servers": broker.bootstrap_servers,
+        "partitions": workload.partitions or DEFAULT_PARTITIONS,
         "values": values[workload.size],
         "seconds": options.seconds,
         "callers": options.callers,
         "batch_bytes": options.batch_bytes,
         "linger": options.waiting_linger if workload.mode in WAITING_MODES else options.linger,
         "buffer_bytes": options.buffer_bytes,
-        "partitions": workload.partitions or options.partitions,
     }
 
 
@@ -244,11 +262,12 @@ async def _measure(
     program: Path | None,
 ) -> Measurement:
     """Run one client with one workload in a new topic, and count the records in the log."""
-    topic = Topic(cluster, settings.pop("partitions"), 0, workload.size)
+    topic = Topic(cluster, settings["partitions"], 0, workload.size, topics=workload.topics)
     await topic.create()
     try:
         await topic.wait_for_leaders()
-        given = asdict(Settings(**settings, topic=topic.name))
+        names = topic.names if workload.topics > 1 else ()
+        given = asdict(Settings(**settings, topic=topic.name, topics=names))
         limit = settings["seconds"] + START_LIMIT
         if client in GO_CLIENTS:
             figures = await run_process(client, [str(program), client, json.dumps(given)], limit)
@@ -264,8 +283,7 @@ async def _measure(
 
 async def _records_in(cluster: Cluster, topic: Topic) -> int:
     async with Consumer(cluster) as consumer:
-        partitions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        return sum((await consumer.end_offsets(partitions)).values())
+        return sum((await consumer.end_offsets(topic.tps)).values())
 
 
 async def _fill_all(
@@ -282,13 +300,12 @@ async def _fill_all(
     task = progress.add_task("", total=len(clients))
     for name in clients:
         progress.update(task, description=f"stopped broker: {name}")
-        topic = Topic(cluster, options.partitions, 0, options.stopped_size)
+        topic = Topic(cluster, DEFAULT_PARTITIONS, 0, options.stopped_size)
         try:
             await topic.create()
             await topic.wait_for_leaders()
             workload = Workload("stopped", options.stopped_size, "none", headers=False)
             settings = _settings(broker, options, workload, values) | {"seconds": options.stopped_seconds}
-            del settings["partitions"]
             given = json.dumps(asdict(Settings(**settings, topic=topic.name)))
             if name in GO_CLIENTS:
                 command = [str(program), name, given]

@@ -14,11 +14,12 @@ from rich.progress import Progress
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import NoBrokersError
-from benchmarks.clients import CASES
+from benchmarks.clients import CASES, Settings
 from benchmarks.consume import choose, parse, run
 from benchmarks.figures import Measurement, summarize
 from benchmarks.meter import LAP, Laps, Meter
 from benchmarks.shapes import SHAPES
+from benchmarks.topic import Topic
 from tests.profiles import current_profile
 
 OWN_AND_AIOKAFKA = ["asyncgroup.batches", "aiokafka.getmany", "asyncgroup.records", "aiokafka.iterate"]
@@ -71,6 +72,51 @@ async def test_other_shapes_and_ways_to_read(shape: str) -> None:
     assert [each.case for each in measurements] == cases
     for each in measurements:
         assert (each.records, each.committed, each.bytes) == (302, 302, 302 * (8 + 50))
+
+
+@pytest.mark.full
+@pytest.mark.asyncio
+async def test_a_hot_partition_and_committed_records() -> None:
+    cases = ["asyncgroup.records", "asyncgroup.in-thread", "aiokafka.iterate", "confluent.consume"]
+    async with EmbeddedCluster(3) as cluster:
+        measurements = await run(
+            cluster.bootstrap_servers,
+            cases,
+            records=20_000,
+            size=50,
+            partitions=5,
+            rounds=1,
+            limit=30.0,
+            progress=Progress(disable=True),
+            warm_up=False,
+            skewed=True,
+            isolation="read_committed",
+        )
+    assert [(each.case, each.records, each.committed) for each in measurements] == [
+        (case, 20_000, 20_000) for case in cases
+    ]
+
+
+@pytest.mark.asyncio
+async def test_half_of_the_records_are_in_a_hot_partition() -> None:
+    async with EmbeddedCluster() as cluster, Cluster(cluster.bootstrap_servers) as client:
+        topic = Topic(client, 3, 101, 10, skewed=True)
+        await topic.load(lambda _: None)
+        counts = [len(cluster.records(topic.name, partition)) for partition in range(3)]
+        settings = Settings(
+            bootstrap_servers="", topic="", group_id="", partitions=3, records=topic.records, limit=1, hot=topic.hot
+        )  # fmt: skip
+        assert counts == [50, 26, 26] == [settings.share(partition) for partition in range(3)]
+        await topic.remove([])
+
+
+def test_options_of_the_cluster_and_of_the_topic() -> None:
+    options = parse(["--nodes", "3", "--skew", "--isolation", "read_committed"])
+    assert (options.nodes, options.skew, options.isolation) == (3, True, "read_committed")
+    options = parse([])
+    assert (options.nodes, options.skew, options.isolation) == (1, False, "read_uncommitted")
+    with pytest.raises(SystemExit):
+        parse(["--nodes", "3", "--bootstrap-servers", "localhost:1"])
 
 
 def test_shapes_are_chosen_by_name() -> None:

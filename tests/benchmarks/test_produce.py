@@ -18,8 +18,17 @@ from asyncgroup.errors import BrokerError
 from benchmarks import produce
 from benchmarks.figures import Spread
 from benchmarks.machine import Conditions
-from benchmarks.produce import asyncgroup_client, bare_connection
-from benchmarks.produce.cases import CLIENTS, CODECS, KEYED_PARTITIONS, MODES, SIZES, Workload
+from benchmarks.produce import asyncgroup_client, bare_connection, cases
+from benchmarks.produce.cases import (
+    CLIENTS,
+    CODECS,
+    MODES,
+    SIZES,
+    SPREAD_MODES,
+    SPREAD_PARTITIONS,
+    TOPICS,
+    Workload,
+)
 from benchmarks.produce.figures import Measurement, StoppedMeasurement, summarize
 from benchmarks.produce.load import STEP, Settings
 from benchmarks.produce.run import Found, parse, run
@@ -27,14 +36,17 @@ from benchmarks.produce.stopped import Broker
 from benchmarks.produce.values import COUNT, write_values
 
 BULK = Workload("bulk", 100, "none", headers=False)
+SPREAD = [("keyed", 20), ("round-robin", 20), ("topics", 1)]
 
 
-def settings(cluster: EmbeddedCluster, directory: Path, mode: str) -> dict[str, Any]:
+def settings(
+    cluster: EmbeddedCluster, directory: Path, mode: str, topics: Sequence[str] = ()
+) -> dict[str, Any]:
     return asdict(
         Settings(
             bootstrap_servers=cluster.bootstrap_servers, topic="t", mode=mode, size=100, codec="none", headers=True,
             values=str(write_values(directory, 100)), seconds=0.02, callers=7, batch_bytes=10_000, linger=0.001,
-            buffer_bytes=1 << 20,
+            buffer_bytes=1 << 20, partitions=2, topics=topics,
         )
     )  # fmt: skip
 
@@ -43,16 +55,27 @@ def settings(cluster: EmbeddedCluster, directory: Path, mode: str) -> dict[str, 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> None:
     async with EmbeddedCluster() as cluster:
-        cluster.create_topic("t", 2)
-        figures = await asyncgroup_client.run(settings(cluster, tmp_path, mode))
-        records = [record for partition in (0, 1) for record in cluster.records("t", partition)]
+        names = ["t", "u"] if mode == "topics" else ["t"]
+        for name in names:
+            cluster.create_topic(name, 2)
+        figures = await asyncgroup_client.run(
+            settings(cluster, tmp_path, mode, names if len(names) > 1 else ())
+        )
+        parts = [cluster.records(name, partition) for name in names for partition in (0, 1)]
+        records = [record for part in parts for record in part]
     assert len(records) == figures["records"] > 1
     assert {len(record.value or b"") for record in records} == {100}
     assert all(len(record.headers) == 3 for record in records)
-    if mode in ("bulk", "keyed"):
+    if mode == "bulk" or mode in SPREAD_MODES:
         assert mode == "bulk" or 1 <= figures["batches"] < figures["records"]
         assert (len({record.key for record in records}) > 100) == (mode == "keyed")
-        assert (figures["records"] - 1) % STEP == 0
+        assert (figures["records"] - len(names)) % STEP == 0
+    if mode in ("partition", "round-robin"):
+        assert abs(len(parts[0]) - len(parts[1])) <= 1
+    elif mode == "topics":
+        assert len(parts[0] + parts[1]) == len(parts[2] + parts[3])
+    if mode in ("bulk", *SPREAD_MODES):
+        assert "p50" not in figures
     else:
         assert 0 < figures["p50"] <= figures["p99"]
 
@@ -82,10 +105,11 @@ async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.asyncio
-async def test_every_client_writes_all_its_records() -> None:
+async def test_every_client_writes_all_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a broker that is not really stopped."""
     options = parse(["--quick", "--only", "asyncgroup,aiokafka,aiokafka.batches,confluent,kafka-python"])
-    options.workloads = [BULK, Workload("keyed", 100, "none", False, 20), Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip
+    monkeypatch.setattr(cases, "TOPICS", 3)
+    options.workloads = [BULK, *(Workload(mode, 100, "none", False, number) for mode, number in SPREAD), Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip
     options.seconds, options.stopped_seconds = 0.05, 0.1
     async with EmbeddedCluster() as cluster:
         broker = Broker(cluster.bootstrap_servers)
@@ -96,7 +120,12 @@ async def test_every_client_writes_all_its_records() -> None:
     names = [name for name in options.clients if name != "aiokafka.batches"]
     assert [(each.workload.mode, each.client) for each in found.measurements] == [
         *(("bulk", name) for name in options.clients),
-        *(("keyed", name) for name in ("asyncgroup", "aiokafka", "confluent")),
+        *(
+            (mode, name)
+            for mode, _ in SPREAD
+            for name in ("asyncgroup", "aiokafka", "confluent")
+            if (mode, name) != ("round-robin", "confluent")
+        ),
         *(("concurrent", name) for name in names),
         *(("loop", name) for name in names),
     ]
@@ -114,11 +143,16 @@ def test_values_are_the_same_in_each_run_and_can_be_compressed(tmp_path: Path) -
 
 
 def test_workloads_and_clients_are_chosen() -> None:
-    everything = (len(MODES) - 1 + len(KEYED_PARTITIONS)) * len(SIZES) * len(CODECS) * 2
+    everything = (len(MODES) - 3 + 3 * len(SPREAD_PARTITIONS)) * len(SIZES) * len(CODECS) * 2
     assert len(parse(["--all"]).workloads) == everything
     assert 3 < len(parse([]).workloads) < everything / 2
     options = parse(["--modes", "bulk,stopped", "--sizes", "100", "--codecs", "none", "--headers", "no"])
     assert (options.workloads, options.with_stopped) == ([BULK], True)
+    options = parse(["--modes", "loop,keyed,topics", "--partitions", "4,100,500,1000"])
+    assert [each.partitions for each in options.workloads] == 2 * [4, 100, 500, 1000] + [1]
+    assert options.workloads[-1].title == f"topics, {TOPICS:,} topics, 100 B, none"
+    assert {each.mode for each in parse([]).workloads} == {"loop", "concurrent", "bulk", "keyed"}
+    assert (parse([]).waiting_linger, parse(["--waiting-linger", "0.1"]).waiting_linger) == (None, 0.1)
     assert not parse(["--bootstrap-servers", "localhost:1"]).with_stopped
     assert not CLIENTS["confluent.aio"].can_write(Workload("bulk", 100, "none", headers=True))
 
