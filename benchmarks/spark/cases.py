@@ -25,13 +25,25 @@ __all__ = [
     "Reader",
     "SinkSettings",
     "StreamSettings",
+    "TopicShape",
     "Workload",
     "Writer",
 ]
 
 
+class TopicShape(NamedTuple):
+    """What a topic contains before it is read; cases with the same shape share a topic."""
+
+    rows: int = 0
+    size: int = 0
+    """Bytes of a value."""
+    partitions: int = 4
+    batch_records: int | None = None
+    """Records in a record batch; None: as many as fit into 64 KiB."""
+
+
 class Workload(NamedTuple):
-    """`rows` rows with values of `size` bytes, in batches of `batch` rows."""
+    """`rows` rows with values of `size` bytes, in batches of `batch` rows; record batches have `batch_records` records."""
 
     name: str
     title: str
@@ -39,6 +51,12 @@ class Workload(NamedTuple):
     rows: int
     batch: int
     partitions: int = 4
+    batch_records: int | None = None
+
+    @property
+    def topic(self) -> TopicShape:
+        """The topic that is read."""
+        return TopicShape(self.rows, self.size, self.partitions, self.batch_records)
 
     def limited(self, rows: int | None) -> Workload:
         """Return the workload with this number of rows, still in at least four batches."""
@@ -54,6 +72,14 @@ STREAMS: Final = {
         Workload("1k-small", "1 KiB, batches of {batch:,}", 1024, 800_000, 20_000),
         Workload("200-large", "200 B, batches of {batch:,}", 200, 2_000_000, 200_000),
         Workload("200-small", "200 B, batches of {batch:,}", 200, 2_000_000, 50_000),
+        Workload("source-1000", "200 B, batches of {batch:,}, 1,000 partitions", 200, 600_000, 200_000, 1000),
+        # what producers with little traffic write; few, as each record is a request when the topic is loaded
+        Workload(
+            "source-one", "200 B, batches of {batch:,}, one per record batch", 200, 200_000, 40_000, 4, 1
+        ),
+        Workload(
+            "source-three", "200 B, batches of {batch:,}, three per record batch", 200, 200_000, 40_000, 4, 3
+        ),
     )
 }
 """Workloads of the sources, by name."""

@@ -22,7 +22,7 @@ GOALS: Final[Mapping[str, tuple[str, str]]] = {
     "bridge-200": ("asyncgroup", "≥ 400,000"),
     LATENCY: ("asyncgroup", "≤ 50 ms"),
 }
-"""For each case the client that has a goal, and the goal."""
+"""For each case with a goal the client that has it, and the goal."""
 NO_VALUE: Final = "-"
 
 
@@ -50,7 +50,7 @@ def _groups(rows: Sequence[tuple[str, str, list[str]]], columns: int) -> list[li
 
 
 def _goal(each: Summary) -> str:
-    client, text = GOALS[each.case]
+    client, text = GOALS.get(each.case, ("", ""))
     return text if each.client == client else ""
 
 
@@ -67,7 +67,7 @@ def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
     if rows:
         show_table("Sources of a streaming query", columns, _groups(rows, len(columns)))
         _caption(
-            f"4 partitions, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
+            f"4 partitions unless it says otherwise, sink noop, {options.rounds} rounds, medians; rows/s by triggerExecution and by addBatch of "
             f"the query's progress, without the first batch. Ratios: to {BASELINES['1k-large']}, within a round. CPU: "
             "seconds of all Spark processes per million rows. kafka-tuned: max.partition.fetch.bytes 4 MiB and "
             "max.poll.records 5,000; kafka-buffers: also receive.buffer.bytes -1, which is asyncgroup's default. "

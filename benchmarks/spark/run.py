@@ -1,7 +1,7 @@
 """The command: one broker, one Spark; the clients that are compared take turns in each round.
 
-The broker is Apache Kafka. Every source reads a topic of 4 partitions from its start, with the same number of rows per
-batch, the same unix-domain sockets to Spark's Python workers, and the same checkpoint settings.
+The broker is Apache Kafka. Every source reads a topic from its start, of 4 partitions unless the case says otherwise, with the
+same number of rows per batch, the same unix-domain sockets to Spark's Python workers, and the same checkpoint settings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = options_parser("spark", __doc__, rounds=3)
     parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     parser.add_argument(
-        "--rows", type=positive_int, help="rows of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B)"
+        "--rows",
+        type=positive_int,
+        help="rows of each topic (default: 800,000 of 1 KiB, 2,000,000 of 200 B, fewer for some cases)",
     )
     add_number(parser, "--times", 60, "small batches that are timed")
     add_number(parser, "--seconds", 15.0, "seconds for which an idle query is measured")

@@ -27,6 +27,7 @@ from benchmarks.spark.cases import (
     LatencySettings,
     SinkSettings,
     StreamSettings,
+    TopicShape,
 )
 from benchmarks.spark.figures import Measurement
 from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed
@@ -34,7 +35,6 @@ from benchmarks.topic import Topic
 
 __all__ = ["Broker", "Turn", "measure_all", "turns", "with_warm_ups"]
 
-PARTITIONS: Final = 4
 SMALL: Final = 200
 """Bytes of a value in a small batch."""
 MODULES: Final = {"asyncgroup": "benchmarks.spark.bridge", "aiokafka": "benchmarks.spark.aiokafka_client"}
@@ -92,32 +92,32 @@ async def measure_all(
     progress: Progress,
     missing: dict[str, str],
 ) -> list[Measurement]:
-    """Measure every case and client `rounds` times; cases with the same size of values share a topic.
+    """Measure every case and client `rounds` times; cases with the same `TopicShape` share a topic.
 
     A failed turn is put into `missing` with the reason, and the others continue, with a new Spark if the failure ended
     it.
     """
     workloads = {**STREAMS, **BRIDGES}
-    by_size: dict[int, list[str]] = {}
+    by_shape: dict[TopicShape, list[str]] = {}
     for case in options.cases:
-        by_size.setdefault(workloads[case].size if case in workloads else 0, []).append(case)
+        shape = workloads[case].limited(options.rows).topic if case in workloads else TopicShape()
+        by_shape.setdefault(shape, []).append(case)
     found = []
     async with Cluster(broker.bootstrap_servers) as cluster:
-        for size, cases in by_size.items():
-            rows = (workloads[cases[0]].limited(options.rows)).rows if size else 0
-            async with _topic(cluster, rows, size, progress) as topic:
+        for shape, cases in by_shape.items():
+            async with _topic(cluster, shape, progress) as topic:
                 runner = _TurnRunner(broker, spark, options, topic, cluster, missing)
                 found += await runner.run(turns(options, cases), progress)
     return found
 
 
 @asynccontextmanager
-async def _topic(cluster: Cluster, rows: int, size: int, progress: Progress) -> AsyncIterator[_LoadedTopic]:
-    """Yield a topic with this number of rows; remove it and the groups that read it at the end."""
-    topic = Topic(cluster, PARTITIONS, rows, size)
+async def _topic(cluster: Cluster, shape: TopicShape, progress: Progress) -> AsyncIterator[_LoadedTopic]:
+    """Yield a topic of this shape; remove it and the groups that read it at the end."""
+    topic = Topic(cluster, shape.partitions, shape.rows, shape.size, batch_records=shape.batch_records)
     loaded = _LoadedTopic(topic)
     try:
-        if rows:
+        if shape.rows:
             task = progress.add_task("loading a topic", total=topic.records)
             await topic.load(lambda more: progress.advance(task, more))
             progress.remove_task(task)
@@ -239,7 +239,7 @@ class _TurnRunner:
             return "benchmarks.spark.stream:measure", StreamSettings(
                 format=reader.format, options=dict(reader.options), batch=batch, **place
             )
-        place |= {"partitions": PARTITIONS, "group_id": self._loaded.group(turn)}
+        place |= {"partitions": topic.partitions, "group_id": self._loaded.group(turn)}
         if turn.case == LATENCY:
             return f"{MODULES[turn.client]}:latency", LatencySettings(
                 rows=options.latency_rows, size=SMALL, times=options.times, warm_up=options.warm_up, **place

@@ -21,6 +21,7 @@ from rich.progress import Progress
 
 from asyncgroup import Cluster
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.wire.batch_view import batch_sizes
 from benchmarks.common import ClientFailed
 from benchmarks.machine import Conditions
 from benchmarks.spark import main, run as spark_run
@@ -166,6 +167,34 @@ class Dying(MeasuredSpark):
     async def restart_if_lost(self) -> bool:
         self.asked.append("restart_if_lost")
         return self._dies
+
+
+class Looking(MeasuredSpark):
+    """Measures nothing: looks at the topics instead."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.seen: list[tuple[int, int]] = []
+        """Of each turn the number of partitions, and of records in the first record batch."""
+        self.names: set[str] = set()
+
+    async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        self.names.add(settings["topic"])
+        log = self._cluster._partition(settings["topic"], 0).log
+        _, records = next(batch_sizes(log.read(0, 1 << 20)))
+        self.seen.append((len(self._cluster.topic(settings["topic"]).partitions), records))
+        return {}
+
+
+@pytest.mark.asyncio
+async def test_cases_with_the_same_records_share_a_topic() -> None:
+    cases = "1k-large,1k-small,source-one,source-three"
+    options = little("--cases", cases, "--only", "asyncgroup", "--rows", "400")
+    async with EmbeddedCluster() as cluster:
+        spark = Looking(cluster)
+        await measure_all(Broker(cluster.bootstrap_servers, None), spark, options, SILENT, {})
+    assert spark.seen == [(4, 62), (4, 62), (4, 1), (4, 3)]
+    assert len(spark.names) == 3
 
 
 @pytest.mark.asyncio
