@@ -12,9 +12,10 @@ Where to look, starting at the user's call:
   (`receive_limits`) and ends with it;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
-- Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
-  `topic_creation`; `dead_letter_breaker`), with a `copy_writer`: one by one, or with the acknowledgements of the originals in
-  transactions (`copy_transactions`; `copy_batch`: the copies of one).
+- Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `dead_letter_breaker`),
+  with a `copy_writer`: one by one, or with the acknowledgements of the originals in transactions (`copy_transactions`;
+  `copy_queue`: which the next one takes; `copy_batch`: the copies of one). The topics: `topic_names`, `copy_topic_creation`
+  (`topic_creation`), `retry_retention`, `retry_topic_cleanup`.
 - `seeking`: the targets of `WorkQueue.seek`. `queue_health`: the problems that `WorkQueue.health` reports.
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `hash_ranges`.
 """

@@ -32,6 +32,7 @@ from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.claim_feed import FeedParts
 from asyncgroup.workqueue.copies import due_at, earlier_attempts, ordering_key_by
+from asyncgroup.workqueue.copy_topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
 from asyncgroup.workqueue.delivery import Delivery
@@ -46,12 +47,12 @@ from asyncgroup.workqueue.queue_handler import QueueHandler
 from asyncgroup.workqueue.queue_health import queue_health
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.retry_retention import warn_of_retention
 from asyncgroup.workqueue.retry_topic_cleanup import RetryTopicCleanup
 from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.shared_topics import is_shared
 from asyncgroup.workqueue.statistics import QueueStatistics
-from asyncgroup.workqueue.topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.topic_names import CopyTopics, subscribed_topics
 from asyncgroup.workqueue.watcher import Watcher
 from asyncgroup.workqueue.worker_pools import WorkerPools
@@ -159,6 +160,8 @@ class QueueEngine(Watcher):
                 self._cleanup = await self._make_cleanup()
                 await self._copies.open()
                 self._start(self._creation.run(), "topics of copies")
+            if (retry := self._copy_topics.retry) is not None and retry not in self._creation.missing:
+                self._start(warn_of_retention(self._client, self.group_id, retry), "retention")
             limit = await fetch_metadata_limit(self._client)
             await self.group.__aenter__()
             self._handler = self._make_handler(limit)
@@ -424,7 +427,9 @@ class QueueEngine(Watcher):
         """See `WorkQueue.health`."""
         feeds = () if self._handler is None else self._handler.feeds.values()
         failure = self.receiver.failure
-        return queue_health(self.group.health(), feeds, self._publisher, self._local.gaps, failure)
+        return queue_health(
+            self.group.health(), feeds, self._publisher, self._creation, self._local.gaps, failure
+        )
 
     def statistics(self) -> QueueStatistics:
         """See `WorkQueue.statistics`."""

@@ -1,32 +1,22 @@
-"""Create retry and dead letter topics before the first copy, where the broker allows it."""
+"""Create topics that do not exist, where the broker allows it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode, RequestTimedOut
-from asyncgroup.group.topics import Pattern
 from asyncgroup.wire import messages as m
-from asyncgroup.workqueue.settings import QueueSettings
-from asyncgroup.workqueue.topic_names import CopyTopics
 
-__all__ = ["CopyTopicCreation", "NewTopic", "create_topics"]
-
-_log = logging.getLogger("asyncgroup.workqueue")
+__all__ = ["NewTopic", "create_topics", "existing_topics"]
 
 TIMEOUT_MS: Final = 30_000
 """Milliseconds that the controller may wait until the topics exist on all brokers."""
 
 LIMIT: Final = 60.0
 """Seconds after which retriable errors are no longer retried."""
-
-INTERVAL: Final = 30.0
-"""Seconds between two attempts to create a topic of copies while the queue runs."""
 
 DEFAULT_REPLICATION_VERSION: Final = 4
 """The lowest version of CreateTopics in which -1 means the broker's default (KIP-464, Kafka 2.4)."""
@@ -59,7 +49,7 @@ async def create_topics(
     retry = cluster.retry(timeout=limit)
     while missing:
         try:
-            existing = await _existing(cluster, missing)
+            existing = await existing_topics(cluster, missing)
             missing = {name: topic for name, topic in missing.items() if name not in existing}
             if not missing:
                 break
@@ -77,14 +67,10 @@ async def create_topics(
     return errors
 
 
-async def _existing(cluster: ClusterClient, names: Iterable[str]) -> set[str]:
+async def existing_topics(cluster: ClusterClient, names: Iterable[str]) -> set[str]:
     """Return those that exist, by fresh metadata; a topic that may not be described is not among them."""
-    topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    response = await cluster.network.request_any(
-        m.MetadataRequest,
-        lambda version: m.MetadataRequest(topics, allow_auto_topic_creation=version < 4),
-    )
-    return {topic.name for topic in response.topics if topic.name and not topic.error_code}
+    found = await cluster.existing_topics(names)
+    return {name for name, topic in found.items() if not topic.error_code}
 
 
 async def _create_once(cluster: ClusterClient, wanted: Mapping[str, NewTopic]) -> dict[str, AsyncGroupError]:
@@ -130,82 +116,3 @@ def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsReques
         replication_factor=default if topic.replication_factor is None else topic.replication_factor,
         configs=configs,
     )
-
-
-# --- topics of copies ---------------------------------------------------------------------------------------------------------
-
-_KEPT: Final = {"retention.ms": "-1"}
-"""Copies keep the timestamps of their originals, from which retention counts: it could delete a copy of an old record at once,
-and its original is acknowledged."""
-
-
-class CopyTopicCreation:
-    """Creates the retry and the dead letter topic of a queue, if they do not exist and the brokers allow it.
-
-    One that could not be created stops nothing else: the queue is opened without it. If the reason may pass, as that the
-    controller or a replica's broker is down, it is tried again while the queue runs.
-    """
-
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        group_id: str,
-        topics: list[str] | Pattern,
-        names: CopyTopics,
-        settings: QueueSettings,
-        on_error: Callable[[AsyncGroupError], None],
-    ) -> None:
-        self._cluster = cluster
-        self._group_id = group_id
-        self._topics = topics
-        self._policies = ((names.retry, settings.retry), (names.dead_letter, settings.dead_letter_policy))
-        self._on_error = on_error
-        self._wanted: dict[str, NewTopic] = {}
-        """The topics that are to be tried again."""
-
-    def __repr__(self) -> str:
-        return f"<CopyTopicCreation of {self._group_id!r}: {', '.join(self._wanted) or 'nothing'} to create>"
-
-    async def create(self) -> None:
-        """Create the topics; log and report errors. Raises ClosedError."""
-        for name, policy in self._policies:
-            if name is not None and policy is not None:
-                partitions = policy.partitions or await _source_partitions(self._cluster, self._topics)
-                self._wanted[name] = NewTopic(partitions, policy.replication_factor, _KEPT)
-        errors = await create_topics(self._cluster, self._wanted)
-        for topic, error in errors.items():
-            _log.warning("group %s: topic %r could not be created: %s", self._group_id, topic, error)
-            self._on_error(error)
-        self._keep(errors)
-
-    async def run(self) -> None:
-        """Go on with the topics whose errors may pass, every `INTERVAL` seconds, until there are none."""
-        while self._wanted:
-            await asyncio.sleep(INTERVAL)
-            try:
-                errors = await create_topics(self._cluster, self._wanted, limit=0.0)
-            except ClosedError:
-                return
-            for topic in self._wanted.keys() - errors.keys():
-                _log.info("group %s: topic %r exists now", self._group_id, topic)
-            self._keep(errors)
-
-    def _keep(self, errors: Mapping[str, AsyncGroupError]) -> None:
-        self._wanted = {name: self._wanted[name] for name, error in errors.items() if _may_pass(error)}
-
-
-def _may_pass(error: AsyncGroupError) -> bool:
-    """Whether a later attempt may succeed: also with fewer brokers than replicas, which is no retriable error in Kafka."""
-    too_few = isinstance(error, BrokerError) and error.code == ErrorCode.INVALID_REPLICATION_FACTOR
-    return error.retriable or too_few
-
-
-async def _source_partitions(cluster: ClusterClient, topics: list[str] | Pattern) -> int:
-    """Return the number of partitions of the first topic; 1 if it does not exist, and for patterns."""
-    if not isinstance(topics, list):
-        return 1
-    try:
-        return len(await cluster.partitions(topics[0])) or 1
-    except AsyncGroupError as error:
-        _log.info("partitions of topic %r: %s", topics[0], error)
-        return 1

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup import BrokerError, ErrorCode, ProducerConfig, SubscriptionPattern
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
-from asyncgroup.workqueue.topic_creation import INTERVAL
+from asyncgroup.workqueue.copy_topic_creation import INTERVAL
 from tests.scenario.support import now
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import acked, opened, send, working
@@ -112,7 +112,9 @@ async def test_the_sources_are_a_pattern(env: VirtualEnvironment, caplog: pytest
     async with working(env, "ann", later, **options) as ann:
         await ann.until("end 0@1#1")
         assert any(f"topic {RETRY!r} does not exist" in text for text in ann.queue.health().problems)
+        assert any("topic 'dead' could not be created" in text for text in ann.queue.health().problems)
         env.cluster.create_topic(RETRY, 1)
+        env.cluster.create_topic("dead", 1)
         began = now()
         await ann.until("end 0@0#1", "end 0@0#2")
         assert now() - began < 60.0
@@ -164,7 +166,30 @@ async def test_the_controller_is_away_for_long(env: VirtualEnvironment, caplog: 
         count = len(env.cluster.history.of("CreateTopics"))
         await asyncio.sleep(10 * INTERVAL)
         assert len(env.cluster.history.of("CreateTopics")) == count
-    assert sorted(messages(caplog)) == ["could not be created", IS_MISSING, "exists now", "exists now"]
+    assert messages(caplog) == ["could not be created", IS_MISSING, "exists now"]
+
+
+@pytest.mark.parametrize("is_transactional", [False, pytest.param(True, marks=pytest.mark.full)])
+async def test_lookups_create_no_topic_of_copies(is_transactional: bool):
+    """Where brokers create topics that are looked up: it would have their partitions, and a retention time for its copies."""
+    options = {"auto_create_topics": True, "default_partitions": 1}
+    async with VirtualEnvironment.made(**options) as env:
+        away = env.cluster.faults.on("CreateTopics", times=None).error(ErrorCode.NOT_CONTROLLER)
+        await send(env, b"later", b"bad")
+        config = {"isolation_level": "read_committed"} if is_transactional else {}
+        topics = {
+            "retry": RetryTopic(),
+            "dead_letter": DeadLetter(3),
+            "transactional_copies": is_transactional,
+        }
+        async with working(env, "ann", later, **{**OPTIONS, **topics, "config": config}) as ann:
+            await asyncio.sleep(100.0)
+            assert not {RETRY, "orders-g-DLQ"}.intersection(env.cluster.topics)
+            away.cancel()
+            await ann.until_count("end", 3)  # the copy is in any partition
+        for name in (RETRY, "orders-g-DLQ"):
+            topic = env.cluster.topic(name)
+            assert (len(topic.partitions), topic.configs["retention.ms"]) == (4, "-1")
 
 
 @pytest.mark.full
