@@ -119,6 +119,7 @@ class Topic:
     async def load(self, advance: Callable[[int], object]) -> None:
         """Create the topic and write its records; `advance(n)` is called after every n records."""
         await self.create()
+        await self.wait_for_leaders()
         loaders = (self._load_partitions(first, advance) for first in range(min(LOADERS, self.partitions)))
         await asyncio.gather(*loaders)
 
