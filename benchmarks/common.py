@@ -174,7 +174,7 @@ def progress_on(console: Console) -> Progress:
 async def kafka(
     servers: str | None, progress: Progress, properties: Mapping[str, int] | None = None, nodes: int = 1
 ) -> AsyncIterator[str]:
-    """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka of so many nodes that runs until the context ends."""
+    """Yield bootstrap servers: `servers` if given, else those of an Apache Kafka with this number of nodes that runs until the context ends."""
     if servers:
         yield servers
         return
