@@ -229,11 +229,11 @@ class ClusterClient:
     async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
         """Return a metadata response without an error; `requested` is None for all topics.
 
-        Topics that must not be created are asked for in a request of their own while `view` lacks one of them.
+        Topics that must not be created are asked for in a request of their own: one may have been deleted.
         """
-        apart = self._not_created.intersection(requested or ())
-        if apart <= self.view.topics.keys():
-            apart = set()
+        apart = (
+            self._not_created.intersection(requested or ()) if self.config.allow_auto_topic_creation else ()
+        )
         async with self._metadata_limit("metadata"):
             if requested is None or not apart:
                 return await self._request_metadata(requested)
