@@ -133,15 +133,21 @@ class TopicWatch:
         superseded = self._superseded
 
         async def watch_until_superseded() -> None:
-            causes: list[SessionEnd] = []
-            watching = watch(*args, causes.append)
+            delayed: list[tuple[SessionEnd, float]] = []
+
+            def on_change(cause: SessionEnd) -> None:
+                if pause := self._pauses.next(asyncio.get_running_loop().time()):
+                    delayed.append((cause, pause))
+                else:
+                    self._on_change(cause)
+
+            watching = watch(*args, on_change)
             task = await run_until(superseded.wait(), watching, f"{self._tasks.name}: {watch.__name__}")
             if task.cancelled():
                 return
             task.result()
-            for cause in causes:
-                pause = self._pauses.next(asyncio.get_running_loop().time())
-                if not (pause and await wait_within(superseded, pause)):
+            for cause, pause in delayed:
+                if not await wait_within(superseded, pause):
                     self._on_change(cause)
 
         self._tasks.spawn(watch_until_superseded, name=watch.__name__)
