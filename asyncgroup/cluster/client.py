@@ -185,7 +185,7 @@ class ClusterClient:
             self.untrack(tracked)
 
     def never_create(self, topics: Iterable[str]) -> None:
-        """Let no lookup create these topics, also with `allow_auto_topic_creation`: their configuration matters."""
+        """Let no lookup of this client create these topics, also with `allow_auto_topic_creation`: their configuration matters."""
         self._not_created.update(topics)
 
     # --- refreshes ---------------------------------------------------------------------------------------------
@@ -240,6 +240,8 @@ class ClusterClient:
             response = await self._request_metadata([name for name in requested if name not in apart])
             found = await self._request_metadata(sorted(apart), creates=False)
         response.topics += found.topics
+        known = {broker.node_id for broker in response.brokers}
+        response.brokers += [broker for broker in found.brokers if broker.node_id not in known]
         return response
 
     @asynccontextmanager
@@ -304,7 +306,8 @@ class ClusterClient:
     async def existing_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Request these topics without creating one (from Kafka 0.11 on); those that do not exist are left out.
 
-        `view` is not changed. One with another error has its `error_code`. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut.
+        `view` is not changed. One with another error has its `error_code`. Raises NoBrokersError, AuthenticationError,
+        BrokerError, RequestTimedOut, ClosedError.
         """
         requested = sorted(names)
         async with self._metadata_limit("metadata"):

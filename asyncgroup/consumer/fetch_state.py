@@ -169,7 +169,7 @@ class FetchFailures:
     def add(self, error: Exception, now: float) -> None:
         """Count a failure."""
         if not self.count:
-            self.began_at = now
+            self.began_at = self.since = now
         self.count += 1
         self.error = error
 

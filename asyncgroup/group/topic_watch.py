@@ -91,6 +91,7 @@ class TopicWatch:
         self._tracked = contextlib.ExitStack()
         self._superseded = asyncio.Event()
         self._ids: Mapping[str, UUID] = {}  # of the member's own topics, as far as known
+        self._reads_all = True  # whether partitions of each of them are assigned
 
     def track(self, joined: JoinedGroup, resolved: ResolvedTopics) -> None:
         """Include these topics in the metadata from now on, instead of those before."""
@@ -114,6 +115,7 @@ class TopicWatch:
             name: topics[name].topic_id if name in topics else self._ids.get(name, m.NO_UUID)
             for name in resolved.existing
         }
+        self._reads_all = self._ids.keys() <= joined.assignment.keys()
         self._watch(watch_topics, cluster, self._ids, joined.assignment)
         self.look()
         if resolved.pattern is not None:
@@ -122,10 +124,12 @@ class TopicWatch:
             self._watch(watch_absent, cluster, resolved.absent)
 
     def look(self) -> None:
-        """Refresh the metadata after a rebalance, unless it is new.
+        """Refresh the metadata after a rebalance, unless it is new, or partitions of each topic are assigned.
 
         A topic may have been deleted of which this member reads nothing, so that no response names it.
         """
+        if self._reads_all:
+            return
         if asyncio.get_running_loop().time() - self._cluster.view.updated_at > NEW_ENOUGH:
             self._tasks.spawn(self._cluster.try_refresh, name="metadata after a rebalance")
 
@@ -242,7 +246,7 @@ async def watch_topics(
         for topic, topic_id in ids.items():
             info = cluster.view.topics.get(topic)
             if info is None or (info.error_code and topic not in assigned):
-                if (problem := await _look_again(cluster, topic)) is not None:
+                if (problem := await _look_again(cluster, topic, is_read=topic in assigned)) is not None:
                     on_change(PartitionsChanged(problem))
                     return
             elif info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
@@ -251,15 +255,18 @@ async def watch_topics(
         await cluster.wait_updated()
 
 
-async def _look_again(cluster: ClusterClient, topic: str) -> str | None:
-    """Refresh the metadata after a backoff; return the change if the topic is missing or has an error by that as well."""
+async def _look_again(cluster: ClusterClient, topic: str, *, is_read: bool) -> str | None:
+    """Refresh the metadata after a backoff; return the change if the topic is missing by that as well.
+
+    So is an error of a topic of which nothing is read.
+    """
     await _refresh_again(cluster)
     error = topic_error(cluster.view, topic)
     if error is None:
         return None
     if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"topic {topic!r} was deleted"
-    return f"topic {topic!r} cannot be used: {error.name}"
+    return None if is_read else f"topic {topic!r} cannot be used: {error.name}"
 
 
 async def _refresh_again(cluster: ClusterClient) -> None:
@@ -286,9 +293,12 @@ async def watch_absent(cluster: ClusterClient, absent: Mapping[str, Absence], on
         if back := [topic for topic in sorted(absent) if _count(cluster, topic)]:
             on_change(PartitionsChanged(f"topic {back[0]!r} can be read now"))
             return
-        if gone := [topic for topic, absence in absent.items() if _is_gone(cluster, topic, absence)]:
-            on_change(PartitionsChanged(f"topic {gone[0]!r} was deleted"))
-            return
+        gone = [topic for topic, absence in absent.items() if _is_gone(cluster, topic, absence)]
+        if gone:
+            await _refresh_again(cluster)
+            if gone[0] not in cluster.view.topics:
+                on_change(PartitionsChanged(f"topic {gone[0]!r} was deleted"))
+                return
         await retry.wait()
         await cluster.try_refresh()
 

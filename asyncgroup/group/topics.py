@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from asyncgroup.checks import check_topic
@@ -109,9 +109,6 @@ class KnownTopics:
         """Whether the partition was created after its topic was first seen."""
         return tp.partition >= self._first_counts.get(tp.topic, tp.partition + 1)
 
-
-MAX_LOOKS: Final = 3
-"""How often the topics of a subscription are looked up while one after the other gets an error."""
 
 Pattern: TypeAlias = "re.Pattern[str] | SubscriptionPattern"
 """A pattern that this client matches, or one that the broker matches."""
@@ -264,17 +261,16 @@ async def resolve_topics(
         absent = _record(known, await _absent(cluster, optional, known, optional))
         return ResolvedTopics([name for name in matched if name not in absent], wanted, absent)
     may_be_absent = [name for name in wanted if waits_for_missing or name in optional or name in known]
-    looks = 0
+    codes = await _absent(cluster, may_be_absent, known, optional)
     while True:
-        codes = await _absent(cluster, may_be_absent, known, optional)
         there = [name for name in wanted if name not in codes]
         try:
             known.update((await cluster.topics(there)).values())
         except BrokerError as error:
-            looks += 1
             left = [name for name in there if name in may_be_absent]
-            if looks < MAX_LOOKS and _codes(cluster, left, known, optional):
-                continue  # one of them has an error since
+            if failed := _codes(cluster, left, known, optional):
+                codes |= failed  # since the look before
+                continue
             if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 add_note(error, 'with missing_topics="wait" the group waits for a topic that does not exist')
             raise

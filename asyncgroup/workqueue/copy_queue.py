@@ -22,7 +22,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.copy_batch import CopyBatch, WaitingCopy
 from asyncgroup.workqueue.copy_writer import RETRIES
 
-__all__ = ["CopyQueue"]
+__all__ = ["TRIAL_TIME", "CopyQueue"]
 
 MAX_COPIES: Final = 500
 """Copies in a transaction."""
@@ -30,8 +30,12 @@ MAX_COPIES: Final = 500
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the values in a transaction with more than one copy."""
 
+TRIAL_TIME: Final = RETRIES.maximum
+"""Seconds for the copies of a trial; its abort may wait for a silent leader after that."""
+
 PAUSE_SHARE: Final = 3.0
-"""The pause after a trial is this many times as long, within the limits: other copies have the producer for most of the time."""
+"""The pause after a trial is this many times as long, within the limits: other copies have the producer for about half of the time,
+or more."""
 
 MAX_PAUSE: Final = 2 * RETRIES.maximum
 """The longest pause after a trial, in seconds; the shortest is the longest delay before a copy is tried again."""

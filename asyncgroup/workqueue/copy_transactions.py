@@ -51,7 +51,7 @@ from asyncgroup.workqueue.copy_batch import (
     fenced_reason,
     shrinks,
 )
-from asyncgroup.workqueue.copy_queue import CopyQueue
+from asyncgroup.workqueue.copy_queue import TRIAL_TIME, CopyQueue
 from asyncgroup.workqueue.copy_writer import RETRIES, OnWritten
 
 __all__ = ["CopyTransactions"]
@@ -194,6 +194,7 @@ class CopyTransactions:
                 await self._run_batch(batch)
                 self._batch = None
                 self._queue.note_end(batch, now(), now() - began)
+                self._is_wanted.set()  # it may have left others, or put some back
                 if any(window.transaction.is_dirty for window in batch.windows.values()):
                     self._on_end()
         except Exception as error:  # noqa: BLE001  a bug: the copies must not wait for this task
@@ -260,7 +261,7 @@ class CopyTransactions:
 
     @property
     def _in_time(self) -> str:
-        return f"within the transaction timeout of {self._time_limit:g} s"
+        return f"within the time of a transaction, {self._time_limit:g} s"
 
     async def _send_copies(self, batch: CopyBatch) -> None:
         """Send the copies, and wait for all of them. Raises CopiesFailed, also with those that are not written in time."""
@@ -268,7 +269,8 @@ class CopyTransactions:
         late: dict[WaitingCopy, Exception] = {}
         errors: dict[WaitingCopy, Exception] = {}
         try:
-            await asyncio.wait(sends.values(), timeout=self._time_limit)
+            limit = min(self._time_limit, TRIAL_TIME) if batch.is_trial else self._time_limit
+            await asyncio.wait(sends.values(), timeout=limit)
             for copy, sending in sends.items():
                 if not sending.done():
                     where = copy.target or f"topic {batch.topic!r}"

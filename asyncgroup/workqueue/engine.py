@@ -10,7 +10,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -61,6 +61,9 @@ from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 __all__ = ["QueueEngine"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
+
+SEND_SHARE: Final = 0.9
+"""The part of `delivery_timeout` for which transactional copies wait at most: then it is known which partitions have not answered."""
 
 
 class QueueEngine(Watcher):
@@ -183,7 +186,8 @@ class QueueEngine(Watcher):
             self._client,
             self.group_id,
             partial(self._make_producer, named),
-            time_limit=named.transaction_timeout,
+            # a send that fails by itself says less of its partition
+            time_limit=min(named.transaction_timeout, SEND_SHARE * named.delivery_timeout),
             raises_fenced=config.transactional_id is not None,
             window_of=lambda tp: None if self._handler is None else self._handler.window_of(tp),
             on_error=self._report,

@@ -342,6 +342,27 @@ async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCod
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
+async def test_topics_that_get_errors_one_after_the_other_during_the_lookup() -> None:
+    cluster, known = Topics("a", "b", "c", "d", "e"), KnownTopics()
+    names = ["a", "b", "c", "d", "e"]
+    await resolved(cluster, names, known)
+    look_up = cluster.topics
+
+    async def denied(wanted: list[str]) -> dict[str, TopicInfo]:
+        if len(wanted) > 1:
+            cluster.errors[wanted[0]] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            cluster.tracked += names
+            await cluster.refresh()
+        return await look_up(wanted)
+
+    cluster.topics = denied  # type: ignore[method-assign]
+    found = await resolved(cluster, names, known)
+    assert found.existing == ["e"]
+    assert set(found.absent) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
 async def test_a_topic_that_is_waited_for_may_be_denied_later_but_not_at_first() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
     cluster.errors["a"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -265,6 +265,31 @@ async def test_a_topic_with_an_error_is_reported_if_nothing_of_it_is_assigned() 
         await gone(task)
 
 
+async def test_an_assigned_topic_that_is_missing_once_and_then_has_an_error_is_no_change() -> None:
+    cluster, ends = Topics(a=1), []
+    task = await watching(watch_topics(cluster, ids(a=1), ("a",), ends.append))  # type: ignore[arg-type]
+    topic = cluster.seen.pop("a")
+    cluster.update()
+    topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE
+    cluster.seen["a"] = topic
+    await asyncio.sleep(5)
+    assert ends == []
+    await gone(task)
+
+
+async def test_a_denied_topic_that_one_broker_does_not_know_is_not_deleted() -> None:
+    cluster, ends = Topics(a=1), []
+    denied = {"a": Absence(0.0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
+    cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = cluster.seen.pop("a")
+    cluster.update()
+    cluster.seen["a"] = topic
+    task = await watching(watch_absent(cluster, denied, ends.append))  # type: ignore[arg-type]
+    await asyncio.sleep(60)
+    assert ends == []
+    await gone(task)
+
+
 async def test_a_denied_topic_that_is_deleted_is_a_change() -> None:
     cluster, ends = Topics(a=1), []
     cluster.seen["a"].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -14,7 +14,7 @@ from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.workqueue import DeadLetter
 from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.support import now
-from tests.scenario.transactional_queues import DLQ, Process
+from tests.scenario.transactional_queues import DLQ, RETRY, Process
 from tests.stories.queue_members import acked, send
 from tests.stories.virtual import VirtualEnvironment
 
@@ -112,7 +112,7 @@ async def test_the_other_partitions_are_written(
             await ann.until(f"end 0@{5 + 3 * each}#1", f"end 0@{6 + 3 * each}#1")
             (problem,) = ann.queue.health().problems  # also while others are written
             assert problem.startswith(f"copies to topic '{DLQ}' fail: RequestTimedOut: ")
-            assert problem.endswith(": no response within the transaction timeout of 10 s")
+            assert problem.endswith(": no response within the time of a transaction, 10 s")
         assert now() - began < 100.0
         await asyncio.sleep(120.0)
         assert len(env.cluster.history.of("EndTxn")) - requests < 6 + 220 / 30
@@ -151,3 +151,42 @@ async def test_a_new_producer_knows_which_copies_wait(env: VirtualEnvironment):
         await bad.mend()
         await ann.until_count("end", 10)
     assert await acked(env) == list(range(10))
+
+
+async def test_copies_that_a_trial_leaves_are_tried_next(env: VirtualEnvironment):
+    """Two topics stop answering: the trial takes copies to one of them, and those to the other follow by themselves."""
+    faults = [
+        env.cluster.faults.on("Produce", topic=topic, times=None).error("NOT_ENOUGH_REPLICAS")
+        for topic in (DLQ, RETRY)
+    ]
+    await send(env, b"reject 0", b"retry 1")
+    config = ProducerConfig(transaction_timeout=10.0)
+    async with Process(env, "ann", producer_config=config) as ann:
+        await asyncio.sleep(120.0)
+        assert not await acked(env)
+        for fault in faults:
+            fault.cancel()
+        mended_at = now()
+        while await acked(env) != [0, 1]:
+            await asyncio.sleep(1.0)
+            assert now() - mended_at < 300.0
+        await env.bell.until(lambda: ann.queue.health().is_healthy, "well again", env.limit)
+
+
+@pytest.mark.full
+async def test_a_transaction_may_last_longer_than_the_delivery_of_a_record(env: VirtualEnvironment):
+    """Its copies are waited for less long, so that the partition counts as stalled, and the others are written meanwhile."""
+    env.cluster.faults.on("Produce", topic=DLQ, times=None).error("NOT_ENOUGH_REPLICAS")
+    await send(env, b"reject 0")
+    config = ProducerConfig(transaction_timeout=600.0, delivery_timeout=20.0, request_timeout=5.0)
+    async with Process(env, "ann", producer_config=config):
+        waits = []
+        for number in range(1, 31):
+            await send(env, b"retry 1")
+            began = now()
+            while number not in await acked(env):
+                await asyncio.sleep(0.5)
+            waits.append(now() - began)
+            await asyncio.sleep(10.0)
+        assert sum(wait > 5.0 for wait in waits) <= len(waits) / 4, waits
+        assert max(waits) < 60.0
