@@ -227,9 +227,9 @@ class ClusterClient:
         return list((await self._fetch_metadata(sorted(missing))).topics) if missing else []
 
     async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
-        """Return a metadata response without an error; `requested` is None for all topics.
+        """Request the metadata of these topics, None for all. Raises the error of a response that has one.
 
-        Topics that must not be created are asked for in a request of their own: one may have been deleted.
+        Topics that must not be created have a request of their own, also while they exist: they may have been deleted.
         """
         apart = (
             self._not_created.intersection(requested or ()) if self.config.allow_auto_topic_creation else ()
@@ -278,7 +278,7 @@ class ClusterClient:
         topics = None
         if requested is not None or version == 0:  # in version 0 an empty list requests all topics
             topics = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in requested or ()]
-        # before version 4 (Kafka 0.11) there is no choice
+        # brokers before Kafka 0.11 (version 3) always create topics if they are configured to
         allow = (creates and self.config.allow_auto_topic_creation) or version < 4
         return m.MetadataRequest(topics=topics, allow_auto_topic_creation=allow)
 

@@ -33,9 +33,9 @@ class PartitionWarnings:
         return f"<PartitionWarnings: {len(self._next_at)} kinds of errors>"
 
     def others(self, tp: TopicPartition, failures: int, error: BaseException, now: float) -> str | None:
-        """Return what ends a warning about the failure number `failures` of a partition; None if there is none now.
+        """Return the last words of a warning about a partition with this number of failures; None if no warning is due.
 
-        It names others that had the same kind of error since the last warning, of the last seconds.
+        They name other partitions with the same kind of error since the last warning.
         """
         if failures % WARN_EVERY:
             return None

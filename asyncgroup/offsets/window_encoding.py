@@ -54,7 +54,7 @@ class _Form(NamedTuple):
 def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
     """Return the window relative to `base`, which is its own base or lower, in at most `room` characters.
 
-    The text is empty if all below the window's base, and nothing above it, is acknowledged and there are no attempts. If the
+    The text is empty if there are no attempts, and the acknowledged records are exactly those below the window's base. If the
     whole does not fit, the last runs are left out, so that their records are delivered again; attempts get a quarter of the
     room, those of the lowest offsets first. The cost depends on `room`, not on the window.
     """

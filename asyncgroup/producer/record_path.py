@@ -122,7 +122,7 @@ class RecordPath:
     ) -> TopicPartition | None:
         """Return the partition for a record of `size` bytes; None while the topic is not known.
 
-        Without a key that decides it, it is none of those to be `avoided`, if there are others. Raises what the partitioner does.
+        A record without a key goes to none of the `avoided` partitions, if there are others. Raises the partitioner's errors.
         """
         return self.router.choose(topic, key, None, size, lambda tp, _size: tp in avoided)
 

@@ -171,12 +171,8 @@ class Router:
         """Return the partitions of a topic that have no leader by the present metadata."""
         view = self._cluster.view
         info = view.topics.get(topic)
-        partitions = {} if info is None else info.partitions
-        return {
-            TopicPartition(topic, number)
-            for number, part in partitions.items()
-            if part.leader not in view.brokers
-        }
+        partitions = [] if info is None else [TopicPartition(topic, number) for number in info.partitions]
+        return {tp for tp in partitions if view.leader(tp) < 0}
 
     def _update(self, route: Route) -> Route:
         if route.view is not self._cluster.view:
