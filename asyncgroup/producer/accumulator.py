@@ -232,9 +232,12 @@ class RecordAccumulator:
         busy_nodes: Container[int],
         *,
         skip_linger: bool = False,
+        owed: float = 0.0,
         admit: Callable[[TopicPartition], bool] | None = None,
     ) -> SendPlan:
         """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
+
+        Open batches linger for `owed` seconds if that is longer.
 
         `leader` returns the node id of a partition's leader, -1 if it is unknown: another function for other metadata, as its
         answers are remembered. `admit`, if given, says whether a partition belongs to the transaction already; if not, its
@@ -244,7 +247,7 @@ class RecordAccumulator:
         `succeed`, `retry`, `drop` or `split` for each. The caller must also `deallocate` and fail the `expired` ones; one
         that is in flight still gets its result.
         """
-        return self.schedule.plan(now, leader, busy_nodes, skip_linger=skip_linger, admit=admit)
+        return self.schedule.plan(now, leader, busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit)
 
     # --- results ------------------------------------------------------------------------------------------------
 

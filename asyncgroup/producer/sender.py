@@ -34,6 +34,7 @@ from asyncgroup.producer.requests import (
     responses_by_partition,
     topic_ids,
 )
+from asyncgroup.producer.sending_load import MAX_DELAY, SendingLoad
 from asyncgroup.producer.wake_ups import WakeUps
 from asyncgroup.wire import messages as m
 
@@ -100,6 +101,7 @@ class Sender:
             self._queue.is_unsent,
             transaction,
         )
+        self._load = SendingLoad(min(MAX_DELAY, config.delivery_timeout / 4))
         self._ids = ProducerIds(cluster, accumulator, self._fail_without_id, self.wake)
         self._has_leaderless = False  # by the last plan
         self._view: ClusterView | None = None  # the metadata that topic ids were compared with
@@ -167,7 +169,9 @@ class Sender:
         if self._loop is None or self._bug is not None:
             return
         try:
-            self._wake_at(self._step(self._loop.time()), self._loop)
+            began = self._loop.time()
+            self._wake_at(self._step(began), self._loop)
+            self._load.add(began, self._loop.time())
         except Exception as bug:  # noqa: BLE001  raised by `_run`
             self._report(bug)
 
@@ -200,8 +204,11 @@ class Sender:
         skip_linger = self._accumulator.has_waiting_callers
         leader = self._cluster.view.leader
         admit = None if self._transaction is None else self._transaction.admit
+        owed = self._load.owed(now)
         while True:
-            plan = self._accumulator.plan(now, leader, self._busy_nodes, skip_linger=skip_linger, admit=admit)
+            plan = self._accumulator.plan(
+                now, leader, self._busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit
+            )
             self._compressor.add(plan.to_compress)
             for batch in plan.expired:
                 self._results.expire(batch, self._ids.error)
@@ -306,6 +313,7 @@ class Sender:
         if self._loop is None:
             return
         self._wake_ups.hold()
+        began = self._loop.time()
         try:
             if response is not None:
                 self._handle_responses(request, response)
@@ -314,6 +322,7 @@ class Sender:
         except Exception as bug:  # noqa: BLE001  raised by `_run`
             self._report(bug)
         self._wake_ups.wake_held()
+        self._load.add(began, self._loop.time())
         self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:

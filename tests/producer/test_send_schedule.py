@@ -12,6 +12,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
 from asyncgroup.producer.partition_queue import PartitionQueue
 from asyncgroup.producer.send_schedule import MAX_BATCHES, SendPlan
+from asyncgroup.producer.sending_load import SendingLoad
 from tests.producer.test_accumulator import made, put
 from tests.profiles import examples
 
@@ -49,6 +50,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.in_flight: list[ProducerBatch] = []
         self.to_compress: list[ProducerBatch] = []
         self.skip_linger = False
+        self.load = SendingLoad(0.25 if linger else 4.0)  # less and more than linger
         self.wake_at = float("inf")
         self.leaderless: set[ProducerBatch] = set()  # those that were ready in a plan, but for their leader
 
@@ -70,6 +72,14 @@ class ScheduleMachine(RuleBasedStateMachine):
             self.time.now = max(self.time.now, self.wake_at)
             self.plans()
         self.time.now = end
+
+    @rule(seconds=st.sampled_from([0.01, 0.1, 3.0]))
+    def take_time(self, seconds: float) -> None:
+        """Sending has kept the event loop."""
+        began = self.time.now
+        self.time.now += seconds
+        self.load.add(began, self.time.now)
+        self.plans()
 
     @rule(busy=st.sets(st.sampled_from(NODES)))
     def respond_of_nodes(self, busy: set[int]) -> None:
@@ -151,7 +161,12 @@ class ScheduleMachine(RuleBasedStateMachine):
         admit = self.added.__contains__ if self.is_transactional else None
         while True:
             plan: SendPlan = self.accumulator.plan(
-                self.time.now, leaders.__getitem__, self.busy, skip_linger=self.skip_linger, admit=admit
+                self.time.now,
+                leaders.__getitem__,
+                self.busy,
+                skip_linger=self.skip_linger,
+                owed=self.load.owed(self.time.now),
+                admit=admit,
             )
             for batch in plan.expired:
                 assert batch.deadline <= self.time.now
@@ -194,6 +209,12 @@ class ScheduleMachine(RuleBasedStateMachine):
     def compresses(self, accumulator: RecordAccumulator) -> bool:
         return accumulator.schedule._compresses
 
+    def end_of_linger(self, batch: ProducerBatch) -> float:
+        """Return when a batch has lingered for as long as the load says, which becomes less as time passes."""
+        at, now = batch.created_at + self.linger, self.time.now
+        longer = max(self.load.owed(now) - self.linger, 0.0) if self.linger else 0.0
+        return at if at <= now - longer else max(at, (at + now + longer) / 2)
+
     def state(self, queue: PartitionQueue) -> str | float:
         """Return whether the next batch is ready; or the time at which it will be, or why it has to wait."""
         batch = queue.next_batch(self.time.now)
@@ -202,7 +223,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         if self.is_transactional and queue.tp not in self.added:
             return "not in the transaction"
         lingers = not (batch.closed or self.skip_linger)
-        at = max(queue.retry_at, batch.created_at + self.linger if lingers else 0.0)
+        at = max(queue.retry_at, self.end_of_linger(batch) if lingers else 0.0)
         node = self.leaders[queue.tp]
         if at > self.time.now:
             # a plan is made when the node takes a request: it may have been ready while callers waited for memory
