@@ -47,8 +47,8 @@ class ProducerConfig(ClientConfig):
     - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
       (KIP-98). None means yes with `acks="all"`, which it needs.
     - `linger`: seconds to wait for more records of a partition before a batch is sent. None means 0.005, but a record whose
-      caller waits for its result (`send`) is sent at once if no request with records of its partition is in flight. It
-      is longer, at most 0.25 s, while sending takes more than half of the event loop's time.
+      caller waits for its result (`send`) is sent at once if no request with records of its partition is in flight. Unless
+      it is 0, it becomes up to 0.25 s while sending takes most of the event loop's time.
     - `batch_records`: records at which a batch is full and sent at once; None for no limit.
     - `batch_size`: bytes at which a batch is full; `max_request_size`: largest request, and largest record, in bytes.
     - `batching`: whether several records are sent in one batch. None means yes unless `chunking` is on; with False,

@@ -35,11 +35,14 @@ MAX_BATCHES: Final = 250
 """Batches of a request: about what can be encoded, and acknowledged, in a turn of the event loop of some milliseconds."""
 
 COMPANY: Final = 0.005
-"""Seconds, at most half of `linger`, by which batches are sent early together with one that has lingered.
+"""Seconds, at most half of `linger`, by which batches are sent early together with one of their node that has lingered.
 
 With 1,000 partitions their batches begin at as many different moments: each would be sent in a request of its own, whose cost is
 that of dozens of batches. Java's producer sends all batches of a node as soon as one has lingered (`RecordAccumulator.drain`).
 """
+
+ROUNDING: Final = 1e-6
+"""Seconds by which a batch that lingers longer is sent early: the sum that `_next_lingered` returns is rounded."""
 
 Leader = Callable[[TopicPartition], int]
 """Return the node id of a partition's leader; -1 if it is unknown."""
@@ -66,7 +69,7 @@ class _Conditions(NamedTuple):
     """What a plan depends on besides the queues."""
 
     now: float
-    lingered: float
+    lingered_at: float
     """Batches whose time to linger ends by this loop time do not linger any longer."""
     leader: Leader
     admit: Callable[[TopicPartition], bool] | None
@@ -167,23 +170,37 @@ class SendSchedule:
         admit: Callable[[TopicPartition], bool] | None,
     ) -> SendPlan:
         """Return the plan of `RecordAccumulator.plan`; the batches of its requests are in flight."""
-        longer = max(owed - self._linger, 0.0)
-        given = _Conditions(now, NEVER if skip_linger else now - longer, leader, admit)
+        longer = max(owed - self._linger, 0.0) if self._linger else 0.0
+        lingered_at = now - longer + ROUNDING if longer else now
+        given = _Conditions(now, NEVER if skip_linger else lingered_at, leader, admit)
         if leader != self._leader:
             self._leader = leader
             self._changed |= dict.fromkeys(self._ready_node)
         expired = self._expire(now)
         self._changed |= dict.fromkeys(self._backing_off.pop_due(now))
-        to_compress = self._look(given)
-        if self._lingering and any(
-            node >= 0 and ready and node not in busy_nodes for node, ready in self._ready.items()
-        ):
-            given = given._replace(lingered=given.lingered + self._company)
-            to_compress += self._look(given)
+        lingered = self._lingering.pop_due(given.lingered_at)
+        self._changed |= dict.fromkeys(lingered)
+        changed, self._changed = self._changed, {}
+        to_compress: list[ProducerBatch] = []
+        for queue in changed:
+            if self._compresses:
+                to_compress += self._begin_compressing(queue, given)
+            self._place(queue, self._node_for(queue, given))
+        nodes = {
+            node
+            for queue in lingered
+            if (node := self._ready_node.get(queue, -1)) >= 0 and node not in busy_nodes
+        }
+        early = given._replace(lingered_at=given.lingered_at + self._company)
+        if nodes:
+            self._take_along(nodes, early)
         requests = {
             node: batches
             for node, ready in self._ready.items()
-            if ready and node >= 0 and node not in busy_nodes and (batches := self._fill(node, ready, given))
+            if ready
+            and node >= 0
+            and node not in busy_nodes
+            and (batches := self._fill(node, ready, early if node in nodes else given))
         }
         return SendPlan(
             requests,
@@ -199,16 +216,18 @@ class SendSchedule:
         at = self._lingering.next
         return max(at, (at + now + longer) / 2) if longer else at
 
-    def _look(self, given: _Conditions) -> list[ProducerBatch]:
-        """Find the place of each queue that has changed or has lingered; return the batches to compress."""
-        self._changed |= dict.fromkeys(self._lingering.pop_due(given.lingered))
-        changed, self._changed = self._changed, {}
-        to_compress: list[ProducerBatch] = []
-        for queue in changed:
-            if self._compresses:
-                to_compress += self._begin_compressing(queue, given)
-            self._place(queue, self._node_for(queue, given))
-        return to_compress
+    def _take_along(self, nodes: Container[int], early: _Conditions) -> None:
+        """Make queues whose batches will have lingered soon ready, too, if their node is one that gets a request now."""
+        for queue in self._lingering.pop_due(early.lingered_at):
+            node = self._node_for(queue, early)
+            if node is None:
+                continue
+            batch = queue.next_batch(early.now)
+            assert batch is not None
+            if node in nodes and not (self._compresses and batch.size >= COMPRESS_OFF_LOOP):
+                self._place(queue, node)
+            else:
+                self._lingering.put(queue, batch.created_at + self._linger)
 
     def _expire(self, now: float) -> list[ProducerBatch]:
         """Return the batches past their deadline. Those that wait are removed from their queue."""
@@ -250,7 +269,7 @@ class SendSchedule:
         if batch.closed or (batch.is_awaited and not queue.in_flight):
             return False
         at = batch.created_at + self._linger
-        if at <= given.lingered:
+        if at <= given.lingered_at:
             return False
         self._lingering.put(queue, at)
         return True

@@ -321,8 +321,8 @@ class Sender:
                 self._fail_attempt(request, error, may_be_written=True)
         except Exception as bug:  # noqa: BLE001  raised by `_run`
             self._report(bug)
+        self._load.add(began, self._loop.time())  # what follows belongs to the callers
         self._wake_ups.wake_held()
-        self._load.add(began, self._loop.time())
         self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:

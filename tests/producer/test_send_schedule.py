@@ -11,7 +11,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
 from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.send_schedule import MAX_BATCHES, SendPlan
+from asyncgroup.producer.send_schedule import MAX_BATCHES, ROUNDING, SendPlan
 from asyncgroup.producer.sending_load import SendingLoad
 from tests.producer.test_accumulator import made, put
 from tests.profiles import examples
@@ -50,7 +50,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.in_flight: list[ProducerBatch] = []
         self.to_compress: list[ProducerBatch] = []
         self.skip_linger = False
-        self.load = SendingLoad(0.25 if linger else 4.0)  # less and more than linger
+        self.load = SendingLoad(4.0)  # more than linger
         self.wake_at = float("inf")
         self.leaderless: set[ProducerBatch] = set()  # those that were ready in a plan, but for their leader
 
@@ -213,7 +213,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         """Return when a batch has lingered for as long as the load says, which becomes less as time passes."""
         at, now = batch.created_at + self.linger, self.time.now
         longer = max(self.load.owed(now) - self.linger, 0.0) if self.linger else 0.0
-        return at if at <= now - longer else max(at, (at + now + longer) / 2)
+        return at if at <= now - longer + ROUNDING else max(at, (at + now + longer) / 2)
 
     def state(self, queue: PartitionQueue) -> str | float:
         """Return whether the next batch is ready; or the time at which it will be, or why it has to wait."""
