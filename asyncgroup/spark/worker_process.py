@@ -31,8 +31,14 @@ T = TypeVar("T")
 LOOP_TURNS: Final = 3
 """Iterations of the loop: one polls sockets and timers, one reads end-of-file, one closes the transports."""
 
+THAW_EVERY: Final = 1000
+"""Tasks after which frozen objects are collected, too."""
+
 _frozen_pid = 0
-"""Id of the process in which `freeze_heap` has run; a forked child has another id and runs it again."""
+"""Id of the process in which `freeze_heap` has run; a forked child has another id and begins again."""
+
+_frozen_tasks = 0
+"""Tasks of this process after which `freeze_heap` has run."""
 
 # --- event loops that run only during calls ---------------------------------------------------------------------------
 
@@ -83,19 +89,22 @@ def _stripped(error: AsyncGroupError) -> AsyncGroupError:
 
 
 def freeze_heap() -> None:
-    """Exclude the objects loaded so far from garbage collection (`gc.freeze`), once per worker, after its first task.
+    """Exclude the objects that exist after a task from garbage collection (`gc.freeze`).
 
-    Spark collects all generations after each task (`pyspark/daemon.py`). With pyarrow loaded this takes 15 ms, as long as
-    reading thousands of rows, and delays the worker's next task. Frozen objects are still freed when their reference
-    count drops to zero. Does nothing outside a Spark task.
+    Spark collects all generations after each task (`pyspark/daemon.py`). With pyarrow loaded this takes 15 ms and more, as long
+    as reading thousands of rows, and delays the worker's next task; so do the records and states of a thousand partitions that
+    are kept for later tasks. Frozen objects are still freed when their reference count drops to zero, and those in cycles after
+    THAW_EVERY tasks. Does nothing outside a Spark task.
     """
-    global _frozen_pid
-    if _frozen_pid == os.getpid():
-        return
+    global _frozen_pid, _frozen_tasks
     from pyspark import TaskContext
 
     if TaskContext.get() is None:
         return
-    _frozen_pid = os.getpid()
+    if _frozen_pid != os.getpid():
+        _frozen_pid, _frozen_tasks = os.getpid(), 0
+    if _frozen_tasks % THAW_EVERY == 0:
+        gc.unfreeze()
+    _frozen_tasks += 1
     gc.collect()  # otherwise existing garbage would be frozen, too
     gc.freeze()
