@@ -64,6 +64,7 @@ class CopyTransactions:
 
     - `make_producer` creates a transactional producer, always with the same transactional id.
     - `time_limit`: seconds after which a transaction that is not complete is aborted: the producer's transaction timeout.
+    - `send_limit`: seconds for the copies of one, without their offsets; None for all of `time_limit`.
     - `window_of(tp)` returns the window of a claim of the present session.
     - `on_error(error)` is called for errors that concern no single copy, `on_failure(error)` for those that end the queue:
       bugs, and with `raises_fenced` ProducerFencedError, as another queue may have the same transactional id.
@@ -84,11 +85,13 @@ class CopyTransactions:
         on_error: Callable[[AsyncGroupError], None],
         on_failure: Callable[[Exception], None],
         on_end: Callable[[], None],
+        send_limit: float | None = None,
     ) -> None:
         self._client = client
         self._group_id = group_id
         self._make_producer = make_producer
         self._time_limit = time_limit
+        self._send_limit = time_limit if send_limit is None else send_limit
         self._raises_fenced = raises_fenced
         self._on_error = on_error
         self._on_failure = on_failure
@@ -269,7 +272,7 @@ class CopyTransactions:
         late: dict[WaitingCopy, Exception] = {}
         errors: dict[WaitingCopy, Exception] = {}
         try:
-            limit = min(self._time_limit, TRIAL_TIME) if batch.is_trial else self._time_limit
+            limit = min(self._send_limit, TRIAL_TIME) if batch.is_trial else self._send_limit
             await asyncio.wait(sends.values(), timeout=limit)
             for copy, sending in sends.items():
                 if not sending.done():

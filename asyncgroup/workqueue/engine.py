@@ -186,8 +186,9 @@ class QueueEngine(Watcher):
             self._client,
             self.group_id,
             partial(self._make_producer, named),
+            time_limit=named.transaction_timeout,
             # a send that fails by itself says less of its partition
-            time_limit=min(named.transaction_timeout, SEND_SHARE * named.delivery_timeout),
+            send_limit=min(named.transaction_timeout, SEND_SHARE * named.delivery_timeout),
             raises_fenced=config.transactional_id is not None,
             window_of=lambda tp: None if self._handler is None else self._handler.window_of(tp),
             on_error=self._report,
