@@ -185,7 +185,10 @@ class ClusterClient:
             self.untrack(tracked)
 
     def never_create(self, topics: Iterable[str]) -> None:
-        """Let no lookup of this client create these topics, also with `allow_auto_topic_creation`: their configuration matters."""
+        """Let no lookup of this client create these topics, also with `allow_auto_topic_creation`.
+
+        Their configuration matters.
+        """
         self._not_created.update(topics)
 
     # --- refreshes ---------------------------------------------------------------------------------------------

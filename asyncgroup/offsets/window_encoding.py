@@ -54,9 +54,9 @@ class _Form(NamedTuple):
 def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
     """Return the window relative to `base`, which is its own base or lower, in at most `room` characters.
 
-    The text is empty if there are no attempts, and the acknowledged records are exactly those below the window's base. If the
-    whole does not fit, the last runs are left out, so that their records are delivered again; attempts get a quarter of the
-    room, those of the lowest offsets first. The cost depends on `room`, not on the window.
+    The text is empty if there are no attempts and no record from `base` on is acknowledged. If the whole does not fit, the last
+    runs are left out, so that their records are delivered again; attempts get a quarter of the room, those of the lowest
+    offsets first. The cost depends on `room`, not on the window.
     """
     size = room * 4 // 5  # base85 makes five characters of four bytes
     most = _RUNS_PER_BYTE * size + 1

@@ -219,6 +219,8 @@ class SendSchedule:
     def _take_along(self, nodes: Container[int], early: _Conditions) -> None:
         """Make queues whose batches will have lingered soon ready, too, if their node is one that gets a request now."""
         for queue in self._lingering.pop_due(early.lingered_at):
+            if queue in self._ready_node:
+                continue  # with an earlier batch
             node = self._node_for(queue, early)
             if node is None:
                 continue

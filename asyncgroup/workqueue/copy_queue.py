@@ -34,8 +34,10 @@ TRIAL_TIME: Final = RETRIES.maximum
 """Seconds for the copies of a trial; its abort may wait for a silent leader after that."""
 
 PAUSE_SHARE: Final = 3.0
-"""The pause after a trial is this many times as long, within the limits: other copies have the producer for about half of the time,
-or more."""
+"""The pause after a trial is this many times as long, within the limits.
+
+Other copies have the producer for about half of the time, or more.
+"""
 
 MAX_PAUSE: Final = 2 * RETRIES.maximum
 """The longest pause after a trial, in seconds; the shortest is the longest delay before a copy is tried again."""

@@ -64,7 +64,7 @@ class CopyTransactions:
 
     - `make_producer` creates a transactional producer, always with the same transactional id.
     - `time_limit`: seconds after which a transaction that is not complete is aborted: the producer's transaction timeout.
-    - `send_limit`: seconds for the copies of one, without their offsets; None for all of `time_limit`.
+    - `send_limit`: seconds for the copies of one, without their offsets; no more than `time_limit`.
     - `window_of(tp)` returns the window of a claim of the present session.
     - `on_error(error)` is called for errors that concern no single copy, `on_failure(error)` for those that end the queue:
       bugs, and with `raises_fenced` ProducerFencedError, as another queue may have the same transactional id.
@@ -80,18 +80,18 @@ class CopyTransactions:
         make_producer: Callable[[], Producer],
         *,
         time_limit: float,
+        send_limit: float,
         raises_fenced: bool,
         window_of: Callable[[TopicPartition], ClaimWindow | None],
         on_error: Callable[[AsyncGroupError], None],
         on_failure: Callable[[Exception], None],
         on_end: Callable[[], None],
-        send_limit: float | None = None,
     ) -> None:
         self._client = client
         self._group_id = group_id
         self._make_producer = make_producer
         self._time_limit = time_limit
-        self._send_limit = time_limit if send_limit is None else send_limit
+        self._send_limit = min(time_limit, send_limit)
         self._raises_fenced = raises_fenced
         self._on_error = on_error
         self._on_failure = on_failure
@@ -260,11 +260,8 @@ class CopyTransactions:
             async with asyncio.timeout_at(deadline):
                 await self._send_offsets(batch)
         except TimeoutError:
-            raise RequestTimedOut(f"the offsets of the originals were not written {self._in_time}") from None
-
-    @property
-    def _in_time(self) -> str:
-        return f"within the time of a transaction, {self._time_limit:g} s"
+            limit = f"within the time of a transaction, {self._time_limit:g} s"
+            raise RequestTimedOut(f"the offsets of the originals were not written {limit}") from None
 
     async def _send_copies(self, batch: CopyBatch) -> None:
         """Send the copies, and wait for all of them. Raises CopiesFailed, also with those that are not written in time."""
@@ -277,7 +274,9 @@ class CopyTransactions:
             for copy, sending in sends.items():
                 if not sending.done():
                     where = copy.target or f"topic {batch.topic!r}"
-                    late[copy] = RequestTimedOut(f"{where}: no response {self._in_time}")
+                    late[copy] = RequestTimedOut(
+                        f"{where}: no response within the time of a transaction, {limit:g} s"
+                    )
                 elif isinstance(error := sending.exception(), Exception):
                     errors[copy] = error
                 else:

@@ -63,7 +63,10 @@ __all__ = ["QueueEngine"]
 _log = logging.getLogger("asyncgroup.workqueue")
 
 SEND_SHARE: Final = 0.9
-"""The part of `delivery_timeout` for which transactional copies wait at most: then it is known which partitions have not answered."""
+"""The part of `delivery_timeout` for which transactional copies wait at most.
+
+Then it is known which partitions have not answered.
+"""
 
 
 class QueueEngine(Watcher):
@@ -188,7 +191,7 @@ class QueueEngine(Watcher):
             partial(self._make_producer, named),
             time_limit=named.transaction_timeout,
             # a send that fails by itself says less of its partition
-            send_limit=min(named.transaction_timeout, SEND_SHARE * named.delivery_timeout),
+            send_limit=SEND_SHARE * named.delivery_timeout,
             raises_fenced=config.transactional_id is not None,
             window_of=lambda tp: None if self._handler is None else self._handler.window_of(tp),
             on_error=self._report,

@@ -135,6 +135,7 @@ class Desk:
             "g",
             lambda: cast(Producer, self.producer),
             time_limit=10.0,
+            send_limit=10.0,
             raises_fenced=False,
             window_of=lambda tp: cast(ClaimWindow | None, self.windows.get(tp)),
             on_error=self.errors.append,
