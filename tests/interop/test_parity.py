@@ -57,9 +57,9 @@ async def _compare(story: Story, pick: Pick, kafka: Mapping[int, Address], **opt
     suffix = f"-{uuid.uuid4().hex[:8]}"
     racks = [f"rack-{node_id}" for node_id in kafka]
     # The same options as those of the real cluster, see `testing/apache_kafka/properties.py`.
-    async with EmbeddedCluster(
-        len(kafka), racks=racks, group_min_session_timeout=0.1, default_partitions=4, **options
-    ) as cluster:
+    options |= {"group_min_session_timeout": 0.1, "default_partitions": 4}
+    options["settings"] = {"log.index.size.max.bytes": "262144"}
+    async with EmbeddedCluster(len(kafka), racks=racks, **options) as cluster:
         own = {node_id: (node.host, node.port) for node_id, node in cluster.nodes.items()}
         ranges = shared_ranges(await ranges_of(own[1]), await ranges_of(kafka[1]))
         async with Scene(own, ranges, pick, suffix) as ours, Scene(kafka, ranges, pick, suffix) as theirs:

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup import Producer, ProducerConfig
 from asyncgroup.errors import CopyFailedError, ErrorCode, ProducerFencedError, TransportError
-from asyncgroup.workqueue import Delivery
+from asyncgroup.workqueue import DeadLetter, Delivery
 from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.three_protocols import in_each_protocol
 from tests.scenario.transactional_queues import (
@@ -250,6 +250,8 @@ APIS = (
 )
 COUNT = 40
 """Records of each partition."""
+PATIENT = DeadLetter(COUNT, partitions=1)
+"""A copy that fails, and a crash, are a delivery more: with few of them records that are to be tried again are dead letters."""
 
 
 class Chaos:
@@ -296,7 +298,12 @@ class Chaos:
             name = f"m{self.number}"
             config = ProducerConfig(transaction_timeout=10.0, request_timeout=2.0, delivery_timeout=6.0)
             process = Process(
-                self.env, name, self.work, config={"request_timeout": 3.0}, producer_config=config
+                self.env,
+                name,
+                self.work,
+                config={"request_timeout": 3.0},
+                producer_config=config,
+                dead_letter=PATIENT,
             )
             with contextlib.suppress(TransportError):  # it may not even open its producer
                 async with process:
@@ -333,7 +340,7 @@ async def test_random_faults(env: VirtualEnvironment, seed: int):
     await asyncio.wait(living)
     for task in living:
         task.result()
-    async with Process(env, "last"):
+    async with Process(env, "last", dead_letter=PATIENT):
         async with asyncio.timeout(env.limit):
             for partition in range(4):
                 while await acked(env, partition) != list(range(COUNT)):
