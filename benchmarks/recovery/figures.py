@@ -38,8 +38,9 @@ class Measurement:
 
     `worst` is the longest time from the acknowledgement to the handler, in seconds; `late` counts records delayed by
     more than `LATE`. `pause` is the longest time in which no record of some partition was received, also because there was
-    no leader to write to; `pauses` are those of each partition. `commit_gap` is the longest time between two successful commits, in seconds. `twice` counts
-    repeated receipts of a record, `lost` acknowledged records that were never received.
+    no leader to write to; `pauses` are those of each partition. They begin at the fault at the earliest if it kills members,
+    as it is not known what those received. `commit_gap` is the longest time between two successful commits, in seconds.
+    `twice` counts repeated receipts of a record, `lost` acknowledged records that were never received.
     """
 
     fault: str
@@ -63,7 +64,8 @@ class Measurement:
             place = partition, offset
             first[place] = min(at, first.get(place, at))
         since = {place: at for place, at in outcome.acknowledged.items() if at >= outcome.begin}
-        pauses = _pauses(receipts, outcome.begin, outcome.end)
+        known_since = outcome.begin if FAULTS[fault].members > 1 else 0
+        pauses = _pauses(receipts, outcome.begin, outcome.end, known_since)
         delays = [max(0, first[place] - at) / NANO for place, at in since.items() if place in first]
         return cls(
             fault=fault,
@@ -80,11 +82,15 @@ class Measurement:
         )
 
 
-def _pauses(receipts: Sequence[tuple[int, int, int]], begin: int, end: int) -> dict[int, float]:
-    """Return the longest time in seconds between two records of each partition."""
+def _pauses(
+    receipts: Sequence[tuple[int, int, int]], begin: int, end: int, known_since: int
+) -> dict[int, float]:
+    """Return the longest time in seconds between two records of each partition, without receipts before `known_since`."""
     times: dict[int, list[int]] = {}
     for partition, _, at in receipts:
-        times.setdefault(partition, []).append(at)
+        own = times.setdefault(partition, [])
+        if at >= known_since:
+            own.append(at)
     return {partition: longest_gap(sorted(times[partition]), begin, end) for partition in sorted(times)}
 
 

@@ -35,6 +35,20 @@ def test_delays_count_from_the_acknowledgement_and_since_the_fault() -> None:
     assert found.pause == 5.0
 
 
+def test_what_a_killed_member_received_is_no_pause() -> None:
+    """The survivor had the partition before the killed member joined: the pause begins at the fault."""
+    outcome = Outcome(
+        begin=10 * SECOND,
+        end=20 * SECOND,
+        receipts={
+            "aiokafka": [(0, 0, 2 * SECOND), (0, 7, 15 * SECOND), (1, 0, 9 * SECOND), (1, 1, 19 * SECOND)]
+        },
+        commits={"aiokafka": []},
+    )
+    assert Measurement.of("member-killed", "aiokafka", 1, outcome).pauses == {0: 5.0, 1: 9.0}
+    assert Measurement.of("leader-killed", "aiokafka", 1, outcome).pauses == {0: 13.0, 1: 10.0}
+
+
 def test_a_gap_begins_at_the_last_commit_before_the_window_and_ends_with_it() -> None:
     assert longest_gap([], 0, 5 * SECOND) == 5.0
     assert longest_gap([SECOND, 4 * SECOND], 2 * SECOND, 5 * SECOND) == 3.0
