@@ -309,6 +309,10 @@ class QueueEngine(Watcher):
             _log.warning("group %s: %s", self.group_id, error)
         except UsageError:  # the session has ended: its last commit had them
             pass
+        except Exception as error:  # noqa: BLE001  a bug: without commits, everything would be delivered again
+            _log.exception("%r: bug", self)
+            self._end(error)
+            return
         handler.note_commit()
         if self._cleanup is not None:
             self._cleanup.note_commit()

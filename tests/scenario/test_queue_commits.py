@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import CommitFailedError, ErrorCode
-from asyncgroup.workqueue import AckOutcome, DeadLetter, Mode
+from asyncgroup.workqueue import AckOutcome, DeadLetter, Mode, engine
 from tests.scenario.support import now
 from tests.stories import queue_members
 from tests.stories.queue_members import Gates, acked, metadata_of, opened, send, stored, window_of, working
@@ -44,6 +44,20 @@ async def test_grouped_by_time(env: VirtualEnvironment):
         assert len(commits(env)) == 2
     assert len(commits(env)) == 2  # the close has nothing to add
     assert [await acked(env, partition) for partition in range(4)] == [[0, 1, 2]] * 4
+
+
+async def test_a_bug_while_committing_ends_the_queue(env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch):
+    """It would go on without any commit, and deliver everything again after a restart."""
+
+    async def broken(_session: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(engine, "commit_windows", broken)
+    await send(env, b"0")
+    async with opened(env) as queue:
+        await (await queue.receive()).ack()
+        with pytest.raises(RuntimeError, match="broken"):
+            await queue.receive()
 
 
 async def test_grouped_by_number(env: VirtualEnvironment):
