@@ -46,7 +46,9 @@ async def test_grouped_by_time(env: VirtualEnvironment):
     assert [await acked(env, partition) for partition in range(4)] == [[0, 1, 2]] * 4
 
 
-async def test_a_bug_while_committing_ends_the_queue(env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch):
+async def test_a_bug_while_committing_ends_the_queue(
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
+):
     """It would go on without any commit, and deliver everything again after a restart."""
 
     async def broken(_session: object) -> None:

@@ -251,7 +251,7 @@ APIS = (
 COUNT = 40
 """Records of each partition."""
 PATIENT = DeadLetter(COUNT, partitions=1)
-"""A copy that fails, and a crash, are a delivery more: with few of them records that are to be tried again are dead letters."""
+"""Each crash before a copy is committed is a delivery more: with a few allowed, what is to be tried again becomes a dead letter."""
 
 
 class Chaos:
