@@ -1,54 +1,72 @@
 """Regular expressions from clients, matched in time linear in the text.
 
-Kafka uses RE2 for the same reason: Python's backtracking `re` could block the loop for years on a pattern of ten
-characters. Here the states of an NFA are followed in parallel (Thompson's construction). Supported is the syntax
-that RE2 and Python share: characters, `.`, classes, `\\d \\w \\s` and their negations, `| * + ? {n,m}`, groups
-without options. Nothing is captured, so greedy and lazy repetition are the same.
+Kafka uses RE2/J (com.google.re2j) for the same reason: Python's backtracking `re` could block the loop for years on a
+pattern of ten characters. Here the states of an NFA are followed in parallel (Thompson's construction). The syntax is that
+of RE2/J, which `re2_syntax` reads; `re2_characters` has its classes. Patterns are limited in length and in states, so that
+a step remains short; RE2/J has no such limits.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Container, Iterable
+from typing import Final, NamedTuple
+
+from asyncgroup.broker.re2_syntax import (
+    Alternatives,
+    Anchor,
+    Characters,
+    Node,
+    PatternError,
+    Repeat,
+    Sequence,
+    parse,
+)
 
 __all__ = ["PatternError", "Re2Pattern"]
 
-_MOST_STATES: Final = 1000
-_MOST_NESTED: Final = 100
+_LONGEST: Final = 4000
+_MOST_REPEATED_STATES: Final = 2000
+"""How many states repetitions may add to those of the pattern's characters."""
 _MOST_KEPT: Final = 100_000
 
-_ATOM: Final = re.compile(r"\\[dDwWsS]|\\[^a-zA-Z0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[()|*+?{}]", re.DOTALL)
-_REPEAT: Final = re.compile(r"(?:([*+?])|\{(\d{1,4})(,)?(\d{1,4})?\})\??")
-_BOUNDS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_WORD: Final = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
+"""Characters of words, as in RE2/J: ASCII only."""
 
-_Build: TypeAlias = Callable[[int], int]
-"""Adds the states of a part of the pattern before the given state; returns the first of them."""
+_HOLDS: Final[dict[Anchor, Callable[[str, str], bool]]] = {
+    Anchor.BEGIN: lambda before, _: not before,
+    Anchor.END: lambda _, after: not after,
+    Anchor.BEGIN_OF_LINE: lambda before, _: before in ("", "\n"),
+    Anchor.END_OF_LINE: lambda _, after: after in ("", "\n"),
+    Anchor.WORD_BOUNDARY: lambda before, after: (before in _WORD) != (after in _WORD),
+    Anchor.NO_WORD_BOUNDARY: lambda before, after: (before in _WORD) == (after in _WORD),
+}
+"""Whether a condition holds between two characters; "" is the end of the text."""
 
 
-class PatternError(ValueError):
-    """The pattern is malformed, too large, or uses unsupported syntax."""
+class _State(NamedTuple):
+    """Reads one of `characters`, or nothing if it is None and `anchor` holds here."""
+
+    characters: Container[str] | None
+    anchor: Anchor | None
+    ways: list[int]
+    """The next states: one if it reads a character."""
 
 
 class Re2Pattern:
     """A compiled pattern. Raise PatternError if it cannot be compiled."""
 
     def __init__(self, text: str) -> None:
-        whole = text.removeprefix("^")  # only full matches count, so the outer anchors are redundant
-        self._text = whole if whole.endswith("\\$") else whole.removesuffix("$")
-        self._position = self._depth = 0
-        if len(text) > 4 * _MOST_STATES:
+        self._text = text
+        if len(text) > _LONGEST:
             raise PatternError("the pattern is too long")
-        # (matcher, next states): with a matcher it reads one character and has one next state, without it reads
-        # nothing and has any number of next states; state 0, the end, has none
-        self._states: list[tuple[re.Pattern[str] | None, list[int]]] = []
-        build = self._alternatives()
-        if self._position < len(self._text):
-            raise PatternError(f"unexpected {self._text[self._position]!r}")
-        self._first = frozenset(self._reached([build(self._add(None, []))]))
+        self._most_states = _MOST_REPEATED_STATES + 2 * len(text)
+        self._states: list[_State] = []
+        self._has_anchors = False
+        end = self._add(None, [])  # state 0
+        self._first = frozenset([self._build(parse(text), end)])
         # the steps taken before, as of a DFA that is built while it is used; at most _MOST_KEPT states in all of them
-        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._steps: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
+        self._ends: dict[tuple[frozenset[int], str], bool] = {}
         self._kept = 0
 
     def __repr__(self) -> str:
@@ -56,125 +74,98 @@ class Re2Pattern:
 
     def fullmatch(self, text: str) -> bool:
         """Return whether the pattern matches the whole text."""
-        here = self._first
+        here, before = self._first, ""
         for character in text:
-            here = self._step(here, character)
+            here = self._step(here, before, character)
             if not here:
                 return False
-        return 0 in here
+            if self._has_anchors:
+                before = character if character == "\n" else "a" if character in _WORD else "-"
+        return self._is_end(here, before)
 
-    def _step(self, here: frozenset[int], character: str) -> frozenset[int]:
-        """Return the states reached from these by reading a character."""
-        known = self._steps.get((here, character))
+    def _step(self, here: frozenset[int], before: str, character: str) -> frozenset[int]:
+        """Return the states after reading a character in one of these.
+
+        `before` stands for the character before it: all of words are alike, and all others but the end of a line.
+        """
+        known = self._steps.get((here, before, character))
         if known is not None:
             return known
-        ways = [self._states[n] for n in here]
+        ways = [self._states[n] for n in self._reached(here, before, character)]
         found = frozenset(
-            self._reached([to[0] for matcher, to in ways if matcher and matcher.match(character)])
+            to[0] for characters, _, to in ways if characters is not None and character in characters
         )
         if found == here:
             found = here  # the same object, which is compared at once
-        self._kept += len(found)
-        if self._kept > _MOST_KEPT:
-            self._steps.clear()
-            self._kept = len(found)
-        self._steps[here, character] = found
+        self._keep(1 + len(found))
+        self._steps[here, before, character] = found
         return found
 
-    def _reached(self, begin: list[int]) -> set[int]:
-        """Return the states reachable from `begin` without reading a character."""
-        found, todo = set(begin), begin
+    def _is_end(self, here: frozenset[int], before: str) -> bool:
+        """Return whether the text may end in one of these states."""
+        known = self._ends.get((here, before))
+        if known is not None:
+            return known
+        found = 0 in self._reached(here, before, "")
+        self._keep(1)
+        self._ends[here, before] = found
+        return found
+
+    def _keep(self, count: int) -> None:
+        self._kept += count
+        if self._kept > _MOST_KEPT:
+            self._steps.clear()
+            self._ends.clear()
+            self._kept = count
+
+    def _reached(self, begin: Iterable[int], before: str, after: str) -> set[int]:
+        """Return the states reachable from `begin` without reading a character, between these two characters."""
+        found = set(begin)
+        todo = list(found)
         while todo:
-            matcher, ways = self._states[todo.pop()]
-            if matcher is None:
+            characters, anchor, ways = self._states[todo.pop()]
+            if characters is None and (anchor is None or _HOLDS[anchor](before, after)):
                 new = [n for n in ways if n not in found]
                 found.update(new)
                 todo += new
         return found
 
-    def _add(self, matcher: re.Pattern[str] | None, ways: list[int]) -> int:
-        if len(self._states) == _MOST_STATES:
+    # -- states ------------------------------------------------------------------------------------------------
+
+    def _add(self, characters: Container[str] | None, ways: list[int], anchor: Anchor | None = None) -> int:
+        if len(self._states) >= self._most_states:
             raise PatternError("the pattern is too large")
-        self._states.append((matcher, ways))
+        self._states.append(_State(characters, anchor, ways))
         return len(self._states) - 1
 
-    # -- parser ----------------------------------------------------------------------------------------------
+    def _build(self, node: Node, end: int) -> int:
+        """Add the states of a part of the pattern before the state `end`; return the first of them."""
+        match node:
+            case Characters(allowed):
+                return self._add(allowed, [end])
+            case Sequence(parts):
+                for part in reversed(parts):
+                    end = self._build(part, end)
+                return end
+            case Alternatives(branches):
+                return self._add(None, [self._build(branch, end) for branch in branches])
+            case Repeat(part, least, most):
+                return self._build_repeat(part, least, most, end)
+            case Anchor():
+                self._has_anchors = True
+                return self._add(None, [end], node)
 
-    def _take(self, word: str) -> bool:
-        found = self._text.startswith(word, self._position)
-        self._position += len(word) * found
-        return found
-
-    def _alternatives(self) -> _Build:
-        parts = [self._sequence()]
-        while self._take("|"):
-            parts.append(self._sequence())
-        return lambda end: (
-            parts[0](end) if len(parts) == 1 else self._add(None, [part(end) for part in parts])
-        )
-
-    def _sequence(self) -> _Build:
-        parts: list[_Build] = []
-        while self._position < len(self._text) and self._text[self._position] not in "|)":
-            parts.append(self._repeated(self._one()))
-
-        def build(end: int) -> int:
-            for part in reversed(parts):
-                end = part(end)
-            return end
-
-        return build
-
-    def _one(self) -> _Build:
-        if self._take("(?:") or self._take("("):
-            self._depth += 1
-            if self._depth > _MOST_NESTED:
-                raise PatternError("groups are nested too deeply")
-            inner = self._alternatives()
-            if not self._take(")"):
-                raise PatternError("a group is not closed")
-            self._depth -= 1
-            return inner
-        found = _ATOM.match(self._text, self._position)
-        if found is None or found[0] in "^$":
-            raise PatternError(f"{self._text[self._position]!r} is not supported here")
-        self._position = found.end()
-        matcher = _matcher(found[0])
-        return lambda end: self._add(matcher, [end])
-
-    def _repeated(self, part: _Build) -> _Build:
-        found = _REPEAT.match(self._text, self._position)
-        if found is None:
-            return part
-        self._position = found.end()
-        sign, least_text, comma, most_text = found.groups()
-        if sign:
-            least, most = _BOUNDS[sign]
-        else:
-            least = int(least_text)
-            most = int(most_text) if most_text else None if comma else least
-        if max(least, most or 0) > _MOST_STATES or (most is not None and most < least):
-            raise PatternError(f"{found[0]} is not a valid repetition")
-        return lambda end: self._times(part, least, most, end)
-
-    def _times(self, part: _Build, least: int, most: int | None, end: int) -> int:
+    def _build_repeat(self, part: Node, least: int, most: int | None, end: int) -> int:
         if most is None:
             again = self._add(None, [end])
-            self._states[again][1].append(part(again))
-            end = again
+            first = self._build(part, again)
+            self._states[again].ways.append(first)
+            end = first if least else again
+            least = max(least - 1, 0)
         else:
             last = end
             for _ in range(most - least):
-                end = self._add(None, [last, part(end)])
+                end = self._add(None, [last, self._build(part, end)])
         for _ in range(least):
-            end = part(end)
+            end = self._build(part, end)
         return end
-
-
-def _matcher(atom: str) -> re.Pattern[str]:
-    """Compile the pattern of a single character with Python's `re`."""
-    try:
-        with warnings.catch_warnings(category=FutureWarning, action="ignore"):  # about nested sets
-            return re.compile(atom)
-    except re.error as error:
-        raise PatternError(str(error)) from error

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.asyncio
 class LibrdkafkaMember:
     """A member in a thread of its own that polls and commits until it is stopped."""
 
-    def __init__(self, servers: str, topic: str = "orders", **options: Any) -> None:
+    def __init__(self, servers: str, *topics: str, **options: Any) -> None:
         self.seen: list[bytes] = []
         self.assigned: set[int] = set()
         self.errors: list[str] = []
-        self._topic = topic
+        self._topics = topics or ("orders",)
         self._options = {
             "bootstrap.servers": servers,
             "group.id": GROUP,
@@ -44,7 +44,7 @@ class LibrdkafkaMember:
 
         consumer = Consumer(self._options)
         consumer.subscribe(
-            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            list(self._topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
         while not self._stop.is_set():
             message = consumer.poll(0.05)
@@ -118,6 +118,22 @@ async def test_members_share_a_topic_join_leave_and_resume() -> None:
         assert not [*ann.errors, *bob.errors, *cat.errors]
 
 
+@pytest.mark.full
+async def test_librdkafka_subscribes_by_patterns() -> None:
+    """It sends `(^orders.*)|(^x[[:alpha:]]+)`."""
+    topics = ("my-orders", "orders", "orders-eu", "x1", "xa")
+    async with EmbeddedCluster(
+        topics=dict.fromkeys(topics, 1), group_consumer_heartbeat_interval=0.2
+    ) as cluster:
+        for topic in topics:
+            cluster.produce(topic, topic.encode())
+        member = LibrdkafkaMember(cluster.bootstrap_servers, "^orders.*", "^x[[:alpha:]]+")
+        await until(lambda: len(member.seen) == 3 or member.errors != [])
+        await member.stop()
+        assert (sorted(member.seen), member.errors) == ([b"orders", b"orders-eu", b"xa"], [])
+        assert sorted(cluster.group(GROUP).offsets) == [("orders", 0), ("orders-eu", 0), ("xa", 0)]
+
+
 PROTOCOL = ("--command-property", "group.protocol=consumer")
 
 
@@ -132,7 +148,7 @@ async def test_javas_consumer_and_its_tools(java_tools: JavaTools) -> None:
         listed = (await run.checked("kafka-consumer-groups", "--list", "--type", "consumer")).table()
         assert listed == [{"GROUP": "javas", "TYPE": "Consumer"}]
         member = LibrdkafkaMember(
-            run.cluster.bootstrap_servers, topic=TOPIC, **{"group.id": "javas", "client.id": "ann"}
+            run.cluster.bootstrap_servers, TOPIC, **{"group.id": "javas", "client.id": "ann"}
         )
         await until(lambda: run.cluster.group("javas").state == "Stable" and len(member.assigned) == 2)
         about = ("--describe", "--group", "javas")

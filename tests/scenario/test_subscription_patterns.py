@@ -108,6 +108,22 @@ async def test_the_whole_name_has_to_match(env: VirtualEnvironment) -> None:
         await assigned(env, group, "eu")
 
 
+async def test_patterns_as_librdkafka_sends_them(env: VirtualEnvironment) -> None:
+    """It puts each pattern in parentheses, with the `^` by which it is known as one."""
+    await create(env, "orders-eu", "my-orders", "Xa", "x1")  # beside `orders`
+    handler = TopicHandler(env)
+    async with (
+        member(env, metadata_refresh_interval=600.0) as group,
+        running(group.run(SubscriptionPattern("(^orders.*)"), handler)),
+    ):
+        await assigned(env, group, "orders", "orders-eu")
+        await create(env, "orders-new", "no-orders")
+        await assigned(env, group, "orders", "orders-eu", "orders-new")
+        group.set_topics(SubscriptionPattern("(^orders-[eu].)|(^(?i)x[[:alpha:]]+$)"))
+        await assigned(env, group, "orders-eu", "Xa")
+        assert handler.calls.count("setup") == 1
+
+
 async def test_the_topics_change_between_names_and_patterns(env: VirtualEnvironment) -> None:
     await create(env, "a", "b", "c")
     handler = TopicHandler(env)

@@ -1,6 +1,6 @@
 """ListTransactions (66), versions 0-2: the transactional ids that a node coordinates (KIP-664, KIP-994, KIP-1152).
 
-In Kafka the pattern is an RE2 expression; `re2_pattern` supports a subset of that syntax.
+The pattern is a regular expression of RE2 that matches the whole id.
 """
 
 from __future__ import annotations

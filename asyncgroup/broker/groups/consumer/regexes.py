@@ -31,7 +31,8 @@ def check_regex(text: str) -> None:
         _pattern(text)
     except PatternError as error:
         raise Refused(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {text!r} is not valid: {error}"
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}.",
         ) from error
 
 
