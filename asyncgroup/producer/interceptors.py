@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -110,7 +111,7 @@ def _checked(chain: Iterable[ProducerInterceptor]) -> tuple[ProducerInterceptor,
         methods = [getattr(interceptor, name, None) for name in ("on_send", "on_acknowledgement")]
         if isinstance(interceptor, type) or not all(map(callable, methods)):
             raise ConfigError("interceptors", interceptor, rule)
-        if any(map(asyncio.iscoroutinefunction, methods)):
+        if any(map(inspect.iscoroutinefunction, methods)):
             raise ConfigError(
                 "interceptors", interceptor, "objects with plain methods, not coroutine functions"
             )

@@ -17,7 +17,7 @@ MAX_OPEN: Final = 256
 Linux allows a process 1024 by default.
 """
 
-_OPEN: Final = os.O_RDWR | os.O_CLOEXEC
+_OPEN: Final = os.O_RDWR  # no child process inherits descriptors of `os.open` (PEP 446)
 
 
 class OpenFiles:
@@ -107,7 +107,7 @@ class OpenFiles:
         """With fsync: make the names in a directory durable."""
         if not self.fsync or not directory.exists():
             return
-        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

@@ -201,7 +201,7 @@ def _lock(path: Path) -> int:
     """Lock the directory and return the lock's descriptor; the system releases the lock when the process ends."""
     import fcntl  # not available on Windows, where only clusters in memory work
 
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

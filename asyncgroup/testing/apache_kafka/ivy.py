@@ -11,7 +11,6 @@ entry per certificate, a digest.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import math
@@ -58,6 +57,8 @@ def download_lock(path: Path, limit: float) -> Iterator[None]:
 
     The system releases it when a process dies, so a lock cannot become stale. Raises `KafkaJarsUnavailable`.
     """
+    import fcntl  # not available on Windows
+
     with path.open("w") as file:
         for _ in range(max(1, math.ceil(limit / _LOCK_INTERVAL))):
             try:
