@@ -33,8 +33,11 @@ _log = logging.getLogger("asyncgroup.spark")
 MIN_VERSIONS: Final = {"pyspark": (4, 2), "pyarrow": (18,)}
 """The oldest supported releases; Python data sources have read limits (`ReadLimit`) since pyspark 4.2."""
 
-PANDAS_VERSIONS: Final = ((2, 2), (3,))
-"""Supported pandas versions (from, below), if pandas is installed; pyspark 4 does not support pandas 3 and fails with it."""
+MIN_PANDAS: Final = (2, 2)
+"""The oldest supported pandas, if it is installed: that of pyspark."""
+
+FIRST_FOR_PANDAS_3: Final = (4, 3)
+"""The first pyspark that works with pandas 3."""
 
 SOCKET_SETTINGS: Final[Mapping[str, str]] = {"spark.python.unix.domain.socket.enabled": "true"}
 """Without it every Python task waits for a TCP socket: 16 tasks took 464 ms instead of 185 ms on two cores."""
@@ -71,7 +74,7 @@ def require_spark(master: str = "local") -> None:
 
 
 def require_packages() -> None:
-    """Raise SparkUnavailable for a package that is missing, too old or too new; names the versions and what to install."""
+    """Raise SparkUnavailable for a package that is missing or too old; names the versions and what to install."""
     for name, minimum in MIN_VERSIONS.items():
         if importlib.util.find_spec(name) is None:
             raise SparkUnavailable(f"{name} is not installed; asyncgroup.spark needs it: {INSTALL_COMMAND}")
@@ -80,15 +83,27 @@ def require_packages() -> None:
             raise SparkUnavailable(
                 f"{name} {found} is too old, asyncgroup.spark needs {wanted} or later: {INSTALL_COMMAND}"
             )
-    lowest, below = PANDAS_VERSIONS
-    if (pandas := _version("pandas")) and not lowest <= _version_numbers(pandas) < below:
-        problem = (
-            "too old for pyspark" if _version_numbers(pandas) < lowest else "not supported by pyspark yet"
-        )
-        raise SparkUnavailable(
-            f"pandas {pandas} is {problem}: pip install 'pandas>=2.2,<3', or uninstall pandas"
-        )
+    _check_pandas()
     _check_spark_home()
+
+
+def _check_pandas() -> None:
+    """Raise SparkUnavailable if pandas is too old; log a warning if it is newer than pyspark knows."""
+    pandas, pyspark = _version("pandas"), _version("pyspark")
+    if pandas and _version_numbers(pandas) < MIN_PANDAS:
+        raise SparkUnavailable(
+            f"pandas {pandas} is too old for pyspark: pip install 'pandas>=2.2', or uninstall pandas"
+        )
+    if (
+        pandas
+        and pyspark
+        and _version_numbers(pandas) >= (3,)
+        and _version_numbers(pyspark) < FIRST_FOR_PANDAS_3
+    ):
+        _warn_once(
+            f"pyspark {pyspark} was made before pandas 3, and its functions with pandas may fail with pandas {pandas}: "
+            "pip install 'pyspark>=4.3', or 'pandas<3'"
+        )
 
 
 def _check_spark_home() -> None:

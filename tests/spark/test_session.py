@@ -69,8 +69,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
             ["pyspark 4.1.1 is too old", "4.2 or later", "pip install 'asyncgroup[spark]'"],
         ),
         ({"pyarrow": "17.0.0"}, ["pyarrow 17.0.0 is too old", "18 or later"]),
-        ({"pandas": "3.1.1"}, ["pandas 3.1.1 is not supported by pyspark yet", "pandas>=2.2,<3"]),
-        ({"pandas": "2.1.4"}, ["pandas 2.1.4 is too old for pyspark", "pandas>=2.2,<3"]),
+        ({"pandas": "2.1.4"}, ["pandas 2.1.4 is too old for pyspark", "pandas>=2.2"]),
     ],
 )
 def test_missing_and_unsupported_packages_are_named_with_the_remedy(
@@ -85,10 +84,34 @@ def test_missing_and_unsupported_packages_are_named_with_the_remedy(
             assert each in str(caught.value)
 
 
-@pytest.mark.parametrize("versions", [{}, {"pandas": None}, {"pyspark": ""}, {"pyspark": "4.2.0.dev3"}])
-def test_supported_packages_are_accepted(monkeypatch: pytest.MonkeyPatch, versions: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "versions",
+    [
+        {},
+        {"pandas": None},
+        {"pyspark": ""},
+        {"pyspark": "4.2.0.dev3"},
+        {"pandas": "3.1.1"},
+        {"pandas": "3.1.1", "pyspark": ""},
+    ],
+)
+def test_supported_packages_are_accepted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, versions: dict[str, Any]
+) -> None:
     Versions(monkeypatch, **versions)
     requirements.require_packages()
+    assert caplog.messages == []
+
+
+def test_pandas_3_and_an_older_pyspark(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    Versions(monkeypatch, pandas="3.0.0", pyspark="4.2.1")
+    requirements.require_packages()
+    requirements.require_packages()
+    (message,) = caplog.messages
+    assert "pyspark 4.2.1 was made before pandas 3" in message
+    assert "'pyspark>=4.3', or 'pandas<3'" in message
 
 
 @pytest.mark.parametrize(
