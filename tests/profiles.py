@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import pytest
 from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from asyncgroup.java import user_cache
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
@@ -56,6 +59,8 @@ def current_profile() -> Profile:
 def choose_profile(profile: Profile) -> None:
     """Set the profile of this process and of those it starts; call it before test modules are imported."""
     os.environ[VARIABLE] = profile
+    # not in the checkout, which may be read-only
+    set_hypothesis_home_dir(user_cache() / "hypothesis")
     # no deadline: a busy machine must not fail a test
     settings.register_profile("quick", deadline=None, max_examples=examples(100))
     settings.register_profile("full", deadline=None)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis.configuration import storage_directory
 
 import asyncgroup
 
@@ -80,3 +81,8 @@ def test_nothing_that_later_versions_of_python_warn_of() -> None:
         (path, match[0]) for path in ROOT.rglob("*.py") for match in DEPRECATED.finditer(path.read_text())
     ]
     assert found == []
+
+
+def test_examples_of_hypothesis_are_stored_outside_of_the_checkout() -> None:
+    """It may be read-only."""
+    assert ROOT.parent not in Path(storage_directory("examples").path).parents

@@ -57,6 +57,9 @@ _DATES: Final = {
 }
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
+_STRICT: Final = range(80, 95)
+"""Errors of OpenSSL's strict mode, from X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to X509_V_ERR_EC_KEY_EXPLICIT_PARAMS."""
+
 
 def describe_tls_error(error: ssl.SSLError) -> str:
     """Return OpenSSL's reason, followed by its meaning in parentheses if it is known."""
@@ -72,7 +75,15 @@ def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -
         return f"the broker's TLS certificate {_DATES[error.verify_code]}"
     # X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL
     if error.verify_code in (62, 64):
-        return f"the broker's TLS certificate is not valid for {host!r}: {message} (check_hostname=False accepts it)"
+        return (
+            f"the broker's TLS certificate is not valid for {host!r}: {message} (connect to a name that the certificate has, or "
+            "add this one to it)"
+        )
+    if error.verify_code in _STRICT:
+        return (
+            f"the broker's TLS certificate, or that of its CA, does not meet RFC 5280: {message} (Python 3.13 requires it: issue "
+            "it anew, or give Tls a context without ssl.VERIFY_X509_STRICT)"
+        )
     return (
         f"the broker's TLS certificate is not trusted: {message} "
         "(is its CA in ca_file, or ssl.truststore.location?)"
