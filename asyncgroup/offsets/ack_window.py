@@ -20,7 +20,7 @@ class AckWindow:
     Offsets without a record (compacted away, transaction markers) have to be acknowledged too: see `ack_range`.
     """
 
-    __slots__ = ("_runs", "attempts", "base", "version")
+    __slots__ = ("_runs", "attempts", "base", "unfinished", "version")
 
     def __init__(
         self, base: int, runs: Iterable[tuple[int, int]] = (), attempts: Mapping[int, int] | None = None
@@ -31,6 +31,8 @@ class AckWindow:
         self.attempts: dict[int, int] = {}
         """For offsets that are not acknowledged: the number of deliveries that have failed, or that a commit counted in
         advance."""
+        self.unfinished: set[int] = set()
+        """Those in `attempts` of which no delivery had an outcome: commits counted all of them in advance."""
         self.version = 0
         """Changes with every change of the window."""
         for start, end in runs:
@@ -72,7 +74,7 @@ class AckWindow:
             return False
         self.version += 1
         if self.attempts:
-            self.attempts.pop(offset, None)
+            self._forget_attempts(offset)
         return True
 
     def ack_range(self, start: int, end: int) -> None:
@@ -88,42 +90,61 @@ class AckWindow:
         attempts = self.attempts
         if end - start < len(attempts):  # a gap of one offset is frequent: a transaction marker
             for offset in range(start, end):
-                attempts.pop(offset, None)
+                self._forget_attempts(offset)
         else:
             for offset in [offset for offset in attempts if start <= offset < end]:
-                del attempts[offset]
+                self._forget_attempts(offset)
 
     def with_acks(self, offsets: Iterable[int]) -> AckWindow:
         """Return a copy in which these offsets are acknowledged, too."""
         copy = AckWindow(self.base)
         copy._runs = self._runs.copy()
         copy.attempts.update(self.attempts)
+        copy.unfinished.update(self.unfinished)
         for offset in offsets:
             copy.ack(offset)
         return copy
 
-    def set_attempts(self, offset: int, count: int) -> None:
-        """Remember how often an offset that is not acknowledged was delivered without success; 0 forgets it."""
-        if offset in self or self.attempts.get(offset, 0) == count:
+    def set_attempts(self, offset: int, count: int, *, in_advance: bool = False) -> None:
+        """Remember how often an offset that is not acknowledged was delivered without success; 0 forgets it.
+
+        `in_advance`: no outcome of a delivery is reported, the number is that before or after the next one.
+        """
+        if offset in self:
             return
-        if count:
-            self.attempts[offset] = count
+        before = self.attempts.get(offset, 0)
+        if not in_advance and offset in self.unfinished:
+            self.unfinished.remove(offset)
+            self.version += 1
+        if before == count:
+            return
+        if not count:
+            self._forget_attempts(offset)
         else:
-            del self.attempts[offset]
+            self.attempts[offset] = count
+            if in_advance and not before:
+                self.unfinished.add(offset)
         self.version += 1
+
+    def _forget_attempts(self, offset: int) -> None:
+        if self.attempts.pop(offset, None) is not None:
+            self.unfinished.discard(offset)
 
     def restart(self, base: int) -> None:
         """Forget all: the log has other records from `base` on, or reading goes on there after an offset reset."""
         self.base = base
         self._runs = AckRuns()
         self.attempts.clear()
+        self.unfinished.clear()
         self.version += 1
 
     def truncate(self, offset: int) -> None:
         """Forget everything from `offset` on: the log was truncated there."""
         kept = [(start, min(end, offset)) for start, end in self._runs if start < offset]
         attempts = {at: count for at, count in self.attempts.items() if at < offset}
+        unfinished = {at for at in self.unfinished if at < offset}
         self.restart(min(self.base, offset))
         for start, end in kept:
             self._runs.add(start, end)
         self.attempts.update(attempts)
+        self.unfinished.update(unfinished)

@@ -2,7 +2,8 @@
 
     <attempts> <kind> <body>, as base85 with the alphabet of Z85, which has no `;`
 
-`attempts` are their number and pairs of (offset, count). The body has the runs above the base in the smallest of four
+`attempts` are their number and pairs of (offset, count); a pair with the count 0 before another one of the same offset says that
+no delivery of it had an outcome (`AckWindow.unfinished`). The body has the runs above the base in the smallest of four
 forms: a bit for each offset; the lengths of the runs; Golomb-Rice codes of the gaps between the offsets that are not
 acknowledged, or between those that are. confluent's parallel-consumer has bitsets and run lengths only, in base64.
 """
@@ -66,7 +67,7 @@ def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
         ends.insert(0, window.base)
     if not starts and not window.attempts:
         return EncodedWindow("", base)
-    head = _encode_attempts(window.attempts, base, size // 4 if starts else size)
+    head = _encode_attempts(window, base, size // 4 if starts else size)
     runs = _Runs(base, starts, ends)
     count = runs.count_within(size - len(head))
     if not count and head == b"\0":
@@ -83,16 +84,22 @@ def decode_window(text: str, base: int) -> AckWindow:
         raw = base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
         bytes_left = _Bytes(raw)
         attempts: dict[int, int] = {}
+        unfinished: set[int] = set()
         offset = base
         for _ in range(bytes_left.varint()):
             offset += bytes_left.varint()
-            attempts[offset] = bytes_left.varint()
+            if count := bytes_left.varint():
+                attempts[offset] = count
+            else:
+                unfinished.add(offset)
         runs = list(_parse(bytes_left))
     except (IndexError, UnicodeEncodeError, ValueError) as error:
         raise ValueError(f"not an encoded window: {text!r:.60}") from error
     if runs and runs[-1][1] > _MAX_SPAN:
         raise ValueError(f"not an encoded window: it spans {runs[-1][1]} offsets, more than {_MAX_SPAN}")
-    return AckWindow(base, [(base + start, base + end) for start, end in runs], attempts)
+    window = AckWindow(base, [(base + start, base + end) for start, end in runs], attempts)
+    window.unfinished = unfinished & window.attempts.keys()
+    return window
 
 
 # --- choosing a form ---------------------------------------------------------------------------------------------------
@@ -230,20 +237,25 @@ class _RiceCode:
         return bits
 
 
-def _encode_attempts(attempts: dict[int, int], base: int, room: int) -> bytes:
-    """Return the number of attempts and the pairs, of which the first that fit into `room` bytes."""
+def _encode_attempts(window: AckWindow, base: int, room: int) -> bytes:
+    """Return the number of pairs and the pairs of (offset, attempts), of which the first that fit into `room` bytes."""
+    attempts, number = window.attempts, 0
     pairs: list[bytes] = []
     size, last = 3, base  # with their number
     for offset in sorted(attempts):
         if offset < base:
             continue
         pair = _varint(offset - last) + _varint(attempts[offset])
+        is_unfinished = offset in window.unfinished
+        if is_unfinished:
+            pair = _varint(offset - last) + b"\0\0" + _varint(attempts[offset])
         size += len(pair)
         if size > room:
             break
         pairs.append(pair)
+        number += 1 + is_unfinished
         last = offset
-    return _varint(len(pairs)) + b"".join(pairs)
+    return _varint(number) + b"".join(pairs)
 
 
 def _varint(value: int) -> bytes:

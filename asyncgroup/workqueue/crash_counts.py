@@ -70,7 +70,7 @@ class CrashCounts:
         if chosen := self._choose():
             for offset in chosen:
                 before = work.counting[offset] = work.window.attempts.get(offset, 0)
-                work.window.set_attempts(offset, before + 1)
+                work.window.set_attempts(offset, before + 1, in_advance=True)
             self._left -= len(chosen)
             work.on_change()
             self._task = start_task(self._commit(), name=f"{work.tp}: count deliveries")

@@ -19,6 +19,7 @@ from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.due_times import DueTimes
+from asyncgroup.workqueue.last_failures import LastFailures
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD, PartitionWork
 from asyncgroup.workqueue.statistics import QueueCounts
@@ -81,6 +82,7 @@ class Dispatcher:
         self._holds_lanes = not allow_out_of_order
         self._in_order = mode.in_order
         self._due = DueTimes()
+        self._last_failures = LastFailures()
 
     def __repr__(self) -> str:
         waiting = sum(len(work.waiting) for work in self.works.values())
@@ -215,12 +217,13 @@ class Dispatcher:
         return attempts + self._earlier_attempts(record) if work.is_retry_topic else attempts
 
     def _copy_exhausted(self, work: PartitionWork, record: Record) -> None:
-        """Copy a record to the dead letter topic whose allowed deliveries were all made, by processes that have ended."""
-        delivery = Delivery(record, self.attempts(work, record), None, work, self)
+        """Copy a record to the dead letter topic whose allowed deliveries were all made before it arrived."""
+        attempts, window = self.attempts(work, record), work.window
+        only_crashes = record.offset in window.unfinished and attempts == window.attempts[record.offset]
+        delivery = Delivery(record, attempts, None, work, self)
         self.begin_publishing(delivery)
-        self.publisher.start_dead_letter(
-            delivery, "each process that handled it has ended without an outcome"
-        )
+        reason = self._last_failures.reason(record, attempts, is_unfinished=only_crashes)
+        self.publisher.start_dead_letter(delivery, reason)
 
     def _make_ready(self, work: PartitionWork, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
@@ -367,6 +370,7 @@ class Dispatcher:
             self._relist_gated()
         work.on_change()
         if self.publisher.is_last(delivery.attempt):
+            self._last_failures.note(record, reason)
             self.begin_publishing(delivery)
             self.publisher.start_dead_letter(delivery, reason)
             return
@@ -507,6 +511,7 @@ class Dispatcher:
             return AckOutcome.LOST
         if delivery.state is not DeliveryState.EXPIRED:
             delivery.state = DeliveryState.ACKED
+        self._last_failures.forget(delivery.record)
         work.window.ack(delivery.record.offset)
         self._done(work, delivery.record, delivery)
         return AckOutcome.ACKED

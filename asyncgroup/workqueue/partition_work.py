@@ -170,7 +170,7 @@ class PartitionWork:
         """Forget that a delivery was counted in advance, which has not ended."""
         for counts in (self.counted, self.counting):
             if (before := counts.pop(offset, None)) is not None:
-                self.window.set_attempts(offset, before)
+                self.window.set_attempts(offset, before, in_advance=True)
                 self.on_change()
 
     def take_back_counts(self) -> None:

@@ -52,7 +52,7 @@ def check_steps(steps: list[tuple[str, int, int]]) -> None:
             window.ack_range(offset, offset + number)
             acked |= set(range(offset, offset + number))
         elif step == "attempts":
-            window.set_attempts(offset, number)
+            window.set_attempts(offset, number, in_advance=bool(number % 2))
             if offset >= base and offset not in acked:
                 attempts[offset] = number
         else:
@@ -65,6 +65,7 @@ def check_steps(steps: list[tuple[str, int, int]]) -> None:
         attempts = {at: count for at, count in attempts.items() if count and at not in acked and at >= base}
         above = {at for at in acked if at > base}
         assert (window.base, window.attempts) == (base, attempts)
+        assert window.unfinished <= attempts.keys()
         assert {at for start, end in window.runs for at in range(start, end)} == above
         assert all(end < start for (_, end), (start, _) in zip(window.runs, window.runs[1:], strict=False))
         assert window.end == max(above, default=base - 1) + 1
@@ -83,12 +84,17 @@ def random_window(rng: random.Random, span: int, missing: float, attempts: int =
             window.ack(offset)
     window.ack(BASE + span - 1)
     for _ in range(attempts):
-        window.set_attempts(BASE + rng.randrange(span), rng.randint(1, 300))
+        window.set_attempts(BASE + rng.randrange(span), rng.randint(1, 300), in_advance=rng.random() < 0.5)
     return window
 
 
 def same(one: AckWindow, other: AckWindow) -> bool:
-    return (one.base, one.runs, one.attempts) == (other.base, other.runs, other.attempts)
+    return (one.base, one.runs, one.attempts, one.unfinished) == (
+        other.base,
+        other.runs,
+        other.attempts,
+        other.unfinished,
+    )
 
 
 @given(
@@ -116,6 +122,7 @@ def test_a_window_that_does_not_fit_loses_only_acknowledgements(
     assert kept.base == window.base
     assert kept.runs == window.runs[: len(kept.runs)]
     assert kept.attempts.items() <= window.attempts.items()
+    assert kept.unfinished == window.unfinished & kept.attempts.keys()
     if len(kept.runs) < len(window.runs):
         assert len(text) > room // 2 - 16  # what fits is used
 

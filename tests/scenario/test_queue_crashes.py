@@ -218,3 +218,24 @@ async def test_a_suspect_is_nacked_in_order(env: VirtualEnvironment):
         await asyncio.wait([task])
         assert queue.statistics().counts.dead_lettered == 1
     assert await acked(env) == list(range(6))
+
+
+async def test_a_dead_letter_that_the_next_process_writes(env: VirtualEnvironment):
+    """Its handlers raised: the reason does not say that their processes ended."""
+    await send(env, b"v")
+    topic, options = "orders-g-DLQ", {"nack_backoff": 0.1, "dead_letter": DeadLetter(1, partitions=1)}
+    fault = env.cluster.faults.on("Produce", client_id="ann", times=None)
+    fault.error("NOT_ENOUGH_REPLICAS")
+
+    async def fails(_delivery: Delivery) -> None:
+        raise ValueError("broken")
+
+    async with queue_members.working(env, "ann", fails, **DIES, **options) as ann:
+        await ann.until_count("error", 2)
+        await asyncio.sleep(1.0)
+    assert env.cluster.records(topic) == []
+    async with queue_members.working(env, "bob", fails, **options) as bob:
+        (copy,) = await queue_members.read_topic(env, topic, 1)
+        assert bob.calls == []
+    text = "its 2 deliveries failed; the reasons are known only to the processes that made them"
+    assert dict(copy.headers)["__dlq.errors.message"] == text.encode()

@@ -25,6 +25,8 @@ class Letters:
     def __init__(self, max_redeliveries: int | None = None) -> None:
         self.max_redeliveries = max_redeliveries
         self.dead: list[int] = []
+        self.reasons: list[str] = []
+        self.holds = False
         self.queue: Dispatcher | None = None
 
     def is_last(self, attempt: int) -> bool:
@@ -33,6 +35,9 @@ class Letters:
     def start_dead_letter(self, delivery: Delivery, reason: str) -> None:
         assert self.queue is not None
         assert reason
+        self.reasons.append(reason)
+        if self.holds:
+            return
         self.dead.append(delivery.record.offset)
         self.queue.finish(delivery)
 
@@ -342,3 +347,37 @@ def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, 
             for key in "abc":
                 mine = [at for part, at in done if part == number and keys[at] == key]
                 assert mine == sorted(mine)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        ("cc", "each process that handled it has ended without an outcome"),
+        ("fc", "its 2 deliveries failed; the reasons are known only to the processes that made them"),
+        ("cf", "its 2 deliveries failed; the reasons are known only to the processes that made them"),
+    ],
+)
+def test_the_reason_of_a_record_that_arrives_after_its_last_delivery(outcomes: str, expected: str) -> None:
+    """Deliveries that failed, and those that only a commit counted, as their processes have ended (c)."""
+    window = AckWindow(0)
+    for number, outcome in enumerate(outcomes):
+        window.set_attempts(0, number + 1, in_advance=True)
+        if outcome == "f":
+            window.set_attempts(0, number + 1)
+    queue = Queue(Mode.SHARED, max_redeliveries=1)
+    queue.partition("a", window)
+    assert queue.letters.reasons == [expected]
+
+
+def test_the_reason_is_kept_until_the_dead_letter_is_written() -> None:
+    """The partition is revoked before, and comes back."""
+    queue = Queue(Mode.SHARED, max_redeliveries=0)
+    queue.letters.holds = True
+    work = queue.partition("a")
+    delivery = queue.take()
+    queue.dispatcher.nack(delivery, None, ValueError("broken"))
+    queue.dispatcher.remove_partition(work)
+    queue.dispatcher.give_back(delivery)
+    queue.letters.holds = False
+    queue.partition("a", AckWindow(0, attempts={0: 1}))
+    assert queue.letters.reasons == ["ValueError: broken", "ValueError: broken"]
