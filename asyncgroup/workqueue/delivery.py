@@ -8,8 +8,10 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from asyncgroup.errors import UsageError
+from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
+from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.policies import check_seconds
 
 __all__ = [
@@ -87,8 +89,10 @@ class DeliveryQueue(Protocol):
         """Acknowledge the record and all before it in its partition."""
         ...
 
-    def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
-        """Deliver the record again after `delay` seconds; `error` is the reason of a dead letter."""
+    def nack(
+        self, delivery: Delivery, delay: float | None, error: BaseException | None = None, reason: str = ""
+    ) -> None:
+        """Deliver the record again after `delay` seconds; `reason`, else `error`, is the reason of a dead letter."""
         ...
 
     def release(self, delivery: Delivery) -> None:
@@ -220,36 +224,42 @@ class Delivery:
             return await self._commit()
         return AckOutcome.ACKED
 
-    async def nack(self, *, delay: float | None = None) -> bool:
+    async def nack(self, *, delay: float | None = None, reason: str = "") -> bool:
         """Deliver the record again after `delay` seconds, by default after the delay of `nack_backoff`.
 
+        `reason` is the reason of its dead letter after the last delivery; without one it is the exception that the caller
+        handles, if the call is in an `except` block.
         A handler of `run` may go on after that; the record waits until it has returned, too. After the last delivery that
         `dead_letter` allows it goes to the dead letter topic instead. In the modes Exclusive and Failover all
-        unacknowledged records of the partition that follow are delivered again as well, in order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9, UsageError if
-        the delivery was ended before.
+        unacknowledged records of the partition that follow are delivered again as well, in order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9 and the
+        reason a str, UsageError if the delivery was ended before.
         """
+        _check_reason(reason)
         if delay is not None:
             check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("nack")
             return False
-        self._dispatcher.nack(self, delay)
+        self._dispatcher.nack(self, delay, None, reason or _handled())
         return True
 
     async def reject(self, reason: str = "") -> AckOutcome:
         """Copy the record to the dead letter topic, then acknowledge it. Returns when that is done.
 
-        Raises UsageError if the queue has no `dead_letter`, or if the delivery was ended before.
+        Without a `reason` it is the exception that the caller handles, if the call is in an `except` block. Raises
+        ConfigError unless the reason is a str, UsageError if the queue has no `dead_letter`, or if the delivery was ended
+        before.
         """
+        _check_reason(reason)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reject")
-        return await self._dispatcher.publisher.reject(self, reason)
+        return await self._dispatcher.publisher.reject(self, reason or _handled())
 
     async def reconsume_later(self, delay: float, headers: Iterable[Header] = ()) -> AckOutcome:
         """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
 
         `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
-        topic instead. Raises ConfigError unless the delay is 0 to 1e9, UsageError if the queue has no `retry`, or if
+        topic instead, with the exception that the caller handles, if there is one. Raises ConfigError unless the delay is 0 to 1e9, UsageError if the queue has no `retry`, or if
         the delivery was ended before.
         """
         check_seconds("delay", delay)
@@ -289,6 +299,17 @@ class Delivery:
         if outcome is None:
             raise UsageError(f"{call}() of {self!r}: the delivery was ended before")
         return outcome
+
+
+def _check_reason(reason: object) -> None:
+    if not isinstance(reason, str):
+        raise ConfigError("reason", reason, "a str")
+
+
+def _handled() -> str:
+    """Return the exception that the caller of a delivery handles as text; empty if there is none."""
+    error = handled_exception(2)
+    return "" if error is None else describe_error(error)
 
 
 # --- calls of other rooms; a user has `async with` and `ack(durable=True)` -----------------------------------------------

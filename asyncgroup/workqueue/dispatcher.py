@@ -343,11 +343,13 @@ class Dispatcher:
             self._done(work, record)
         work.on_room()
 
-    def nack(self, delivery: Delivery, delay: float | None, error: BaseException | None = None) -> None:
+    def nack(
+        self, delivery: Delivery, delay: float | None, error: BaseException | None = None, reason: str = ""
+    ) -> None:
         """The delivery failed: deliver the record again after `delay` seconds, or copy it to the dead letter topic."""
         self.counts.nacked += 1
         self._end(delivery, DeliveryState.NACKED)
-        self.fail(delivery, delay, "nacked" if error is None else describe_error(error))
+        self.fail(delivery, delay, reason or ("nacked" if error is None else describe_error(error)))
         self.watcher.on_nack(delivery, error)
 
     def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:

@@ -30,6 +30,7 @@ from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_co
 from asyncgroup.workqueue.copy_writer import RETRIES, CopyWriter
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.policies import Breaker
 from asyncgroup.workqueue.statistics import QueueCounts
 
@@ -187,7 +188,10 @@ class TopicPublisher:
             raise UsageError(f"reconsume_later() of {delivery!r}: the queue has no retry topic (retry=…)")
         check_headers(headers)
         if self.is_last(delivery.attempt):
-            return await self.reject(delivery, f"reconsumed after the last of {delivery.attempt} deliveries")
+            error = handled_exception()
+            cause = "" if error is None else f": {describe_error(error)}"
+            reason = f"reconsumed after the last of {delivery.attempt} deliveries{cause}"
+            return await self.reject(delivery, reason)
         copy = retry_copy(
             delivery.record,
             self.retry_topic,

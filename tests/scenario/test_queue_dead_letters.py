@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import CopyFailedError, ErrorCode, ProducerConfig
+from asyncgroup import ConfigError, CopyFailedError, ErrorCode, ProducerConfig
 from asyncgroup.workqueue import (
     AckOutcome,
     DeadLetter,
@@ -299,3 +299,38 @@ async def test_the_dead_letter_topic_cannot_be_created(env: VirtualEnvironment):
         env.cluster.create_topic("orders-g-DLQ", 1)
         await env.bell.until(lambda: len(env.cluster.records("orders-g-DLQ")) == 1, "the copy", env.limit)
     assert await acked(env) == [0]
+
+
+async def test_the_reasons_of_loops(env: VirtualEnvironment):
+    """A text, or the exception at hand: of the loop's own `except` block, not of one that runs the event loop."""
+    await send(env, b"0", b"1", b"2", b"3", b"4", b"5")
+    options: dict[str, Any] = {"retry": RetryTopic(), "dead_letter": DeadLetter(0)}
+
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    async with opened(env, "ann", **options) as queue:
+        deliveries = [await queue.receive() for _ in range(6)]
+        await deliveries[0].nack(reason="busy")
+        for delivery, call in zip(deliveries[1:4], ("nack", "reject", "reconsume_later"), strict=True):
+            try:
+                await fails()
+            except ValueError:
+                await getattr(delivery, call)(*[1.0] * (call == "reconsume_later"))
+        try:
+            await fails()
+        except ValueError:
+            await deliveries[4].nack(reason="why")
+        await deliveries[5].nack()
+        with pytest.raises(ConfigError, match="reason"):
+            await deliveries[5].nack(reason=ValueError("broken"))  # type: ignore[arg-type]
+        copies = await queue_members.read_topic(env, queue.dead_letter_topic or "", 6)
+    reasons = {copy.value: dict(copy.headers)["__dlq.errors.message"] or b"" for copy in copies}
+    assert [reasons[b"%d" % number].decode() for number in range(6)] == [
+        "busy",
+        "ValueError: broken",
+        "ValueError: broken",
+        "reconsumed after the last of 1 deliveries: ValueError: broken",
+        "why",
+        "nacked",
+    ]
