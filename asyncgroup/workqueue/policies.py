@@ -18,6 +18,8 @@ __all__ = ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic", "as_
 MAX_SECONDS: Final = 1e9
 """The longest delay in seconds, about 31 years: a delivery time fits its header, and timers do not overflow."""
 
+_HOUR: Final = 3600
+_DAY: Final = 24 * _HOUR
 _INT16_MAX: Final = 0x7FFF
 _INT32_MAX: Final = 0x7FFFFFFF
 _SECONDS: Final = f"a number of seconds from 0 to {MAX_SECONDS:g}"
@@ -30,8 +32,8 @@ class Backoff:
         Backoff(initial=1, factor=2, maximum=600)       # 1 s, 2 s, 4 s, …, 600 s
         Backoff.fixed(60)                               # 60 s after each failure
 
-    The defaults are those of Pulsar's MultiplierRedeliveryBackoff. Raises ConfigError for a negative duration, a factor
-    below 1, and an `initial` above `maximum`.
+    The defaults are those of Pulsar's MultiplierRedeliveryBackoff. Raises ConfigError for a negative duration, one
+    that looks like milliseconds (`Backoff(1000, 2, 60_000)`), a factor below 1, and an `initial` above `maximum`.
     """
 
     initial: float = 10.0
@@ -47,6 +49,8 @@ class Backoff:
         if self.initial > self.maximum:
             allowed = f"at most maximum={self.maximum:g}{seconds_hint(self.initial)}"
             raise ConfigError("initial", self.initial, allowed)
+        _check_unit("initial", self.initial)
+        _check_unit("maximum", self.maximum)
         if not _is_number(self.factor) or not 1 <= self.factor < math.inf:
             raise ConfigError("factor", self.factor, "a number, 1 or more")
 
@@ -54,6 +58,7 @@ class Backoff:
     def fixed(cls, seconds: float) -> Self:
         """Return a backoff with the same delay after each failure. Raises ConfigError for a negative delay."""
         check_seconds("seconds", seconds)
+        _check_unit("seconds", seconds)
         return cls(seconds, 1.0, seconds)
 
     def delay(self, failures: int) -> float:
@@ -74,6 +79,7 @@ def as_backoff(key: str, value: Backoff | float) -> Backoff:
     if isinstance(value, Backoff):
         return value
     check_seconds(key, value)
+    _check_unit(key, value)
     return Backoff(value, 1.0, value)
 
 
@@ -100,6 +106,7 @@ class Breaker:
         _check_whole("minimum", self.minimum, 1)
         if not _is_number(self.window) or not 0 < self.window <= MAX_SECONDS:
             raise ConfigError("window", self.window, f"a number of seconds above 0, at most {MAX_SECONDS:g}")
+        _check_unit("window", self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +189,7 @@ class BatchPolicy:
         if timeout is not None and not (_is_number(timeout) and 0 < timeout <= MAX_SECONDS):
             allowed = f"None or a number of seconds above 0, at most {MAX_SECONDS:g}"
             raise ConfigError("timeout", timeout, allowed)
+        _check_unit("timeout", timeout)
         if self.max_records is None and self.max_bytes is None and timeout is None:
             raise ConfigError("max_records", None, "at least one of max_records, max_bytes and timeout")
 
@@ -202,6 +210,17 @@ def check_seconds(key: str, value: Any) -> None:
     if not _is_number(value) or not 0 <= value <= MAX_SECONDS:
         hint = seconds_hint(value) if _is_number(value) and 0 < value <= 1e15 else ""
         raise ConfigError(key, value, _SECONDS + hint)
+
+
+def _check_unit(key: str, value: Any) -> None:
+    """Raise ConfigError if a duration is probably in milliseconds, as Pulsar has them: a whole multiple of 1,000.
+
+    A float is taken as it is, and so are whole hours up to a day and whole days: `5 * 3600` is 18,000.
+    """
+    if type(value) is not int or value < 1000 or value % 1000:
+        return
+    if value % _HOUR or (value > _DAY and value % _DAY):
+        raise ConfigError(key, value, f"in seconds{seconds_hint(value)} (for {value} s write {value}.0)")
 
 
 def _check_whole(key: str, value: Any, lowest: int) -> None:

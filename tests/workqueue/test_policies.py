@@ -23,7 +23,7 @@ from asyncgroup.workqueue.policies import (
     as_backoff,
 )
 
-SECONDS = st.floats(0, MAX_SECONDS) | st.integers(0, 10**9)
+SECONDS = st.floats(0, MAX_SECONDS) | st.integers(0, 10**9).filter(lambda value: value < 1000 or value % 1000)
 FACTORS = st.floats(1, 1e300) | st.integers(1, 10**400) | st.just(math.nextafter(1.0, 2.0))
 FAILURES = st.integers(1, 50) | st.integers(1, 10**9) | st.integers(1, 10**400)
 
@@ -95,11 +95,30 @@ def test_limits_that_are_none_never_end_a_batch() -> None:
     assert has_room(policy, 10**12)
 
 
+@pytest.mark.parametrize("seconds", [1000.0, 60_000.0, 999, 1500, 18_000, 72_000, 86_400, 432_000])
+def test_durations_that_are_no_milliseconds(seconds: float) -> None:
+    assert as_backoff("nack_backoff", seconds) == Backoff.fixed(seconds) == Backoff(seconds, 1, seconds)
+    assert BatchPolicy(timeout=seconds).timeout == Breaker(window=seconds).window == seconds
+
+
 NAN = math.nan
 REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     *((Backoff, {"initial": value}, "initial=") for value in (-1, NAN, math.inf, "1", None, True, 10**400)),
     *((Backoff, {"maximum": value}, "maximum=") for value in (-0.1, NAN, math.inf, 1e10)),
     *((Backoff, {"factor": value}, "factor=") for value in (0.5, 0, -1, NAN, math.inf, "2", True)),
+    *(
+        (
+            Backoff,
+            {"initial": value, "maximum": 1e9},
+            rf"initial={value} .*seconds: {value / 1000}\? \(for {value} s",
+        )
+        for value in (1000, 5000, 60_000, 90_000, 180_000, 3_600_000)
+    ),
+    (Backoff, {"maximum": 60_000}, r"maximum=60000 .*durations are seconds: 60\.0\?"),
+    (Backoff.fixed, {"seconds": 60_000}, r"seconds=60000 .*durations are seconds: 60\.0\?"),
+    (as_backoff, {"key": "nack_backoff", "value": 60_000}, r"nack_backoff=60000 .*seconds: 60\.0\?"),
+    (BatchPolicy, {"timeout": 5000}, r"timeout=5000 .*durations are seconds: 5\.0\?"),
+    (Breaker, {"window": 60_000}, r"window=60000 .*durations are seconds: 60\.0\?"),
     (Backoff, {"initial": 1000}, r"at most maximum=600; durations are seconds: 1\.0\?"),
     (Backoff, {"maximum": 6e9}, r"durations are seconds: 6000000\.0\?"),
     *((Backoff.fixed, {"seconds": value}, "seconds=") for value in (-1, NAN, math.inf, "1", True)),
