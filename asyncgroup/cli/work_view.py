@@ -135,13 +135,17 @@ class QueueView:
         self._partitions: tuple[PartitionStatistics, ...] = ()
         self.is_closing = False
         """Set when the queue is being closed: no problems are shown, because the member leaves the group, and the
-        partitions as they were before."""
+        partitions whose claims have ended are those before."""
 
     def snapshot(self) -> Snapshot:
         """Return the statistics now, with the rates since the last call."""
         statistics, health = self._queue.statistics(), self._queue.health()
-        if self.is_closing and not statistics.partitions:
-            statistics = replace(statistics, partitions=self._partitions)
+        if self.is_closing or statistics.at_close:
+            known = (*self._partitions, *statistics.at_close, *statistics.partitions)
+            by_partition = {each.tp: each for each in known}
+            statistics = replace(
+                statistics, partitions=tuple(by_partition[tp] for tp in sorted(by_partition))
+            )
         self._partitions = statistics.partitions
         now = self._clock()
         passed = now - self._last_at

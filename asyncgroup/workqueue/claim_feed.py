@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
@@ -105,6 +105,9 @@ class ClaimFeed:
         self._lost: list[Delivery] = []
         """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""
         self._restarted_at = NO_OFFSET  # since the last batch was received
+        self._end: int | None = (
+            None  # the offset after the last record that had arrived when the records were forgotten
+        )
 
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
@@ -289,10 +292,11 @@ class ClaimFeed:
     def statistics(self) -> PartitionStatistics:
         """Return where the partition's records are."""
         work, window = self.work, self.window.window
+        position = work.position if self._end is None else self._end
         return PartitionStatistics(
             tp=work.tp,
             base=window.base,
-            lag=max(0, self._claim.lag + work.position - window.base - window.acked_above),
+            lag=max(0, self._claim.lag + position - window.base - window.acked_above),
             queued=work.queued,
             in_hand=len(work.in_hand),
             waiting=len(work.waiting),
@@ -301,6 +305,10 @@ class ClaimFeed:
             metadata_bytes=self.window.size,
             is_full=work.is_full,
         )
+
+    def statistics_at_end(self) -> PartitionStatistics:
+        """Return them after the claim has ended: none of its records are here, but some may not be acknowledged."""
+        return replace(self.statistics(), queued=0, in_hand=0, waiting=0, publishing=0)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partition now, in words."""
@@ -351,6 +359,7 @@ class ClaimFeed:
     def _lose(self) -> None:
         """Take the partition from the dispatcher: deliveries in hand are lost, handlers cancelled, copies given up."""
         self._abandon_copies()
+        self._note_end()
         self._parts.pools.interrupt(self._dispatcher.remove_partition(self.work))
         self._parts.local.drop_ended()
 
@@ -367,7 +376,12 @@ class ClaimFeed:
     def forget(self) -> None:
         """Remove the partition from the dispatcher, also if the claim was never consumed."""
         self._abandon_copies()
+        self._note_end()
         self._dispatcher.remove_partition(self.work)
+
+    def _note_end(self) -> None:
+        if self._end is None:
+            self._end = self.work.position
 
     def _abandon_copies(self, *, is_over: bool = True) -> None:
         """Give up the copies of the partition, unless it has come back as another claim already."""

@@ -450,6 +450,7 @@ class QueueEngine(Watcher):
             counts=replace(self.dispatcher.counts),
             partitions=tuple(feeds[tp].statistics() for tp in sorted(feeds)),
             handlers=self._pools.busy,
+            at_close=() if self._handler is None else self._handler.at_close(),
         )
 
     # --- close --------------------------------------------------------------------------------------------------------------

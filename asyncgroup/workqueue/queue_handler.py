@@ -14,6 +14,7 @@ from asyncgroup.group.session import Session
 from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.claim_feed import ClaimFeed, FeedParts
 from asyncgroup.workqueue.interceptors import QueueInterceptors
+from asyncgroup.workqueue.statistics import PartitionStatistics
 
 __all__ = ["QueueHandler"]
 
@@ -38,6 +39,7 @@ class QueueHandler(Handler):
         """Set when the first session has its claims, or has none."""
         self.feeds: dict[TopicPartition, ClaimFeed] = {}
         """By partition, from the assignment to the end of the claim."""
+        self._last: dict[TopicPartition, PartitionStatistics] = {}
         self._parts = parts
         self._interceptors = interceptors
         self._check_session = check_session
@@ -84,12 +86,18 @@ class QueueHandler(Handler):
         for tp in partitions:
             if (feed := self.feeds.pop(tp, None)) is not None:
                 feed.forget()
+                if self._parts.receiver.is_ended:
+                    self._last[tp] = feed.statistics_at_end()
                 self._interceptors.became_inactive(tp)
         self._parts.limits.partitions = len(self.feeds)
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002
         """Forget the session: only its last commit follows."""
         self.session = None
+
+    def at_close(self) -> tuple[PartitionStatistics, ...]:
+        """Return the partitions whose claims have ended with the queue, as they were then."""
+        return tuple(self._last[tp] for tp in sorted(self._last))
 
     def window_of(self, tp: TopicPartition) -> ClaimWindow | None:
         """Return the window of a claim of the present session."""

@@ -64,6 +64,8 @@ class QueueStatistics:
     """The partitions that are assigned, sorted."""
     handlers: int
     """Handlers of `run` that run now."""
+    at_close: tuple[PartitionStatistics, ...] = ()
+    """The partitions that a closed queue had last, sorted, as they were after their last delivery; empty before."""
 
     @property
     def in_hand(self) -> int:

@@ -127,7 +127,8 @@ def test_dead_letters_from_work_to_replay(handlers: Path) -> None:
         assert code == 130
         last = json.loads(out.splitlines()[-1])
         assert (last["final"], last["acked"], last["nacked"], last["dead_lettered"]) == (True, 99, 3, 1)
-        assert (last["delivered"], last["problems"]) == (102, [])
+        assert (last["delivered"], last["problems"], last["lag"], last["in_hand"]) == (102, [], 0, 0)
+        assert [(each["tp"], each["base"]) for each in last["partitions"]] == [("orders-0", 100)]
         assert err.splitlines()[-1].startswith("99 records acked in ")
         assert err.splitlines()[-1].endswith(
             "102 delivered, 3 nacked, 0 expired, 0 to retry topics, 1 to dead letter topics"
@@ -156,9 +157,12 @@ def test_sigterm_lets_handlers_end_and_commits(handlers: Path) -> None:
 
 def test_a_handler_in_the_working_directory(handlers: Path) -> None:
     with topic_with("a\nb\nc\n") as servers:
-        ended = run(*work(servers, "queue_handlers:end_after_three"), cwd=handlers)
+        ended = run(*work(servers, "queue_handlers:end_after_three", "--json"), cwd=handlers)
     assert ended.returncode == 143
     assert ended.stderr.startswith("3 records acked in "), ended.stderr
+    last = json.loads(ended.stdout.splitlines()[-1])
+    assert (last["final"], last["acked"], last["lag"], last["in_hand"]) == (True, 3, 0, 0)
+    assert [(each["tp"], each["base"]) for each in last["partitions"]] == [("orders-0", 3)]
 
 
 def test_a_plain_function_runs_in_threads(handlers: Path) -> None:
@@ -373,6 +377,7 @@ class FakeQueue:
     def __init__(self) -> None:
         self.counts = QueueCounts()
         self.partitions: tuple[PartitionStatistics, ...] = ()
+        self.at_close: tuple[PartitionStatistics, ...] = ()
         self.problems: tuple[str, ...] = ()
         self.failure: AsyncGroupError | None = None
         self.ended = asyncio.Event()
@@ -390,7 +395,7 @@ class FakeQueue:
         self.ended.set()
 
     def statistics(self) -> QueueStatistics:
-        return QueueStatistics(self.counts, self.partitions, 0)
+        return QueueStatistics(self.counts, self.partitions, 0, self.at_close)
 
     def health(self) -> Health:
         state = ("g", "stable", 1.0, "member", 1, "classic", None, None)
@@ -482,6 +487,18 @@ def test_the_partitions_of_a_queue_that_is_closed_are_those_before_the_close() -
     view.snapshot()
     view.is_closing, queue.partitions = True, ()
     assert [view.snapshot().statistics.lag for _ in range(2)] == [4, 4]
+    queue.at_close = (partition(0, 3),)
+    assert view.snapshot().statistics.lag == 3, "records were acknowledged since"
+
+
+def test_the_partitions_of_a_queue_that_has_failed_are_those_at_its_end() -> None:
+    queue = FakeQueue()
+    queue.partitions = (partition(0, 5), partition(1, 6))
+    view = QueueView(queue, lambda: 0.0)
+    view.snapshot()
+    queue.partitions, queue.at_close = (), (partition(1, 2), partition(2, 7))
+    shown = view.snapshot().statistics
+    assert [(each.tp.partition, each.lag) for each in shown.partitions] == [(0, 5), (1, 2), (2, 7)]
 
 
 @pytest.mark.asyncio

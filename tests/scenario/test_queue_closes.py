@@ -253,3 +253,24 @@ async def test_the_body_of_the_queue_raises(env: VirtualEnvironment):
     assert ann.calls == ["begin 0@0#1", "end 0@0#1"]
     window = await window_of(env)
     assert window.base == 1
+
+
+async def test_the_statistics_of_a_closed_queue(env: VirtualEnvironment):
+    """They have the lag after the last acknowledgement: also of deliveries that end while the queue closes."""
+    await send(env, *[b"%d" % number for number in range(10)])
+    gates = Gates()
+    async with opened(env, "ann", concurrency=4) as queue:
+        member = QueueMember(env, "ann", queue, gates)
+        run = asyncio.create_task(queue.run(member.handle))
+        await member.until_count("begin", 4)
+        assert (queue.statistics().lag, queue.statistics().at_close) == (10, ())
+        closing = asyncio.create_task(queue.aclose())
+        await asyncio.sleep(1.0)
+        gates.open(0, 1, 3)
+        await asyncio.wait([closing, run])
+        closed = queue.statistics()
+    assert (closed.counts.acked, closed.partitions) == (3, ())
+    (partition, *_) = closed.at_close
+    assert (partition.tp.partition, partition.base, partition.lag) == (0, 2, 7)
+    assert (partition.queued, partition.in_hand, partition.waiting, partition.publishing) == (0, 0, 0, 0)
+    assert sum(each.lag for each in closed.at_close) == 7
