@@ -81,8 +81,9 @@ def _add_replay(actions: Commands, common: argparse.ArgumentParser) -> None:
         parents=[common],
         help="send records back to their origin topics",
         description="Writes dead letters to the topics and partitions they came from, with their keys, values, timestamps "
-        "and headers, but without the headers of retries and dead letters: deliveries are counted from 1 again. Asks "
-        "before it writes. The dead letters stay in their topic: a second replay writes them a second time, except with "
+        "and headers, but without the headers of retries and dead letters: deliveries are counted from 1 again. The "
+        "topics have the records twice then: every group that reads these topics gets the records again, not only the one "
+        "that failed. Asks before it writes. The dead letters stay in their topic: a second replay writes them a second time, except with "
         "--group.",
     )
     add_connection_options(parser)

@@ -257,7 +257,7 @@ class Replayer:
                 timestamp=record.timestamp if record.timestamp >= 0 else None,
             )
         except AsyncGroupError as error:
-            raise ReplayStopped(f"{place(record)} was not written to {planned.target}: {error}") from error
+            raise _stopped(record, planned, error) from error
         self.written += 1
         self._last = record
         print(f"{place(record)} -> {where.topic}-{where.partition}@{where.offset}", flush=True)
@@ -274,6 +274,16 @@ class Replayer:
         last = "" if self._last is None else f", the last one {place(self._last)}"
         with contextlib.suppress(OSError):
             print(f"{count} replayed{last}", file=sys.stderr, flush=True)
+
+
+def _stopped(record: Record, planned: PlannedRecord, error: AsyncGroupError) -> ReplayStopped:
+    """Return the error for a record whose copy the broker has not acknowledged."""
+    if not error.may_be_written:
+        return ReplayStopped(f"{place(record)} was not written to {planned.target}: {error}")
+    hint = "look for it there before you replay it again"
+    stopped = ReplayStopped(f"{place(record)} was perhaps written to {planned.target}: {error}; {hint}")
+    stopped.may_be_written = True
+    return stopped
 
 
 def _headers(record: Record) -> list[Header]:

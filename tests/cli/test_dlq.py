@@ -440,6 +440,32 @@ async def test_a_failure_stops_and_names_the_last_record_that_is_done(
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("group", [[], ["--group", "again"]])
+async def test_a_record_that_may_have_been_written(
+    capsys: pytest.CaptureFixture[str], group: list[str]
+) -> None:
+    """No response: the error does not say that the record is not there, and says what a second replay does."""
+    async with cluster_with(6) as cluster:
+        cluster.faults.on("Produce", nth=3, times=None).drop()
+        with pytest.raises(ReplayStopped) as caught:
+            await dlq(cluster, "replay", "--yes", *group)
+        text = str(caught.value)
+        assert text.startswith(f"{DLQ}-0@2 was perhaps written to orders-1: ")
+        assert text.endswith("; look for it there before you replay it again")
+        assert len(cluster.records("orders")) == 3
+    assert capsys.readouterr().err.startswith("2 of 6 records replayed, the last one ")
+
+
+def test_the_help_of_replay_says_who_gets_the_records() -> None:
+    help_text = " ".join(run("dlq", "replay", "--help").stdout.split())
+    assert (
+        "every group that reads these topics gets the records again, not only the one that failed"
+        in help_text
+    )
+
+
+@pytest.mark.asyncio
 async def test_sigterm_ends_after_the_record_that_is_being_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
