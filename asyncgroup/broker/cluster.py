@@ -401,5 +401,14 @@ class EmbeddedCluster:
         return self._faults
 
     def on_unknown_topic(self, call: Callable[[str], object]) -> None:
-        """Call `call(name)` whenever a client requests a topic that never existed and is not created."""
-        self._state.on_unknown_topic = call
+        """Call `call(name)` whenever a client requests a topic that never existed and is not created.
+
+        Not for one that a client has tried to create (CreateTopics), and for a client that only finds out whether it exists
+        (Metadata without topic creation) only when it repeats that.
+        """
+
+        def report(topic: str) -> None:
+            if not self._history.of("CreateTopics", topic=topic):
+                call(topic)
+
+        self._state.on_unknown_topic = report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
@@ -36,6 +37,10 @@ T = TypeVar("T")
 
 _ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
+REPEATED_LOOKUPS: Final = 3
+"""Lookups of a missing topic on one connection after which its client does not only find out whether the topic exists: a work
+queue does that twice before it creates its retry and dead letter topics."""
+
 
 Halted: TypeAlias = tuple[asyncio.Server, list[ClientConnection], list["asyncio.Task[object]"]]
 """What `Node.wait_stopped` has to wait for after a halt: the listener, connections and tasks."""
@@ -61,6 +66,8 @@ class ClusterState:
     """Whether the cluster has been stopped; its nodes cannot be started again."""
     on_unknown_topic: Callable[[str], object] | None = None
     """Called with the name of a topic that a client requests and that never existed."""
+    topic_lookups: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """Requests for such a topic that must not create it, by connection and name; counted only for `on_unknown_topic`."""
 
 
 class Node:
@@ -270,10 +277,20 @@ class Node:
         if leader_only and partition.leader != self.id:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
 
-    def unknown_topic_requested(self, topic: str) -> None:
-        """Report a client's request for a topic that never existed, which usually is a mistake in a test."""
-        if self._shared.on_unknown_topic is not None and not topic.startswith("__"):
-            self._shared.on_unknown_topic(topic)
+    def unknown_topic_requested(self, topic: str, lookup: int | None = None) -> None:
+        """Report a client's request for a topic that never existed, which usually is a mistake in a test.
+
+        `lookup`: the request came on this connection, and must not create the topic; that is reported when the connection
+        repeats it.
+        """
+        shared = self._shared
+        if shared.on_unknown_topic is None or topic.startswith("__"):
+            return
+        if lookup is not None:
+            shared.topic_lookups[lookup, topic] += 1
+            if shared.topic_lookups[lookup, topic] < REPEATED_LOOKUPS:
+                return
+        shared.on_unknown_topic(topic)
 
     def complete_delayed_operations(self, partition: Partition) -> None:
         """Check the requests parked for the partition on all nodes, after an append or when followers caught up."""

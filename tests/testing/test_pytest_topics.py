@@ -23,7 +23,8 @@ import asyncio
 import time
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from asyncgroup import Consumer, ConsumerConfig, Producer
+from asyncgroup import Consumer, ConsumerConfig, ConsumerGroup, Producer
+from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
 
 @pytest.mark.asyncio
 @pytest.mark.kafka(topics={"orders": {"partitions": 2, "records": [b"a", ("k", "v")]}})
@@ -64,6 +65,35 @@ async def test_unknown_is_allowed(virtual_kafka):
     async with Producer(virtual_kafka.bootstrap_servers) as producer:
         with pytest.raises(Exception, match="UNKNOWN_TOPIC"):
             await producer.send("ordres", b"x")
+
+@pytest.mark.asyncio
+@pytest.mark.kafka(topics="orders")
+async def test_unknown_without_creation(virtual_kafka):
+    config = ConsumerConfig(allow_auto_topic_creation=False)
+    async with ConsumerGroup(virtual_kafka.bootstrap_servers, "g", config) as group:
+        async for _ in group.records("bills"):
+            pass
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.kafka(topics={"orders": {"records": ["a", "b"]}})
+async def test_queue(virtual_kafka, refused):
+    if refused:
+        virtual_kafka.faults.on("CreateTopics", times=None).error("TOPIC_AUTHORIZATION_FAILED")
+    for number in range(3):
+        async with WorkQueue(
+            virtual_kafka.bootstrap_servers,
+            "billing-us-east",
+            "orders",
+            retry=RetryTopic(),
+            dead_letter=DeadLetter(1),
+            initial_position="earliest",
+        ) as queue:
+            delivery = await queue.receive()
+            if refused:
+                await virtual_kafka.advance(200)
+                return
+            await delivery.reject("no") if number else await delivery.reconsume_later(0)
 
 @pytest.mark.asyncio
 @pytest.mark.kafka(topics="orders")
@@ -122,6 +152,16 @@ def test_an_unknown_topic_fails_an_async_test_at_once(output: str) -> None:
 def test_unknown_topics_are_allowed_by_option_and_after_deletion(output: str) -> None:
     assert outcomes(output)["test_unknown_is_allowed"] == "PASSED", output
     assert outcomes(output)["test_deleted_is_allowed"] == "PASSED", output
+
+
+def test_a_client_that_needs_an_unknown_topic_fails_the_test_also_without_creation(output: str) -> None:
+    assert outcomes(output)["test_unknown_without_creation"] == "FAILED", output
+    assert "a client requests topic 'bills', which does not exist" in output
+
+
+def test_the_copy_topics_of_a_queue_fail_no_test(output: str) -> None:
+    """A queue looks whether they exist, and whether topics exist that would share them, before it creates them."""
+    assert outcomes(output)["test_queue[False]"] == outcomes(output)["test_queue[True]"] == "PASSED", output
 
 
 def test_a_fetch_fault_without_a_topic_accepts_only_top_level_errors(output: str) -> None:

@@ -79,20 +79,22 @@ def _wanted(node: Node, context: RequestContext, request: m.MetadataRequest) -> 
         return [controller.topics_by_id.get(topic_id) or _unknown_id(topic_id) for topic_id in ids]
     names = dict.fromkeys(topic.name or "" for topic in request.topics)
     create = node.auto_create_topics and request.allow_auto_topic_creation and len(names) <= MAX_PARTITIONS
-    return [controller.topics.get(name) or _unknown(node, name, create=create) for name in names]
+    # a request that must not create a topic may only be to find out whether it exists: clients that need it repeat it
+    lookup = None if request.allow_auto_topic_creation else context.connection
+    return [controller.topics.get(name) or _unknown(node, name, lookup, create=create) for name in names]
 
 
 def _unknown_id(topic_id: UUID) -> TopicData:
     return TopicData(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
 
 
-def _unknown(node: Node, name: str, *, create: bool) -> TopicData:
+def _unknown(node: Node, name: str, lookup: int | None, *, create: bool) -> TopicData:
     try:
         check_topic_name(name)
     except Refused as error:
         return TopicData(error.code, name)
     if not create and name not in node.controller.deleted_names:
-        node.unknown_topic_requested(name)
+        node.unknown_topic_requested(name, lookup)
     if create:
         with contextlib.suppress(Refused):  # Kafka creates it later and does not report a failure
             node.controller.create_topic(name)

@@ -238,6 +238,7 @@ class ServerConnection(asyncio.Protocol):
             header.api_version,
             header.correlation_id,
             authenticator=self._authenticator,
+            connection=self.number,
         )
 
     def _refuse_version(self, header: DecodedRequestHeader) -> None:

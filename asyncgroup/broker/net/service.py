@@ -37,6 +37,8 @@ class RequestContext:
     """
     authenticator: Authenticator | None = None
     """The connection's authenticator; None if the listener has no SASL."""
+    connection: int = 0
+    """The number of the connection that the request came on."""
 
     def check_topic(self, topic: str) -> None:
         """Raise PartitionError if a fault sets an error for the topic."""
