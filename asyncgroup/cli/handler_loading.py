@@ -53,11 +53,14 @@ def load_handler(name: HandlerName, *, plain: bool) -> DeliveryHandler:
     With `plain` it is a plain function, and the result calls it in a thread. Raises HandlerNotFound.
     """
     from asyncgroup.workqueue import in_thread
+    from asyncgroup.workqueue.workers import signature_error
 
     found = _attribute(_module(name), name)
     if inspect.isclass(found) or not callable(found):
         kind = "a class" if inspect.isclass(found) else f"of type {type(found).__name__}"
         raise HandlerNotFound(f"{name} is {kind}, not a function (delivery)")
+    if (error := signature_error(found)) is not None:
+        raise HandlerNotFound(f"{name} cannot be called with one argument, the delivery: {error}")
     if plain:
         if is_async(found):
             raise HandlerNotFound(f"{name} is a coroutine function: use it without --in-thread")

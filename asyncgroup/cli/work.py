@@ -32,7 +32,7 @@ __all__ = ["add_parser"]
 _DESCRIPTION: Final = (
     "Calls a coroutine function with each delivery of a work queue. When it returns, the record is acknowledged; when it "
     "raises, the record is delivered again. Shows a live table on standard error if that is a terminal, otherwise a "
-    "status line every 10 seconds. Ctrl-C and SIGTERM give the handlers that run their time to end, commit, and leave the "
+    "line at the start and a status line every 10 seconds. Ctrl-C and SIGTERM give the handlers that run their time to end, commit, and leave the "
     "group."
 )
 
@@ -191,6 +191,12 @@ def _title(queue: WorkQueue, options: argparse.Namespace) -> str:
     return f"group {queue.group_id}, {queue.mode.value}: {topics}{named}; press Ctrl-C to stop"
 
 
+def _print_start(title: str) -> None:
+    """Print the line that says without a terminal that the queue runs: the first status line comes 10 s later."""
+    with suppress(OSError):
+        print(f"working: {title}", file=sys.stderr, flush=True)
+
+
 async def serve(
     queue: RunningQueue, handler: DeliveryHandler, stop: asyncio.Event, title: str, *, as_json: bool
 ) -> None:
@@ -235,9 +241,12 @@ async def _close(queue: RunningQueue, running: asyncio.Task[None]) -> None:
 async def _show(view: QueueView, ended: asyncio.Event, title: str, *, as_json: bool) -> None:
     from asyncgroup.cli.work_view import show_json, show_lines, show_live
 
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if has_terminal and not as_json:
+        await show_live(view, ended, title)
+        return
+    _print_start(title)
     if as_json:
         await show_json(view, ended)
-    elif sys.stderr is not None and sys.stderr.isatty():
-        await show_live(view, ended, title)
     else:
         await show_lines(view, ended)

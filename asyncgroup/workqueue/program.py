@@ -24,14 +24,16 @@ def run_queue(queue: WorkQueue, handle: DeliveryHandler) -> int:
     closes the queue, so that handlers have their time, acknowledgements are committed and the member leaves; the second one
     cancels the handlers. Returns the exit code: 128 + the number of the first signal, 0 without one.
 
-    Raises what entering the queue and `WorkQueue.run` raise; ConfigError if `queue` is not a WorkQueue; UsageError if an event loop
+    Raises ConfigError for a handler that cannot be called with a delivery, before it connects; what entering the queue and `WorkQueue.run` raise; ConfigError if `queue` is not a WorkQueue; UsageError if an event loop
     is running already.
     """
     from asyncgroup.workqueue.work_queue import WorkQueue
+    from asyncgroup.workqueue.workers import check_handler
 
     if not isinstance(queue, WorkQueue):
         raise wrong_type(
             "queue", queue, "a WorkQueue: run_queue(WorkQueue(servers, group_id, topics), handle)"
         )
+    check_handler(handle)
     check_no_loop("run_queue", "`async with queue` and `await queue.run(handle)`")
     return asyncio.run(Program(queue, lambda: queue.run(handle)).run())

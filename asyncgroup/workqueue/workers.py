@@ -23,7 +23,7 @@ from asyncgroup.workqueue.failure_log import FailureLog
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.receiver import TURN, Receiver
 
-__all__ = ["DeliveryHandler", "Workers"]
+__all__ = ["DeliveryHandler", "Workers", "check_handler", "signature_error"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -33,22 +33,29 @@ DeliveryHandler: TypeAlias = Callable[[Delivery], Awaitable[object]]
 """An async function that handles a delivery: acknowledged when it returns, nacked when it raises."""
 
 
-def _check_handler(handle: object) -> None:
-    """Raise ConfigError unless it is an async function, or an object with an async `__call__`."""
+def check_handler(handle: object) -> None:
+    """Raise ConfigError unless it is an async function (delivery), or an object with such a `__call__`."""
     if isinstance(handle, type) or not callable(handle):
         raise ConfigError("handle", handle, "an async function (delivery)")
     if not is_async(handle):
         allowed = "an async function (delivery); for one that blocks, in_thread(function)"
         raise ConfigError("handle", handle, allowed)
+    if (error := signature_error(handle)) is not None:
+        allowed = f"an async function that is called with one argument, the delivery ({error})"
+        raise ConfigError("handle", handle, allowed)
+
+
+def signature_error(function: Callable[..., object]) -> str | None:
+    """Return why a function cannot be called with a delivery alone; None if it can, or if its signature is unknown."""
     try:
-        signature = inspect.signature(handle)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # of compiled code
-        return
+        return None
     try:
         signature.bind(None)
     except TypeError as error:
-        allowed = f"an async function that is called with one argument, the delivery ({error})"
-        raise ConfigError("handle", handle, allowed) from None
+        return str(error)
+    return None
 
 
 class _Worker:
@@ -75,7 +82,7 @@ class Workers:
         *,
         cancels_expired: bool,
     ) -> None:
-        _check_handler(handle)
+        check_handler(handle)
         self._dispatcher = dispatcher
         self._receiver = receiver
         self._handle = handle

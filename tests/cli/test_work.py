@@ -77,6 +77,12 @@ HANDLERS = """
 
     handler = Handler()
     number = 5
+
+    async def two(delivery, session):
+        pass
+
+    def plain_without_arguments():
+        pass
 """
 
 
@@ -149,7 +155,8 @@ def test_sigterm_lets_handlers_end_and_commits(handlers: Path) -> None:
             assert program.line() == "begun a\n"
             code, out, err = program.end(signal.SIGTERM)
         assert (code, out) == (143, "done a\n")
-        closing, summary = err.splitlines()
+        working, closing, summary = err.splitlines()
+        assert working == "working: group g, shared: orders; press Ctrl-C to stop"
         assert closing.startswith("closing: handlers that run have close_timeout (30 s) to end")
         assert summary.startswith("1 record acked in ")
         assert asyncio.run(committed(servers, "g", "orders")) == 1
@@ -159,7 +166,9 @@ def test_a_handler_in_the_working_directory(handlers: Path) -> None:
     with topic_with("a\nb\nc\n") as servers:
         ended = run(*work(servers, "queue_handlers:end_after_three", "--json"), cwd=handlers)
     assert ended.returncode == 143
-    assert ended.stderr.startswith("3 records acked in "), ended.stderr
+    working, summary = ended.stderr.splitlines()
+    assert working == "working: group g, shared: orders; press Ctrl-C to stop"
+    assert summary.startswith("3 records acked in "), ended.stderr
     last = json.loads(ended.stdout.splitlines()[-1])
     assert (last["final"], last["acked"], last["lag"], last["in_hand"]) == (True, 3, 0, 0)
     assert [(each["tp"], each["base"]) for each in last["partitions"]] == [("orders-0", 3)]
@@ -268,6 +277,16 @@ def search_path(handlers: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
         ("queue_handlers:number", False, "is of type int, not a function (delivery)"),
         ("queue_handlers:Handler", False, "is a class, not a function (delivery)"),
         ("queue_handlers:plain", False, "is not a coroutine function: write `async def`, or use --in-thread"),
+        (
+            "queue_handlers:two",
+            False,
+            "queue_handlers:two cannot be called with one argument, the delivery: missing a required argument: 'session'",
+        ),
+        (
+            "queue_handlers:plain_without_arguments",
+            True,
+            "cannot be called with one argument, the delivery: ",
+        ),
         ("queue_handlers:handle", True, "is a coroutine function: use it without --in-thread"),
         ("queue_handlers:handler", True, "is a coroutine function: use it without --in-thread"),
     ],
@@ -458,8 +477,10 @@ async def test_the_live_table_and_the_rates() -> None:
 async def test_a_status_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     queue, stop = FakeQueue(), asyncio.Event()
     queue.partitions = (partition(0, lag=1_234),)
-    serving = asyncio.create_task(serve(queue, handle, stop, "", as_json=False))
-    await asyncio.sleep(10.5)
+    serving = asyncio.create_task(serve(queue, handle, stop, "group g", as_json=False))
+    await asyncio.sleep(0.5)
+    assert capsys.readouterr().err == "working: group g\n"
+    await asyncio.sleep(10.0)
     queue.counts.acked = 50
     queue.problems = ("it is slow",)
     await asyncio.sleep(10.0)
@@ -510,7 +531,7 @@ async def test_what_ends_the_queue_is_raised_after_the_summary(capsys: pytest.Ca
         await serve(queue, handle, asyncio.Event(), "", as_json=True)
     out, err = capsys.readouterr()
     assert json.loads(out)["final"] is True
-    assert err.startswith("0 records acked in ")
+    assert err.startswith("working: \n0 records acked in ")
 
 
 @pytest.mark.asyncio

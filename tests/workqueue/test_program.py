@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from asyncgroup import ConfigError, UsageError, WorkQueue
-from asyncgroup.workqueue import Delivery, run_queue
+from asyncgroup.workqueue import Delivery, in_thread, run_queue
 from tests.group.test_program import STOPS, committed, greetings, program
 
 pytestmark = pytest.mark.asyncio
@@ -65,3 +65,15 @@ async def test_mistakes() -> None:
     queue = WorkQueue("127.0.0.1:9092", "g", "orders")
     with pytest.raises(UsageError, match=r"run_queue\(\) starts an event loop, but one is already running"):
         run_queue(queue, _handle)
+
+
+def _handle_two(delivery: Delivery, session: object) -> None:
+    raise AssertionError(delivery, session)
+
+
+async def test_a_handler_with_other_arguments_is_refused_before_anything_is_opened() -> None:
+    queue = WorkQueue("127.0.0.1:9092", "g", "orders")
+    with pytest.raises(ConfigError, match=r"handle=.* an async function"):
+        run_queue(queue, _handle_two)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"called with one argument, the delivery \(missing .*'session'\)"):
+        in_thread(_handle_two)  # type: ignore[arg-type]
