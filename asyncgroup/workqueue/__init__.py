@@ -7,10 +7,12 @@ Where to look, starting at the user's call:
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
   `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
-  (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions).
+  (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions). `handled_exception`: that of the
+  `except` block around a nack.
 - The engine on a consumer group: `queue_handler` has a `claim_feed` for each claim, which feeds the dispatcher
   (`receive_limits`) and ends with it;
-  `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash. The window that a commit
+  `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash;
+  `last_failures`: why a record that arrives after its last delivery is a dead letter; `idle_member`. The window that a commit
   contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `dead_letter_breaker`),
   with a `copy_writer`: one by one, or with the acknowledgements of the originals in transactions (`copy_transactions`;

@@ -63,6 +63,10 @@ class FeedParts:
     max_poll_interval: float
     commits_start: bool
     """Whether partitions without a commit begin elsewhere than at the start of the log, so that the position is committed."""
+    begins_at_end: bool
+    """Whether partitions without a commit begin at the end of the log."""
+    partition_count: Callable[[], int | None]
+    """Returns the number of partitions of the topics; None if it is unknown."""
     metadata_limit: int
     """Bytes that the broker allows for the metadata of a commit."""
 
@@ -111,6 +115,11 @@ class ClaimFeed:
 
     def __repr__(self) -> str:
         return f"<ClaimFeed {self.work!r}>"
+
+    @property
+    def skips_records(self) -> bool:
+        """Whether the claim begins without a commit after other records."""
+        return self.window.is_new and not self.work.is_retry_topic and self._claim.initial_offset > 0
 
     def _is_of_other_group(self, record: Record) -> bool:
         """Return `is_of_other_group`, and report that the retry topic is shared: nothing else says so."""

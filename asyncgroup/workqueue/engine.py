@@ -38,6 +38,7 @@ from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transacti
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.idle_member import known_partitions
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.modes import Mode
@@ -224,7 +225,11 @@ class QueueEngine(Watcher):
             on_copy_of_other_group=self._on_copy_of_other_group,
             max_poll_interval=self._config.max_poll_interval,
             commits_start=self._config.auto_offset_reset != "earliest",
+            begins_at_end=self._config.auto_offset_reset == "latest",
             metadata_limit=metadata_limit,
+            partition_count=partial(
+                known_partitions, self._client, subscribed_topics(self._topics, self._copy_topics.retry)
+            ),
         )
         return QueueHandler(parts, self._interceptors, self._check_session)
 
@@ -437,10 +442,9 @@ class QueueEngine(Watcher):
 
     def health(self) -> Health:
         """See `WorkQueue.health`."""
-        feeds = () if self._handler is None else self._handler.feeds.values()
         failure = self.receiver.failure
         return queue_health(
-            self.group.health(), feeds, self._publisher, self._creation, self._local.gaps, failure
+            self.group.health(), self._handler, self._publisher, self._creation, self._local.gaps, failure
         )
 
     def statistics(self) -> QueueStatistics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -13,11 +14,16 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
 from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.claim_feed import ClaimFeed, FeedParts
+from asyncgroup.workqueue.idle_member import IdleMember
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
 __all__ = ["QueueHandler"]
 
+_log = logging.getLogger("asyncgroup.workqueue")
+
+NAMED: Final = 5
+"""Partitions that a log line names."""
 
 SHARED_BY: Final = 64
 """The most partitions that `ack_group_size` acknowledgements are committed for."""
@@ -43,6 +49,9 @@ class QueueHandler(Handler):
         self._parts = parts
         self._interceptors = interceptors
         self._check_session = check_session
+        self._idle = IdleMember(
+            parts.publisher.group_id, parts.partition_count, is_standby=parts.settings.mode.in_order
+        )
 
     def __repr__(self) -> str:
         return f"<QueueHandler: {len(self.feeds)} claims>"
@@ -58,6 +67,7 @@ class QueueHandler(Handler):
         if asyncio.iscoroutine(checked):
             await checked
         self.session = session
+        self._idle.note(has_partitions=bool(session.claims))
         if not session.claims:
             self.has_claims.set()
 
@@ -68,7 +78,25 @@ class QueueHandler(Handler):
             self.feeds[tp] = ClaimFeed(self._parts, session, claims[tp])
             self._interceptors.became_active(tp)
         self._parts.limits.partitions = len(self.feeds)
+        self._idle.note(has_partitions=bool(self.feeds))
+        self._log_starts(session.group_id, partitions)
         self.has_claims.set()
+
+    def _log_starts(self, group_id: str, partitions: Sequence[TopicPartition]) -> None:
+        """Say once for each partition that records before its end are not delivered, because the group has no commit."""
+        if not self._parts.begins_at_end:
+            return
+        feeds = [self.feeds[tp] for tp in sorted(partitions)]
+        new = [str(each.work.tp) for each in feeds if each.skips_records]
+        if new:
+            more = f" and {len(new) - NAMED} more" if len(new) > NAMED else ""
+            _log.warning(
+                "group %s: no commit for %s%s: it begins at the end, and the records before are not delivered; "
+                "initial_position='earliest' begins with them",
+                group_id,
+                ", ".join(new[:NAMED]),
+                more,
+            )
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
         """Feed the dispatcher until the claim ends and its deliveries have ended."""
@@ -90,14 +118,24 @@ class QueueHandler(Handler):
                     self._last[tp] = feed.statistics_at_end()
                 self._interceptors.became_inactive(tp)
         self._parts.limits.partitions = len(self.feeds)
+        if self.session is not None:
+            self._idle.note(has_partitions=bool(self.feeds))
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002
         """Forget the session: only its last commit follows."""
         self.session = None
+        self._idle.stop()
 
     def at_close(self) -> tuple[PartitionStatistics, ...]:
         """Return the partitions whose claims have ended with the queue, as they were then."""
         return tuple(self._last[tp] for tp in sorted(self._last))
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the partitions, or that there are none, in words."""
+        return [
+            *self._idle.problems(),
+            *(problem for feed in self.feeds.values() for problem in feed.problems()),
+        ]
 
     def window_of(self, tp: TopicPartition) -> ClaimWindow | None:
         """Return the window of a claim of the present session."""

@@ -6,24 +6,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from asyncgroup.group.health import Health
-from asyncgroup.workqueue.claim_feed import ClaimFeed
 from asyncgroup.workqueue.copy_topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.hash_ranges import KeyRange
 from asyncgroup.workqueue.publisher import TopicPublisher
+from asyncgroup.workqueue.queue_handler import QueueHandler
 
 __all__ = ["queue_health"]
 
 
 def queue_health(
     member: Health,
-    feeds: Iterable[ClaimFeed],
+    handler: QueueHandler | None,
     publisher: TopicPublisher,
     creation: CopyTopicCreation,
     gaps: Iterable[KeyRange],
     failure: BaseException | None,
 ) -> Health:
     """Return the health of the group member with the problems of the queue."""
-    problems = [problem for feed in feeds for problem in feed.problems()]
+    problems = [] if handler is None else handler.problems()
     problems += creation.problems()
     problems += [
         f"copies to topic {topic!r} fail: {error}" for topic, error in sorted(publisher.failing.items())
