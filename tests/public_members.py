@@ -24,7 +24,7 @@ def attributes_of(kind: type) -> set[str]:
 
 def public_members(kind: type) -> set[str]:
     """Return the public names of an instance: those of its class, its fields, and what its methods assign."""
-    names = set(dir(kind))
+    names = {name for name in dir(kind) if hasattr(kind, name)}  # without those that only raise a hint
     for each in kind.__mro__:
         names |= set(inspect.get_annotations(each))
         if each.__module__.startswith("asyncgroup."):

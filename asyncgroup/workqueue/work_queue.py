@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from asyncgroup.checks import check_count, check_group_id, parse_servers
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.named_arguments import NamedArguments
 from asyncgroup.workqueue.policies import Backoff, as_backoff
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ TRANSACTION_TIMEOUT = 10.0
 of the partitions wait at most this long for the offsets of an open transaction."""
 
 
-class WorkQueue:
+class WorkQueue(NamedArguments):
     """One consumer of the subscription `group_id`: each record is acknowledged by itself, in any order.
 
         queue = WorkQueue("localhost:9092", "billing", "orders", mode=Mode.KEY_SHARED, dead_letter=DeadLetter(5))
@@ -205,6 +206,14 @@ class WorkQueue:
         if self._created is None:
             return f"<WorkQueue {self.group_id!r}, {self.mode.value}: not open>"
         return repr(self._created)
+
+    if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            from asyncgroup.workqueue.foreign_names import queue_hint
+
+            text = f"{type(self).__name__!r} object has no attribute {name!r}{queue_hint(name)}"
+            raise AttributeError(text, name=name, obj=self)
 
     @property
     def mode(self) -> Mode:
