@@ -50,6 +50,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("from-aiokafka", "def one_by_one"): f"{QUEUES}::test_an_aiokafka_loop_that_retries",
     ("from-aiokafka", "def many_at_a_time"): f"{QUEUES}::test_a_queue_that_retries",
     ("from-pulsar", "async def main"): f"{QUEUES}::test_pulsars_loop_here",
+    ("from-parallel-consumer", "async def main"): f"{QUEUES}::test_a_group_of_parallel_consumer_goes_on_here",
     ("from-confluent-kafka", "consumer.poll"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-confluent-kafka", "def after"): f"{STORIES}::test_a_program_prints_and_commits",
     ("from-java", "claim.batches"): f"{STORIES}::test_a_program_prints_and_commits",

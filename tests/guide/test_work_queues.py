@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import inspect
 import re
+import struct
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 
-from asyncgroup import Producer
+from asyncgroup import Cluster, Consumer, Producer
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ClosedError
 from asyncgroup.testing import KafkaServer
+from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import (
     DeadLetter,
     Delivery,
@@ -28,6 +32,7 @@ from asyncgroup.workqueue import (
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueCounts
 from tests.guide.pages import page, snippet
+from tests.guide.parallel_consumer_names import OPTIONS, RECORDS
 from tests.guide.pulsar_names import JAVA_BUILDERS, JAVA_METHODS, PYTHON_ARGUMENTS, PYTHON_METHODS
 
 LIMIT: Final = 120.0
@@ -408,6 +413,43 @@ async def test_pulsars_loop_here() -> None:
         async with running(names["main"]()):
             await until(lambda: committed(broker, "billing") == 3)
     assert printed == [b"a", b"b", b"c"]
+
+
+@virtual_test
+async def test_a_group_of_parallel_consumer_goes_on_here() -> None:
+    """Its completed records are not delivered again. The way back: its metadata is not that of parallel-consumer."""
+    printed: list[Any] = []
+    # run lengths: one incomplete record, two completed ones
+    completed = base64.b64encode(b"n" + struct.pack(">hh", 1, 2)).decode()
+    async with broker_with(b"a", b"b", b"c", b"d") as broker:
+        await commit(broker, 0, completed)
+        names = defined("from-parallel-consumer", "async def main", broker, print=printed.append)
+        async with running(names["main"]()):
+            await until(lambda: committed(broker, "billing") == 4)
+        metadata = broker.group("billing").offsets["orders", 0].metadata
+        assert metadata
+        with pytest.raises(binascii.Error):
+            base64.b64decode(metadata, validate=True)
+        await commit(broker, 4, "")  # what --to-current does
+        assert broker.group("billing").offsets["orders", 0].metadata == ""
+    assert printed == [b"a", b"d"]
+
+
+async def commit(broker: EmbeddedCluster, offset: int, metadata: str) -> None:
+    """Commit an offset of partition 0 for the group without members."""
+    part = m.OffsetCommitRequest.OffsetCommitRequestPartition(0, offset, committed_metadata=metadata)
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic("orders", broker.topic("orders").id, [part])
+    async with Cluster(broker.bootstrap_servers) as cluster, Consumer(cluster) as consumer:
+        await consumer.committed("billing")  # creates __consumer_offsets
+        request = m.OffsetCommitRequest("billing", generation_id_or_member_epoch=-1, topics=[topic])
+        response = await cluster.request(broker.coordinator("billing"), request)
+    assert response.topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("names", [OPTIONS, RECORDS])
+def test_every_name_of_parallel_consumer_has_a_row(names: str) -> None:
+    cells = " ".join(first for first, _ in rows_of(page("from-parallel-consumer")))
+    assert not set(names.split()) - set(re.findall(r"\w+", cells))
 
 
 def rows_of(text: str) -> list[list[str]]:
