@@ -190,7 +190,10 @@ class TopicPublisher:
         if self.is_last(delivery.attempt):
             error = handled_exception()
             cause = "" if error is None else f": {describe_error(error)}"
-            reason = f"reconsumed after the last of {delivery.attempt} deliveries{cause}"
+            last = (
+                f"the last of {delivery.attempt} deliveries" if delivery.attempt > 1 else "its only delivery"
+            )
+            reason = f"reconsumed after {last}{cause}"
             return await self.reject(delivery, reason)
         copy = retry_copy(
             delivery.record,

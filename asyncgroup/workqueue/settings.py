@@ -49,6 +49,11 @@ def _is_ack_timeout(value: Any) -> bool:
     )
 
 
+def _is_group_time(value: Any) -> bool:
+    is_in_ms = type(value) is int and value >= 100 and value % 100 == 0  # as Pulsar's default, 100
+    return bool(DURATION_OR_ZERO[0](value)) and not is_in_ms
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
     """The settings of a WorkQueue, which describes them."""
@@ -115,7 +120,7 @@ _CHECKS: Final[Mapping[str, Rule]] = {
     "retry": _optional(RetryTopic),
     "dead_letter": _optional(DeadLetter),
     "transactional_copies": FLAG,
-    "ack_group_time": DURATION_OR_ZERO,
+    "ack_group_time": (_is_group_time, "a number of seconds, 0 or more; hundreds as a float"),
     "ack_group_size": _COUNT,
     "receiver_queue": _COUNT_OR_ZERO,
     "receiver_queue_total": _COUNT,

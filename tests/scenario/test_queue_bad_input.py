@@ -190,6 +190,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"retry": True}, "retry=True"),
     ({"dead_letter": 5}, "dead_letter=5"),
     ({"ack_group_time": -1}, "ack_group_time=-1"),
+    ({"ack_group_time": 100}, "hundreds as a float; durations are seconds: 0.1?"),
     ({"ack_group_size": 0}, "ack_group_size=0"),
     ({"receiver_queue": -1}, "receiver_queue=-1"),
     ({"receive_buffer_bytes": 0}, "receive_buffer_bytes=0"),

@@ -330,7 +330,7 @@ async def test_the_reasons_of_loops(env: VirtualEnvironment):
         "busy",
         "ValueError: broken",
         "ValueError: broken",
-        "reconsumed after the last of 1 deliveries: ValueError: broken",
+        "reconsumed after its only delivery: ValueError: broken",
         "why",
         "nacked",
     ]

@@ -91,7 +91,7 @@ async def test_queue(virtual_kafka, refused):
         ) as queue:
             delivery = await queue.receive()
             if refused:
-                await virtual_kafka.advance(100)
+                await virtual_kafka.advance(70)
                 return
             await delivery.reject("no") if number else await delivery.reconsume_later(0)
 
