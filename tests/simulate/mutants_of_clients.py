@@ -183,7 +183,7 @@ def _never_leaves() -> AbstractContextManager[object]:
 def _failed_is_written() -> AbstractContextManager[object]:
     """A producer acknowledges a batch that it has given up."""
 
-    def complete(self: ProducerBatch, _make_error: Any) -> None:
+    def complete(self: ProducerBatch, *_errors: object) -> None:
         self.complete(10_000)
 
     return patch.object(ProducerBatch, "fail", complete)
