@@ -37,6 +37,9 @@ T = TypeVar("T")
 
 _ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
+MAX_LOOKUPS: Final = 10_000
+"""Connections and topics that look-ups are counted for; then the count begins again."""
+
 REPEATED_LOOKUPS: Final = 3
 """Lookups of a missing topic on one connection after which its client does not only find out whether the topic exists: a work
 queue does that twice before it creates its retry and dead letter topics."""
@@ -287,6 +290,8 @@ class Node:
         if shared.on_unknown_topic is None or topic.startswith("__"):
             return
         if lookup is not None:
+            if len(shared.topic_lookups) >= MAX_LOOKUPS:
+                shared.topic_lookups.clear()
             shared.topic_lookups[lookup, topic] += 1
             if shared.topic_lookups[lookup, topic] < REPEATED_LOOKUPS:
                 return

@@ -81,8 +81,8 @@ def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -
         )
     if error.verify_code in _STRICT:
         return (
-            f"the broker's TLS certificate, or that of its CA, does not meet RFC 5280: {message} (Python 3.13 requires it: issue "
-            "it anew, or give Tls a context without ssl.VERIFY_X509_STRICT)"
+            f"the broker's TLS certificate, or that of its CA, does not meet RFC 5280: {message} (Python 3.13 requires it: renew "
+            "it, or give Tls a context without ssl.VERIFY_X509_STRICT)"
         )
     return (
         f"the broker's TLS certificate is not trusted: {message} "

@@ -37,7 +37,7 @@ MIN_PANDAS: Final = (2, 2)
 """The oldest supported pandas, if it is installed: that of pyspark."""
 
 FIRST_FOR_PANDAS_3: Final = (4, 3)
-"""The first pyspark that works with pandas 3."""
+"""The first pyspark that works with pandas 3, of which it warns by itself."""
 
 SOCKET_SETTINGS: Final[Mapping[str, str]] = {"spark.python.unix.domain.socket.enabled": "true"}
 """Without it every Python task waits for a TCP socket: 16 tasks took 464 ms instead of 185 ms on two cores."""

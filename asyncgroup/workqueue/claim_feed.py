@@ -67,6 +67,8 @@ class FeedParts:
     """Whether partitions without a commit begin at the end of the log."""
     partition_count: Callable[[], int | None]
     """Returns the number of partitions of the topics; None if it is unknown."""
+    idle_grace: float
+    """Seconds without a partition after which the member has none for good."""
     metadata_limit: int
     """Bytes that the broker allows for the metadata of a commit."""
 

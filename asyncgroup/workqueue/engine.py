@@ -38,7 +38,7 @@ from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transacti
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.idle_member import known_partitions
+from asyncgroup.workqueue.idle_member import grace, known_partitions
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.modes import Mode
@@ -227,6 +227,7 @@ class QueueEngine(Watcher):
             commits_start=self._config.auto_offset_reset != "earliest",
             begins_at_end=self._config.auto_offset_reset == "latest",
             metadata_limit=metadata_limit,
+            idle_grace=grace(self._config),
             partition_count=partial(
                 known_partitions, self._client, subscribed_topics(self._topics, self._copy_topics.retry)
             ),

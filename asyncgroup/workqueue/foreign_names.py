@@ -259,6 +259,8 @@ def add_foreign_names(cls: type, hints: Mapping[str, str]) -> frozenset[str]:
     for name, hint in hints.items():
         first, *others = name.split("_")
         for spelled in {name, first + "".join(map(str.capitalize, others))}:
+            if hasattr(cls, spelled):
+                raise TypeError(f"{cls.__name__} has {spelled!r} itself")
             setattr(cls, spelled, ForeignName(spelled, hint))
             added.add(spelled)
     return frozenset(added)

@@ -8,14 +8,23 @@ from collections.abc import Callable
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.config import ConsumerConfig
 from asyncgroup.group.topics import Pattern
 
-__all__ = ["IdleMember", "known_partitions"]
+__all__ = ["IdleMember", "grace", "known_partitions"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
-GRACE: Final = 10.0
-"""Seconds in a session without a partition before it is a problem: partitions that move are assigned later (KIP-429, KIP-848)."""
+MIN_GRACE: Final = 10.0
+"""Seconds without a partition before it is a problem, at least."""
+
+
+def grace(config: ConsumerConfig) -> float:
+    """Return after how many seconds without a partition a member has none for good.
+
+    Partitions that move are assigned when their holder has given them up, or is expelled (KIP-429, KIP-848).
+    """
+    return max(MIN_GRACE, config.rebalance_timeout, config.effective_session_timeout)
 
 
 def known_partitions(cluster: ClusterClient, topics: list[str] | Pattern) -> int | None:
@@ -30,12 +39,15 @@ class IdleMember:
     """Watches whether the member has partitions; `partitions()` is the number of those of the queue's topics, None if unknown.
 
     Pulsar's Shared subscriptions distribute records over any number of consumers, a consumer group partitions. With `is_standby`, in
-    the modes with an order, members without partitions are on purpose.
+    the modes with an order, members without partitions are on purpose. It is a problem after `grace` seconds.
     """
 
-    def __init__(self, group_id: str, partitions: Callable[[], int | None], *, is_standby: bool) -> None:
+    def __init__(
+        self, group_id: str, partitions: Callable[[], int | None], grace: float, *, is_standby: bool
+    ) -> None:
         self._group_id = group_id
         self._partitions = partitions
+        self._grace = grace
         self._is_standby = is_standby
         self._timer: asyncio.TimerHandle | None = None
         self._is_idle = False
@@ -50,7 +62,7 @@ class IdleMember:
         if has_partitions or self._is_standby:
             self.stop()
         elif self._timer is None and not self._is_idle:
-            self._timer = asyncio.get_running_loop().call_later(GRACE, self._report)
+            self._timer = asyncio.get_running_loop().call_later(self._grace, self._report)
 
     def stop(self) -> None:
         """The session has ended: the next one may have partitions. What was reported stays until then."""
@@ -62,13 +74,13 @@ class IdleMember:
         """Return what is wrong, in words."""
         if not self._is_idle:
             return []
+        problem = "this member has no partition, and gets no records"
         count = self._partitions()
-        all_of_them = "all partitions" if count is None else f"all {count} partitions"
-        if count == 1:
-            all_of_them = "the only partition"
-        others = f"other members have {all_of_them} of the topics"
+        if count is None:
+            return [problem]
+        all_of_them = "the only partition" if count == 1 else f"all {count} partitions"
         limit = "a group has work for as many members as partitions at most"
-        return [f"this member has no partition, and gets no records: {others}; {limit}"]
+        return [f"{problem}: other members have {all_of_them} of the topics; {limit}"]
 
     def _report(self) -> None:
         self._timer, self._is_idle = None, True

@@ -29,9 +29,10 @@ class LastFailures:
 
     def note(self, record: Record, reason: str) -> None:
         """The record's last delivery that is allowed has failed."""
-        if len(self._reasons) >= MAX_RECORDS:
+        key = _key(record)
+        if len(self._reasons) >= MAX_RECORDS and key not in self._reasons:
             del self._reasons[next(iter(self._reasons))]
-        self._reasons[_key(record)] = reason
+        self._reasons[key] = reason
 
     def forget(self, record: Record) -> None:
         """The record is acknowledged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import NoneType
 from typing import Any, Self
 
 from asyncgroup.errors import ConfigError
@@ -34,4 +35,6 @@ def _unknown_argument(key: str, value: object, known: tuple[str, ...]) -> Config
     from asyncgroup.workqueue.foreign_names import argument_hint
 
     config_keys = {field.name for field in fields(ConsumerConfig)}
-    return ConfigError(key, HIDDEN if is_secret(key) else value, argument_hint(key, known, config_keys))
+    # what holds others may hold secrets: WorkQueue(conf={"sasl.password": …})
+    is_hidden = is_secret(key) or not isinstance(value, (str, int, float, NoneType))
+    return ConfigError(key, HIDDEN if is_hidden else value, argument_hint(key, known, config_keys))

@@ -50,7 +50,10 @@ class QueueHandler(Handler):
         self._interceptors = interceptors
         self._check_session = check_session
         self._idle = IdleMember(
-            parts.publisher.group_id, parts.partition_count, is_standby=parts.settings.mode.in_order
+            parts.publisher.group_id,
+            parts.partition_count,
+            parts.idle_grace,
+            is_standby=parts.settings.mode.in_order,
         )
 
     def __repr__(self) -> str:
@@ -132,8 +135,9 @@ class QueueHandler(Handler):
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partitions, or that there are none, in words."""
+        is_ended = self._parts.receiver.is_ended
         return [
-            *self._idle.problems(),
+            *([] if is_ended else self._idle.problems()),
             *(problem for feed in self.feeds.values() for problem in feed.problems()),
         ]
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
-from asyncgroup.workqueue import Mode, RetryTopic
-from tests.stories.queue_members import opened, send
+from asyncgroup.workqueue import Delivery, Mode, RetryTopic
+from tests.scenario.three_protocols import in_each_protocol
+from tests.stories.queue_members import opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio
+
+MOVING = 60.0
+"""Seconds for which partitions may move: `rebalance_timeout`, by default."""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -29,7 +34,7 @@ async def test_a_member_without_partitions(
     await env.create_topic("narrow", 1)
     async with opened(env, "zoe", topics="narrow", mode=mode) as zoe:
         async with opened(env, "ann", topics="narrow", mode=mode) as ann:
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(MOVING - 5.0)
             assert zoe.health().is_healthy
             assert ann.health().is_healthy
             await asyncio.sleep(20.0)
@@ -40,11 +45,39 @@ async def test_a_member_without_partitions(
                 "group has work for as many members as partitions at most"
             )
             assert lines(caplog) == [f"group {env.group_id}: {problem}"]
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(2 * MOVING)
             assert lines(caplog) == []
+        assert "this member has no partition" not in str(ann.health().problems), "it is closed"
         await asyncio.sleep(30.0)
         assert len(zoe.statistics().partitions) == 1
         assert zoe.health().is_healthy
+
+
+@in_each_protocol
+async def test_partitions_that_move_later(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
+    """A member that gets partitions when the handlers of their former holder have ended is healthy all the time."""
+
+    async def slow(_delivery: Delivery) -> None:
+        await asyncio.sleep(0.5 * MOVING)
+
+    for partition in range(4):
+        await send(env, b"0", partition=partition)
+    config = {"rebalance_timeout": MOVING, "close_timeout": 1.0}
+    async with working(env, "zoe", slow, config=config) as zoe:
+        await zoe.until_count("begin", 4)
+        async with opened(env, "ann", config=config) as ann:
+            for _ in range(int(MOVING)):
+                assert not [each for each in ann.health().problems if "no partition" in each]
+                await asyncio.sleep(1.0)
+            assert len(ann.statistics().partitions) == 2
+    assert lines(caplog) == []
+
+
+async def test_a_pattern_without_topics(env: VirtualEnvironment):
+    """Nothing is said of other members: there may be none."""
+    async with opened(env, "zoe", topics=re.compile("nothing.*")) as zoe:
+        await asyncio.sleep(2 * MOVING)
+        assert "this member has no partition, and gets no records" in zoe.health().problems
 
 
 async def test_standbys_have_no_partitions_on_purpose(

@@ -12,7 +12,7 @@ import pytest
 from asyncgroup import ConfigError
 from asyncgroup.model import Record
 from asyncgroup.workqueue import Backoff, BatchPolicy, Breaker, DeadLetter, Delivery, RetryTopic, WorkQueue
-from asyncgroup.workqueue.foreign_names import ARGUMENTS, DELIVERY, QUEUE
+from asyncgroup.workqueue.foreign_names import ARGUMENTS, DELIVERY, QUEUE, add_foreign_names
 from tests.guide.pulsar_names import PYTHON_ARGUMENTS, PYTHON_METHODS
 
 
@@ -157,5 +157,12 @@ def test_no_hint_hides_a_name_of_ours() -> None:
     plain = {name.replace("_", "") for name in inspect.signature(WorkQueue).parameters}
     assert not plain & ARGUMENTS.keys()
     assert not {name for name in dir(WorkQueue) if not name.startswith("_")} & QUEUE.keys()
-    assert not set(dir(delivery())) & DELIVERY.keys()
     assert {"ack", "value", "record"} < set(dir(delivery()))
+    with pytest.raises(TypeError, match="Delivery has 'headers' itself"):
+        add_foreign_names(Delivery, {"headers": "a hint"})
+
+
+def test_what_an_unknown_argument_holds_is_not_printed() -> None:
+    with pytest.raises(ConfigError) as caught:
+        WorkQueue("localhost:9092", "g", "t", conf={"sasl.password": "hunter2"})  # type: ignore[call-arg]
+    assert "hunter2" not in str(caught.value)
