@@ -59,10 +59,16 @@ class Workload(NamedTuple):
         return TopicShape(self.rows, self.size, self.partitions, self.batch_records)
 
     def limited(self, rows: int | None) -> Workload:
-        """Return the workload with this number of rows, still in at least four batches."""
+        """Return the workload with this number of rows, still in at least four batches, and at least 50 in a partition."""
         if rows is None:
             return self
-        return self._replace(rows=rows, batch=min(self.batch, max(1, rows // 4)))
+        partitions = min(self.partitions, max(4, rows // 50))
+        return self._replace(rows=rows, batch=min(self.batch, max(1, rows // 4)), partitions=partitions)
+
+    @property
+    def text(self) -> str:
+        """The title with the numbers."""
+        return self.title.format(rows=self.rows, batch=self.batch, partitions=self.partitions)
 
 
 STREAMS: Final = {
@@ -72,7 +78,14 @@ STREAMS: Final = {
         Workload("1k-small", "1 KiB, batches of {batch:,}", 1024, 800_000, 20_000),
         Workload("200-large", "200 B, batches of {batch:,}", 200, 2_000_000, 200_000),
         Workload("200-small", "200 B, batches of {batch:,}", 200, 2_000_000, 50_000),
-        Workload("source-1000", "200 B, batches of {batch:,}, 1,000 partitions", 200, 600_000, 200_000, 1000),
+        Workload(
+            "source-1000",
+            "200 B, batches of {batch:,}, {partitions:,} partitions",
+            200,
+            600_000,
+            200_000,
+            1000,
+        ),
         # what producers with little traffic write; few, as each record is a request when the topic is loaded
         Workload(
             "source-one", "200 B, batches of {batch:,}, one per record batch", 200, 200_000, 40_000, 4, 1
@@ -98,8 +111,8 @@ SINKS: Final = {
     for each in (
         Workload("sink-1k", "1 KiB, {rows:,} rows", 1024, 200_000, 200_000),
         Workload("sink-200", "200 B, {rows:,} rows", 200, 600_000, 600_000),
-        Workload("sink-300", "200 B, {rows:,} rows, 300 partitions", 200, 600_000, 600_000, 300),
-        Workload("sink-1000", "200 B, {rows:,} rows, 1,000 partitions", 200, 600_000, 600_000, 1000),
+        Workload("sink-300", "200 B, {rows:,} rows, {partitions:,} partitions", 200, 600_000, 600_000, 300),
+        Workload("sink-1000", "200 B, {rows:,} rows, {partitions:,} partitions", 200, 600_000, 600_000, 1000),
     )
 }
 """Workloads of the sinks, by name; each is one batch."""

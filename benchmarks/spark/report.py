@@ -63,7 +63,7 @@ def _show_streams(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
     for each in summaries:
         workload = STREAMS[each.case].limited(options.rows)
         cells = [each.client, *_rates(each), *_pair(each, "add_rate", ",.0f"), *_pair(each, "cpu", ".2f")]
-        rows.append((each.case, workload.title.format(batch=workload.batch), [*cells, _goal(each)]))
+        rows.append((each.case, workload.text, [*cells, _goal(each)]))
     if rows:
         show_table("Sources of a streaming query", columns, _groups(rows, len(columns)))
         _caption(
@@ -82,7 +82,7 @@ def _show_bridges(options: argparse.Namespace, summaries: Sequence[Summary]) -> 
     for each in summaries:
         workload = BRIDGES[each.case].limited(options.rows)
         cells = [each.client, *_rates(each), *_pair(each, "cpu", ".2f"), _goal(each)]
-        rows.append((each.case, workload.title.format(batch=workload.batch), cells))
+        rows.append((each.case, workload.text, cells))
     if rows:
         show_table("A consumer group in front of Spark", columns, _groups(rows, len(columns)))
         _caption(
@@ -97,7 +97,7 @@ def _show_sinks(options: argparse.Namespace, summaries: Sequence[Summary]) -> No
     for each in summaries:
         workload = SINKS[each.case].limited(options.rows)
         cells = [each.client, *_rates(each), *_pair(each, "cpu", ".2f")]
-        rows.append((each.case, workload.title.format(rows=workload.rows), cells))
+        rows.append((each.case, workload.text, cells))
     if rows:
         show_table("Sinks of a batch query", columns, _groups(rows, len(columns)))
         _caption(
