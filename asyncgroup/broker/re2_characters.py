@@ -186,7 +186,7 @@ UNTABLED_SCRIPTS: Final = frozenset(_WITHOUT_TABLE.split())
 
 
 def unicode_class(name: str) -> Container[str] | None:
-    """Return the set of a category or a script; None if there is none of this name."""
+    """Return the set of a category or a script; None for an unknown name."""
     if name == "Any":
         return ANY
     if name in _CATEGORIES.split():

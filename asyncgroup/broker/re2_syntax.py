@@ -192,7 +192,7 @@ class _Parser:
             self._next()
         else:
             bounds = self._counts()
-        if bounds is None:  # a brace that is no repetition stands for itself
+        if bounds is None:  # a literal brace: it begins no repetition
             self._literal()
             return
         self._skip("?")

@@ -55,7 +55,7 @@ class _Form(NamedTuple):
 def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
     """Return the window relative to `base`, which is its own base or lower, in at most `room` characters.
 
-    The text is empty if there are no attempts and no record from `base` on is acknowledged. If the whole does not fit, the last
+    The text is empty without attempts and without acknowledged records from `base` on. If the whole does not fit, the last
     runs are left out, so that their records are delivered again; attempts get a quarter of the room, those of the lowest
     offsets first. The cost depends on `room`, not on the window.
     """

@@ -311,7 +311,7 @@ def _check_reason(reason: object) -> None:
 
 
 def _handled() -> str:
-    """Return the exception that the caller of a delivery handles as text; empty if there is none."""
+    """Return the text of the exception whose `except` block the caller is in; empty without one."""
     error = handled_exception(2)
     return "" if error is None else describe_error(error)
 

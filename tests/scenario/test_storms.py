@@ -28,11 +28,8 @@ GENERATIONS: Final = 60
 ENDS: Final = frozenset({"join", "leave", "crash", "lose_host", "restart", "produce"})
 
 HOUR: Final = 3600.0
-CPU_LIMIT: Final = 3000.0
-"""Seconds of CPU time that an hour of the long storm may take: that of the wall depends on what else is running.
-
-The slowest machines that it has run on took half of them.
-"""
+CPU_LIMIT: Final = 900.0
+"""Seconds of CPU time that an hour of the long storm may take: that of the wall depends on what else is running."""
 
 
 def check(outcome: Outcome) -> None:
