@@ -141,12 +141,11 @@ class ClientConfig:
         for key, value in keys.items():
             if key not in known:
                 # imported here, because their tables of names are needed only for an error
-                from asyncgroup.properties.reader import is_secret
+                from asyncgroup.properties.reader import shown
                 from asyncgroup.properties.suggestions import suggest_key
-                from asyncgroup.secret import HIDDEN
 
                 allowed = suggest_key(cls.__name__, key, value, {**_keys(), cls.__name__: known})
-                raise ConfigError(key, HIDDEN if is_secret(key) else value, allowed)
+                raise ConfigError(key, shown(key, value), allowed)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

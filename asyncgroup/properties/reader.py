@@ -20,7 +20,7 @@ from asyncgroup.properties.security import read_security
 from asyncgroup.properties.suggestions import Keys, suggest_property
 from asyncgroup.security import HIDDEN
 
-__all__ = ["FromProperties", "from_properties", "is_secret"]
+__all__ = ["FromProperties", "from_properties", "is_secret", "shown"]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -60,7 +60,7 @@ def from_properties(
             ignored.append((name, why))
         else:
             allowed = _suggestion(cls, name, known, all_keys)
-            raise ConfigError(name, HIDDEN if is_secret(name) else value, allowed)
+            raise ConfigError(name, shown(name, value), allowed)
     if collected.security and "security" not in keys:
         collected.keys["security"] = read_security(collected.security)
     for name, why in ignored:
@@ -119,7 +119,7 @@ def _read(read: Callable[[object], Any], name: str, value: object) -> Any:
     try:
         return read(value)
     except ValueError as error:
-        raise ConfigError(name, HIDDEN if is_secret(name) else value, str(error)) from None
+        raise ConfigError(name, shown(name, value), str(error)) from None
 
 
 def _joined(value: object) -> str:
@@ -156,6 +156,11 @@ def is_secret(name: str) -> bool:
     if lower in _PUBLIC:
         return False
     return lower.startswith(("sasl", "ssl")) or any(word in lower for word in _SECRETS)
+
+
+def shown(name: str, value: object) -> object:
+    """Return a key's value as an error may print it: hidden if it is a secret, or a mapping, which may have some."""
+    return HIDDEN if is_secret(name) or isinstance(value, Mapping) else value
 
 
 _PUBLIC = frozenset(

@@ -17,7 +17,6 @@ __all__ = [
     "ForeignName",
     "add_foreign_names",
     "argument_hint",
-    "queue_hint",
 ]
 
 _TOPICS: Final = "the third argument: a name, a list of names, or a compiled pattern"
@@ -175,42 +174,42 @@ _END: Final = "await consumer.end_offsets(partitions) of a Consumer"
 
 QUEUE: Final[Mapping[str, str]] = {
     "acknowledge": _ACK,
-    "acknowledgeasync": _ACK,
-    "acknowledgecumulative": _CUMULATIVE,
-    "acknowledgecumulativeasync": _CUMULATIVE,
-    "negativeacknowledge": _NACK,
-    "reconsumelater": _RECONSUME,
-    "reconsumelaterasync": _RECONSUME,
-    "redeliverunacknowledgedmessages": "await delivery.nack(delay=0) of each delivery in hand",
+    "acknowledge_async": _ACK,
+    "acknowledge_cumulative": _CUMULATIVE,
+    "acknowledge_cumulative_async": _CUMULATIVE,
+    "negative_acknowledge": _NACK,
+    "reconsume_later": _RECONSUME,
+    "reconsume_later_async": _RECONSUME,
+    "redeliver_unacknowledged_messages": "await delivery.nack(delay=0) of each delivery in hand",
     "commit": _DURABLE,
     "close": _CLOSE,
-    "closeasync": _CLOSE,
+    "close_async": _CLOSE,
     "unsubscribe": "close the queue, and delete the group with Kafka's tools",
     "subscribe": "async with WorkQueue(servers, group_id, topics) as queue",
-    "receiveasync": "await queue.receive()",
-    "batchreceive": "await queue.batch_receive()",
-    "getstats": "queue.statistics()",
-    "isconnected": "queue.health()",
-    "getlastmessageid": _END,
-    "pausemessagelistener": "queue.pause()",
-    "resumemessagelistener": "queue.resume()",
-    "subscriptionname": "queue.group_id",
-    "getsubscription": "queue.group_id",
+    "receive_async": "await queue.receive()",
+    "batchReceive": "await queue.batch_receive()",
+    "get_stats": "queue.statistics()",
+    "is_connected": "queue.health()",
+    "get_last_message_id": _END,
+    "pause_message_listener": "queue.pause()",
+    "resume_message_listener": "queue.resume()",
+    "subscription_name": "queue.group_id",
+    "get_subscription": "queue.group_id",
     "topic": "the third argument of the queue; queue.retry_topic and queue.dead_letter_topic",
-    "consumername": "the argument name=… of the queue",
+    "consumer_name": "the argument name=… of the queue",
     # parallel-consumer
     "poll": _RUN,
-    "pollandproduce": _PRODUCE,
-    "pollandproducemany": _PRODUCE,
-    "closedrainfirst": _CLOSE,
-    "closedontdrainfirst": _CLOSE,
-    "pauseifrunning": "queue.pause()",
-    "resumeifpaused": "queue.resume()",
-    "workremaining": "queue.statistics()",
-    "isclosedorfailed": "queue.health()",
-    "getfailurecause": "await queue.run(handle) raises it",
+    "poll_and_produce": _PRODUCE,
+    "poll_and_produce_many": _PRODUCE,
+    "close_drain_first": _CLOSE,
+    "close_dont_drain_first": _CLOSE,
+    "pause_if_running": "queue.pause()",
+    "resume_if_paused": "queue.resume()",
+    "work_remaining": "queue.statistics()",
+    "is_closed_or_failed": "queue.health()",
+    "get_failure_cause": "await queue.run(handle) raises it",
 }
-"""Methods of Pulsar's consumer and of a ParallelStreamProcessor."""
+"""Methods of Pulsar's consumer and of a ParallelStreamProcessor, as Python spells them."""
 
 
 def argument_hint(name: str, known: Collection[str], config_keys: Collection[str]) -> str:
@@ -224,12 +223,6 @@ def argument_hint(name: str, known: Collection[str], config_keys: Collection[str
         return f"{missing}; {_CONFIG.format(f'{name}=…')}"
     near = close_matches(name, known)
     return f"{missing}; did you mean {' or '.join(near)}?" if near else missing
-
-
-def queue_hint(name: str) -> str:
-    """Return the end of the text for an unknown attribute of a queue; empty if nothing is known about it."""
-    found = None if name.startswith("_") else QUEUE.get(_plain(name))
-    return "" if found is None else f"; here it is: {found}"
 
 
 class ForeignName:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from types import NoneType
 from typing import Any, Self
 
 from asyncgroup.errors import ConfigError
@@ -30,11 +29,8 @@ def _unknown_argument(key: str, value: object, known: tuple[str, ...]) -> Config
     from dataclasses import fields
 
     from asyncgroup.config import ConsumerConfig
-    from asyncgroup.properties.reader import is_secret
-    from asyncgroup.secret import HIDDEN
+    from asyncgroup.properties.reader import shown
     from asyncgroup.workqueue.foreign_names import argument_hint
 
     config_keys = {field.name for field in fields(ConsumerConfig)}
-    # what holds others may hold secrets: WorkQueue(conf={"sasl.password": …})
-    is_hidden = is_secret(key) or not isinstance(value, (str, int, float, NoneType))
-    return ConfigError(key, HIDDEN if is_hidden else value, argument_hint(key, known, config_keys))
+    return ConfigError(key, shown(key, value), argument_hint(key, known, config_keys))

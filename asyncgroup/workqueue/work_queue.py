@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from asyncgroup.checks import check_count, check_group_id, parse_servers
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.model import wall_clock
+from asyncgroup.workqueue.foreign_names import QUEUE, add_foreign_names
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.named_arguments import NamedArguments
 from asyncgroup.workqueue.policies import Backoff, as_backoff
@@ -207,13 +208,8 @@ class WorkQueue(NamedArguments):
             return f"<WorkQueue {self.group_id!r}, {self.mode.value}: not open>"
         return repr(self._created)
 
-    if not TYPE_CHECKING:  # a type checker that saw it would accept any name
-
-        def __getattr__(self, name: str) -> Any:
-            from asyncgroup.workqueue.foreign_names import queue_hint
-
-            text = f"{type(self).__name__!r} object has no attribute {name!r}{queue_hint(name)}"
-            raise AttributeError(text, name=name, obj=self)
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _FOREIGN]
 
     @property
     def mode(self) -> Mode:
@@ -424,3 +420,6 @@ def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id:
     if policy is not None:
         dead_letter_topic = policy.topic or dead_letter_topic_name(policy.names, topics, group_id)
     return copy_topics(topics, retry_topic, dead_letter_topic)
+
+
+_FOREIGN: Final = add_foreign_names(WorkQueue, QUEUE)
