@@ -53,7 +53,7 @@ class EmbeddedCluster:
     are seconds.
 
     `topics`: topics to create at the start: `"orders"`, `["orders", "bills"]`, `{"orders": 6}` (partitions), or
-    `{"orders": {"partitions": 6, "configs": {"cleanup.policy": "compact"}, "records": [b"a book", ("ann", "a lamp")]}}`,
+    `{"orders": {"partitions": 6, "configs": {"retention.ms": "-1"}, "records": [b"a book", ("ann", "a lamp")]}}`,
     with records as for `produce`. Topics that already exist in `data_dir` are left unchanged.
 
     `auto_create_topics`: whether a topic is created when a client asks for it, as Kafka's `auto.create.topics.enable`;
