@@ -6,12 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.cli.common import record_count
 from asyncgroup.cli.printing import as_json, is_terminal, json_text
@@ -27,6 +22,9 @@ from asyncgroup.workqueue.copies import (
     earlier_attempts,
     origin,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["DeadLetterRow", "full_dict", "full_text", "print_summary", "print_table", "shown_time"]
 
@@ -148,6 +146,10 @@ def print_table(rows: Sequence[DeadLetterRow], total: int) -> None:
     """Print the rows; to a pipe or a file without line breaks in a row. `total` is the number of all dead letters."""
     if not rows:
         return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("record", "time", "origin", "group", "deliveries", "key"):
         table.add_column(name, no_wrap=True, justify="right" if name == "deliveries" else "left")
@@ -174,6 +176,8 @@ def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=not is_terminal(), width=None if is_terminal() else 10_000)
 
 

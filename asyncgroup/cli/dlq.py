@@ -13,6 +13,7 @@ from asyncgroup.cli.client_configs import client_config
 from asyncgroup.cli.common import argument, group_id, positive
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, parse_spans, read_one, read_topic
+from asyncgroup.cli.extras import INSTALL_RICH, require_rich
 from asyncgroup.config import ConsumerConfig
 
 if TYPE_CHECKING:
@@ -139,10 +140,12 @@ def reading_config(options: argparse.Namespace) -> ConsumerConfig:
 
 
 async def run_list(options: argparse.Namespace) -> int:
-    """List the records of the topic. Raises BrokerError for an unknown topic, and as the iterator of `PartitionConsumer`."""
+    """List the records of the topic. Raises RichMissing, BrokerError for an unknown topic, and as the iterator of `PartitionConsumer`."""
     from asyncgroup.cli.dead_letter_rows import DeadLetterRow, print_summary, print_table
     from asyncgroup.consumer import Consumer
 
+    if not options.json:
+        require_rich("the table", f"{INSTALL_RICH}, or use --json")
     servers = connection_options(options).require_servers(options.usage)
     rows: list[DeadLetterRow] = []
     reasons: Counter[str | None] = Counter()

@@ -14,6 +14,7 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cli.client_configs import client_config
 from asyncgroup.cli.common import group_id, positive, seconds, seconds_or_zero, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.extras import INSTALL_RICH, has_rich
 from asyncgroup.cli.handler_loading import handler_name, load_handler
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
@@ -31,7 +32,7 @@ __all__ = ["add_parser"]
 
 _DESCRIPTION: Final = (
     "Calls a coroutine function with each delivery of a work queue. When it returns, the record is acknowledged; when it "
-    "raises, the record is delivered again. Shows a live table on standard error if that is a terminal, otherwise a "
+    "raises, the record is delivered again. Shows a live table on standard error if that is a terminal and the package rich is installed, otherwise a "
     "line at the start and a status line every 10 seconds. Ctrl-C and SIGTERM give the handlers that run their time to end, commit, and leave the "
     "group."
 )
@@ -242,10 +243,13 @@ async def _show(view: QueueView, ended: asyncio.Event, title: str, *, as_json: b
     from asyncgroup.cli.work_view import show_json, show_lines, show_live
 
     has_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if has_terminal and not as_json:
+    if has_terminal and not as_json and has_rich():
         await show_live(view, ended, title)
         return
     _print_start(title)
+    if has_terminal and not as_json:
+        with suppress(OSError):
+            print(f"for a live table: {INSTALL_RICH}", file=sys.stderr, flush=True)
     if as_json:
         await show_json(view, ended)
     else:

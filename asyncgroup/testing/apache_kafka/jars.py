@@ -10,16 +10,16 @@ Kafka distribution). For networks with a proxy or a repository of their own see 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import IO, Final
-
-from rich.console import Console
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import require_java, user_cache
@@ -115,8 +115,7 @@ def _fetch_kafka(version: str, target: Path, limit: float) -> None:
 
 
 def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
-    console = Console(stderr=True)
-    console.print(f"downloading Apache Kafka {version} (44 MB, once) …", highlight=False)
+    _show(f"downloading Apache Kafka {version} (44 MB, once) …\n")
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -129,7 +128,7 @@ def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
     killer.start()
     try:
         assert process.stdout is not None
-        _follow(process.stdout, log, console)
+        _follow(process.stdout, log)
         code = process.wait()
     finally:
         overdue = not killer.is_alive()
@@ -145,15 +144,27 @@ def _run_ivy(command: list[str], log: Path, version: str, limit: float) -> None:
         )
 
 
-def _follow(lines: IO[str], log: Path, console: Console) -> None:
-    """Copy Ivy's output to the log and show the number of files fetched, until the output ends."""
+def _follow(lines: IO[str], log: Path) -> None:
+    """Copy Ivy's output to the log until it ends; on a terminal show the number of files fetched in one line."""
     fetched = 0
-    with log.open("w") as copy, console.status("resolving dependencies") as status:
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    with log.open("w") as copy:
         for line in lines:
             copy.write(line)
             if _FETCHED_MARK in line:
                 fetched += 1
-                status.update(f"{fetched} files fetched")
+                if has_terminal:
+                    _show(f"\r{fetched} files fetched")
+    if has_terminal and fetched:
+        _show("\n")
+
+
+def _show(text: str) -> None:
+    """Write to standard error, if there is one; a failure to show progress does not stop the download."""
+    with contextlib.suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 def _error_lines(log: Path, lines: int = 3) -> str:
