@@ -107,7 +107,7 @@ def test_only_produce() -> None:
         assert len(consumed.stdout.splitlines()) == 300
         again = run("demo", "--only-produce", "--rows", "300", "-b", servers)
         assert again.returncode == 1
-        assert "topic 'flights' already exists" in again.stderr
+        assert "Topic 'flights' already exists" in again.stderr
     assert "needs --bootstrap-servers" in run("demo", "--only-produce").stderr
 
 

@@ -197,7 +197,7 @@ def _check_changes(changes: Sequence[AlterConfigOp]) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
     nulls = [change.name for change in changes if change.operation != OpType.DELETE and change.value is None]
     if nulls:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"null is not allowed as the value of {', '.join(nulls)}")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
@@ -212,7 +212,7 @@ def _topic(node: Node, context: RequestContext, resource: Resource) -> Topic:
     context.check_topic(name)
     topic = node.controller.topics.get(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     return topic
 
 
@@ -249,7 +249,8 @@ def apply_changes(
 
 def _change_list(current: str | None, name: str, key: ConfigKey | None, operation: int, value: str) -> str:
     if key is None or key.type != ConfigType.LIST:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list")
+        what = "APPEND" if operation == OpType.APPEND else "SUBTRACT"
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {what} to key {name} because its type is not LIST.")
     parts = [part for part in (key.default if current is None else current).split(",") if part]
     for part in value.split(","):
         if operation == OpType.SUBTRACT and part in parts:

@@ -57,11 +57,6 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
         return _refused(topic.name, ErrorCode.INVALID_REQUEST, f"{_METADATA} is reserved for the controllers")
     assignments = [a.broker_ids for a in sorted(topic.assignments, key=lambda a: a.partition_index)]
     try:
-        if assignments and (topic.num_partitions, topic.replication_factor) != (-1, -1):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                "with assignments, num_partitions and replication_factor must be -1",
-            )
         created = node.controller.create_topic(
             topic.name,
             topic.num_partitions,

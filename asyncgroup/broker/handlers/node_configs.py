@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from asyncgroup.broker.log.topic_config_keys import (
-    ConfigSource,
-    ConfigType,
-)
-from asyncgroup.broker.log.topic_configs import ConfigEntry, ConfigSynonym, normal_value
+from asyncgroup.broker.log.config_values import normal_value
+from asyncgroup.broker.log.topic_config_keys import ConfigSource, ConfigType
+from asyncgroup.broker.log.topic_configs import ConfigEntry, ConfigSynonym
 from asyncgroup.broker.metadata.broker_config_keys import (
     BROKER_CONFIG_KEYS,
     GROUP_CONFIG_KEYS,

@@ -22,9 +22,12 @@ class ConfigType(IntEnum):
     BOOLEAN = 1
     STRING = 2
     INT = 3
+    SHORT = 4
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 class ConfigSource(IntEnum):
@@ -48,30 +51,26 @@ class ConfigKey(NamedTuple):
     type: ConfigType
     lowest: float | None = None
     """The smallest number allowed (`Range.atLeast`)."""
-    words: frozenset[str] | None = None
-    """The values allowed, of a list its elements (`ValidString`, `ValidList`)."""
+    words: tuple[str, ...] | None = None
+    """The values allowed, of a list its elements, in Kafka's order (`ValidString`, `ValidList`)."""
     synonym: str | None = None
     """The broker config whose value is the default of this topic config."""
-
-
-def _words(*words: str) -> frozenset[str]:
-    return frozenset(words)
+    highest: float | None = None
+    """The largest number allowed (`Range.between`)."""
 
 
 TOPIC_CONFIG_KEYS: Final[dict[str, ConfigKey]] = {
-    "cleanup.policy": ConfigKey(
-        "delete", ConfigType.LIST, None, _words("compact", "delete"), "log.cleanup.policy"
-    ),
-    "compression.gzip.level": ConfigKey("-1", ConfigType.INT, -1, None, "compression.gzip.level"),
-    "compression.lz4.level": ConfigKey("9", ConfigType.INT, 1, None, "compression.lz4.level"),
+    "cleanup.policy": ConfigKey("delete", ConfigType.LIST, None, ("compact", "delete"), "log.cleanup.policy"),
+    "compression.gzip.level": ConfigKey("-1", ConfigType.INT, None, None, "compression.gzip.level"),
+    "compression.lz4.level": ConfigKey("9", ConfigType.INT, 1, None, "compression.lz4.level", 17),
     "compression.type": ConfigKey(
         "producer",
         ConfigType.STRING,
         None,
-        _words("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "compression.type",
     ),
-    "compression.zstd.level": ConfigKey("3", ConfigType.INT, None, None, "compression.zstd.level"),
+    "compression.zstd.level": ConfigKey("3", ConfigType.INT, -131072, None, "compression.zstd.level", 22),
     "delete.retention.ms": ConfigKey("86400000", ConfigType.LONG, 0, None, "log.cleaner.delete.retention.ms"),
     "file.delete.delay.ms": ConfigKey("60000", ConfigType.LONG, 0, None, "log.segment.delete.delay.ms"),
     "flush.messages": ConfigKey(str(_LONG_MAX), ConfigType.LONG, 1, None, "log.flush.interval.messages"),
@@ -95,11 +94,11 @@ TOPIC_CONFIG_KEYS: Final[dict[str, ConfigKey]] = {
         "CreateTime",
         ConfigType.STRING,
         None,
-        _words("CreateTime", "LogAppendTime"),
+        ("CreateTime", "LogAppendTime"),
         "log.message.timestamp.type",
     ),
     "min.cleanable.dirty.ratio": ConfigKey(
-        "0.5", ConfigType.DOUBLE, 0, None, "log.cleaner.min.cleanable.ratio"
+        "0.5", ConfigType.DOUBLE, 0, None, "log.cleaner.min.cleanable.ratio", 1
     ),
     "min.compaction.lag.ms": ConfigKey("0", ConfigType.LONG, 0, None, "log.cleaner.min.compaction.lag.ms"),
     "min.insync.replicas": ConfigKey("1", ConfigType.INT, 1, None, "min.insync.replicas"),

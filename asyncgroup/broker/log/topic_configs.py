@@ -6,11 +6,11 @@ names are refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.log.config_values import check_value, list_parts, normal_value
 from asyncgroup.broker.log.topic_config_keys import (
     HIDDEN_CONFIG_KEYS,
     INTERNAL_SEGMENT_BYTES,
@@ -18,7 +18,6 @@ from asyncgroup.broker.log.topic_config_keys import (
     TOPIC_DOCUMENTATION,
     ConfigKey,
     ConfigSource,
-    ConfigType,
 )
 from asyncgroup.error_codes import ErrorCode
 
@@ -28,18 +27,8 @@ __all__ = [
     "ConfigSynonym",
     "LogConfig",
     "check_configs",
-    "check_value",
-    "normal_value",
     "topic_configs",
 ]
-
-_SPANS: Final = {ConfigType.INT: (-(2**31), 2**31 - 1), ConfigType.LONG: (-(2**63), 2**63 - 1)}
-
-_THROTTLED = re.compile(r"\*|\d+:\d+(,\d+:\d+)*")
-
-
-def _parts(value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 class ConfigSynonym(NamedTuple):
@@ -98,7 +87,7 @@ class LogConfig(NamedTuple):
         def text(name: str) -> str:
             return (configs.get(name) or TOPIC_CONFIG_KEYS[name].default).strip()
 
-        policies = _parts(text("cleanup.policy"))
+        policies = list_parts(text("cleanup.policy"))
         compression = text("compression.type")
         return cls(
             max_message_bytes=int(text("max.message.bytes")),
@@ -128,96 +117,35 @@ DEFAULTS: Final = LogConfig.of({})
 
 
 def check_configs(configs: Mapping[str, str | None]) -> None:
-    """Raise Refused(INVALID_CONFIG) for an unknown name or a value that Kafka does not allow."""
-    for name, value in configs.items():
-        if value is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"topic config {name} may not be null")
-    for name, value in configs.items():
-        key = TOPIC_CONFIG_KEYS.get(name) or HIDDEN_CONFIG_KEYS.get(name)
+    """Raise Refused(INVALID_CONFIG) for an unknown name or a value that Kafka does not allow, with Kafka's message.
+
+    Kafka refuses null first, then unknown names, then values (`LogConfig.validate`).
+    """
+    if nulls := [name for name, value in configs.items() if value is None]:
+        raise _refused(f"Null value not supported for topic configs: {','.join(nulls)}")
+    keys = {name: TOPIC_CONFIG_KEYS.get(name) or HIDDEN_CONFIG_KEYS.get(name) for name in configs}
+    for name, key in keys.items():
         if key is None:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
-        if problem := check_value(name, key, value or ""):
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name}={value!r}: {problem}")
+            raise _refused(f"Unknown topic config name: {name}")
+    for name, value in configs.items():
+        key = keys[name]
+        assert key is not None
+        if invalid := check_value(name, key, value or ""):
+            raise _refused(invalid.message(name))
     _check_lags(configs)
+    if (configs.get("remote.storage.enable") or "").strip().lower() == "true":
+        raise _refused("remote.storage.enable must be false: this broker has no tiered storage")
 
 
-def check_value(name: str, key: ConfigKey, value: str) -> str:
-    """Return what is allowed if a config may not have this value, else ""."""
-    problem = _CHECKS[key.type](key, value)
-    return _FURTHER[name](value) if not problem and name in _FURTHER else problem
+def _refused(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_CONFIG, message)
 
 
 def _check_lags(configs: Mapping[str, str | None]) -> None:
     shortest, longest = "min.compaction.lag.ms", "max.compaction.lag.ms"
     low, high = (int(configs.get(name) or TOPIC_CONFIG_KEYS[name].default) for name in (shortest, longest))
     if low > high:
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{shortest}={low} is more than {longest}={high}")
-
-
-def _check_number(key: ConfigKey, value: str) -> str:
-    low, high = _SPANS[key.type]
-    try:
-        number = int(value.strip()) if "_" not in value else None
-    except ValueError:
-        number = None
-    if number is None or not low <= number <= high:
-        return f"a whole number from {low} to {high}"
-    return f"at least {key.lowest:.0f}" if key.lowest is not None and number < key.lowest else ""
-
-
-def _check_double(key: ConfigKey, value: str) -> str:
-    try:
-        return "" if key.lowest is None or 0 <= float(value) <= 1 else "from 0 to 1"
-    except ValueError:
-        return "a number"
-
-
-def _check_boolean(_key: ConfigKey, value: str) -> str:
-    return "" if value.strip().lower() in ("true", "false") else "true or false"
-
-
-def _check_words(key: ConfigKey, value: str) -> str:
-    found = _parts(value) if key.type == ConfigType.LIST else [value.strip()]
-    if key.words is None or key.words.issuperset(found):
-        return ""
-    return f"one of {', '.join(sorted(key.words))}"
-
-
-_CHECKS: Final[dict[int, Callable[[ConfigKey, str], str]]] = {
-    ConfigType.BOOLEAN: _check_boolean,
-    ConfigType.STRING: _check_words,
-    ConfigType.INT: _check_number,
-    ConfigType.LONG: _check_number,
-    ConfigType.DOUBLE: _check_double,
-    ConfigType.LIST: _check_words,
-}
-
-
-def _check_throttled(value: str) -> str:
-    text = value.replace(" ", "")
-    return "" if not text or _THROTTLED.fullmatch(text) else "* or partition:node,partition:node,…"
-
-
-def _up_to(highest: int, *, not_zero: bool = False) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        number = int(value)
-        return f"at most {highest}, not 0" if number > highest or (not_zero and number == 0) else ""
-
-    return check
-
-
-def _check_remote(value: str) -> str:
-    return "false, as this broker has no tiered storage" if value.strip().lower() == "true" else ""
-
-
-_FURTHER: Final[dict[str, Callable[[str], str]]] = {
-    "compression.gzip.level": _up_to(9, not_zero=True),
-    "compression.lz4.level": _up_to(17),
-    "compression.zstd.level": _up_to(22),
-    "follower.replication.throttled.replicas": _check_throttled,
-    "leader.replication.throttled.replicas": _check_throttled,
-    "remote.storage.enable": _check_remote,
-}
+        raise _refused(f"conflict topic config setting {shortest} ({low}) > {longest} ({high})")
 
 
 # -- description -------------------------------------------------------------------------------------------------
@@ -239,10 +167,3 @@ def _shown(name: str, key: ConfigKey, own: str | None, synonyms: list[ConfigSyno
     value = normal_value(key, own)
     own_first = [ConfigSynonym(name, value, ConfigSource.TOPIC_CONFIG), *synonyms]
     return ConfigEntry(name, value, ConfigSource.TOPIC_CONFIG, key.type, own_first, text)
-
-
-def normal_value(key: ConfigKey, value: str) -> str:
-    """Normalize a value as Kafka's parser does: without surrounding spaces, booleans in lower case."""
-    if key.type == ConfigType.LIST:
-        return ",".join(_parts(value))
-    return value.strip().lower() if key.type == ConfigType.BOOLEAN else value.strip()

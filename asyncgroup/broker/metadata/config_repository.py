@@ -12,16 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from asyncgroup.broker.errors import Refused
-from asyncgroup.broker.log.topic_config_keys import (
-    TOPIC_CONFIG_KEYS,
-    ConfigSource,
-)
-from asyncgroup.broker.log.topic_configs import (
-    ConfigSynonym,
-    LogConfig,
-    check_value,
-    normal_value,
-)
+from asyncgroup.broker.log.config_values import InvalidValue, check_value, normal_value
+from asyncgroup.broker.log.topic_config_keys import TOPIC_CONFIG_KEYS, ConfigSource
+from asyncgroup.broker.log.topic_configs import ConfigSynonym, LogConfig
 from asyncgroup.broker.metadata.broker_config_keys import (
     BROKER_CONFIG_KEYS,
     BROKER_TO_TOPIC,
@@ -39,9 +32,16 @@ __all__ = ["BROKER", "GROUP", "STATIC_SETTINGS", "ConfigRepository"]
 K = TypeVar("K", int, str)
 
 _FORMS: Final = {
-    "share.auto.offset.reset": re.compile("latest|earliest|by_duration:P[0-9A-Z.]+"),
-    "share.isolation.level": re.compile("(?i:read_committed|read_uncommitted)"),
+    "share.auto.offset.reset": (
+        re.compile("latest|earliest|by_duration:P[0-9A-Z.]+"),
+        "must be latest, earliest or by_duration:<ISO 8601>",
+    ),
+    "share.isolation.level": (
+        re.compile("(?i:read_committed|read_uncommitted)"),
+        "String must be one of: read_committed, read_uncommitted",
+    ),
 }
+"""Patterns of group configs, and what is allowed."""
 
 _MINUTE: Final = 60_000
 _UNITS: Final = {
@@ -97,8 +97,8 @@ class ConfigRepository:
                 )
             if not isinstance(value, str):
                 raise ConfigError(name, value, "a string, as in Kafka's properties files")
-            if problem := check_value(BROKER_TO_TOPIC[full], rule, value):
-                raise ConfigError(name, value, problem)
+            if invalid := check_value(BROKER_TO_TOPIC[full], rule, value):
+                raise ConfigError(name, value, invalid.problem)
             if factor == 1 or full not in given:  # the config with the finer unit wins
                 static[full] = normal_value(rule, value if factor == 1 else str(max(-1, int(value) * factor)))
         return cls(static)
@@ -207,33 +207,29 @@ def _checked_broker(
     for name, value in configs.items():
         key = BROKER_CONFIG_KEYS.get(name)  # unknown names are stored, as Kafka does for plugins
         if key is not None and (
-            problem := check_value(BROKER_TO_TOPIC.get(name, name), key.rule, value or "")
+            invalid := check_value(BROKER_TO_TOPIC.get(name, name), key.rule, value or "")
         ):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"Invalid value {value} for configuration {name}: {problem}"
-            )
+            raise Refused(ErrorCode.INVALID_REQUEST, invalid.message(name))
         kept[name] = value or ""
     return kept
 
 
 def _checked_group(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """Return a group's configs as stored; raise Refused as `GroupConfig.validate` does."""
     kept = {}
     for name, value in configs.items():
         key = GROUP_CONFIG_KEYS.get(name)
         if key is None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
-        problem = check_value(name, key.rule, value or "")
-        if not problem and key.highest is not None and int(value or "") > key.highest:
-            problem = f"at most {key.highest}"
-        if name in _FORMS and not _FORMS[name].fullmatch(value or ""):
-            problem = (
-                "read_committed or read_uncommitted"
-                if "isolation" in name
-                else "latest, earliest or by_duration:<ISO 8601>"
-            )
-        if problem:
-            raise Refused(
-                ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}"
-            )
+        invalid = check_value(name, key.rule, value or "") or _check_form(name, value or "")
+        if invalid is not None:
+            raise Refused(ErrorCode.INVALID_CONFIG, invalid.message(name))
+        if problem := key.outside_limits(name, value or ""):
+            raise Refused(ErrorCode.INVALID_CONFIG, problem)
         kept[name] = value or ""
     return kept
+
+
+def _check_form(name: str, value: str) -> InvalidValue | None:
+    pattern, allowed = _FORMS.get(name, (None, ""))
+    return None if pattern is None or pattern.fullmatch(value) else InvalidValue(value, allowed)

@@ -175,18 +175,21 @@ class Controller:
         if name == OFFSETS_TOPIC and name not in self.topics:
             return self._create_offsets_topic(partitions, validate_only=validate_only)
         if name in self.topics:
-            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_collisions(name, self.topics)
+        check_configs(configs or {})  # before the numbers, as Kafka does
         count = self.default_partitions if partitions == -1 else partitions
         factor = self.default_replication_factor if replication_factor == -1 else replication_factor
         if assignments:
+            if (partitions, replication_factor) != (-1, -1):
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    "with assignments, num_partitions and replication_factor must be -1",
+                )
             self._replica_placer.check_assignments(assignments)
-        elif count <= 0:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{count} partitions; at least 1 is required")
         else:
-            self._replica_placer.check_factor(factor)
+            self._replica_placer.check_numbers(count, factor)
         check_partition_count(name, count)
-        check_configs(configs or {})
         topic = Topic(name, uuid.UUID(int=self._rng.getrandbits(128), version=4), configs or {})
         replicas = self._replica_placer.replicas(count, factor, assignments)
         self._add_partitions(topic, replicas)

@@ -40,13 +40,19 @@ class ReplicaPlacer:
         self.placed += 1
         return [nodes[(first + i) % len(nodes)] for i in range(factor)]
 
-    def check_factor(self, factor: int) -> None:
-        """Raise Refused(INVALID_REPLICATION_FACTOR) unless it is from 1 to the number of live nodes."""
-        if not 1 <= factor <= len(self._alive):
-            raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"replication factor {factor}: {len(self._alive)} nodes are running",
-            )
+    def check_numbers(self, partitions: int, factor: int) -> None:
+        """Raise Refused for a number of partitions or replicas that cannot be placed.
+
+        INVALID_REPLICATION_FACTOR below 1, then INVALID_PARTITIONS, then INVALID_REPLICATION_FACTOR for more than the
+        live nodes: the order of `ReplicationControlManager.createTopic`.
+        """
+        problem = f"replication factor {factor}: {len(self._alive)} nodes are running"
+        if factor < 1:
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+        if partitions < 1:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; at least 1 is required")
+        if factor > len(self._alive):
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
     def check_assignments(self, assignments: Sequence[Sequence[int]]) -> None:
         """Raise Refused(INVALID_REPLICA_ASSIGNMENT) unless each assignment consists of distinct live nodes."""

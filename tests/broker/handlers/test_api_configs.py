@@ -61,9 +61,53 @@ def test_allowed_and_refused_values(name, good, bad):
         assert caught.value.code == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("configs", "text"),
+    [
+        ({"retention.ms": "x"}, "Invalid value x for configuration retention.ms: Not a number of type LONG"),
+        (
+            {"segment.bytes": "5"},
+            "Invalid value 5 for configuration segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            {"cleanup.policy": "delete,burn"},
+            "Invalid value burn for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (
+            {"min.cleanable.dirty.ratio": "2"},
+            "Invalid value 2.0 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
+        ),
+        ({"flush.ms": "x", "foo": "1"}, "Unknown topic config name: foo"),
+        ({"foo": "1", "a": None, "b": None}, "Null value not supported for topic configs: a,b"),
+    ],
+)
+def test_refusals_are_worded_as_kafkas(configs, text):
+    with pytest.raises(Refused) as caught:
+        check_configs(configs)
+    assert str(caught.value) == text
+
+
+@pytest.mark.virtual
+@pytest.mark.asyncio
+async def test_a_topic_that_exists_is_refused_before_its_configs_and_those_before_its_numbers():
+    async with EmbeddedCluster(topics="t") as cluster:
+        for name, partitions, factor, configs, code in (
+            ("t", 0, 9, {"flush.ms": "x"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+            ("u", 0, 9, {"flush.ms": "x"}, ErrorCode.INVALID_CONFIG),
+            ("u", 0, 0, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
+            ("u", 0, 9, {}, ErrorCode.INVALID_PARTITIONS),
+            ("u", 1, 9, {}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ):
+            with pytest.raises(Refused) as caught:
+                cluster.create_topic(name, partitions, factor, configs=configs)
+            assert caught.value.code == code
+        with pytest.raises(Refused, match="Topic 't' already exists\\."):
+            cluster.create_topic("t")
+
+
 def test_min_compaction_lag_above_max_is_refused():
     check_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
-    with pytest.raises(Refused, match="more than"):
+    with pytest.raises(Refused, match=r"min.compaction.lag.ms \(6\) > max.compaction.lag.ms \(5\)"):
         check_configs({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 

@@ -75,6 +75,7 @@ _TOLD: Final[tuple[Story, ...]] = (
     more_records.records_without_keys,
     more_records.restricted_topics,
     topics.created_topics,
+    topics.texts_of_refusals,
     topics.described_topics,
     topics.described_cluster,
     topics.more_partitions,

@@ -16,6 +16,7 @@ __all__ = [
     "described_cluster",
     "described_topics",
     "more_partitions",
+    "texts_of_refusals",
 ]
 
 Creatable = m.CreateTopicsRequest.CreatableTopic
@@ -55,6 +56,10 @@ async def created_topics(scene: Scene) -> None:
         "too long a name": ([topic("x" * 250)], False),
         "the offsets' name": ([topic("__consumer_offsets")], False),
         "no partitions": ([topic("none", 0)], False),
+        "no partitions and no replicas": ([topic("none", 0, 0)], False),
+        "no partitions and too many replicas": ([topic("none", 0, 9)], False),
+        "no partitions and a bad setting": ([topic("none", 0, retention_ms="x")], False),
+        "assigned with numbers, though it is there": ([Creatable(there, 2, 1, _assigned(1))], False),
         "fewer than none": ([topic("none", -2)], False),
         "no replicas": ([topic("none", 1, 0)], False),
         "more replicas than nodes": ([topic("none", 1, 2)], False),
@@ -78,6 +83,77 @@ async def created_topics(scene: Scene) -> None:
         await scene.ask(label, m.CreateTopicsRequest(topics, 20_000, validate))
     await scene.until_led(first, 3)
     await metadata(scene, "as it is", [first])
+
+
+async def texts_of_refusals(scene: Scene) -> None:
+    """The error messages that programs and people search for: existing topics and invalid configs, word for word."""
+    there, cls = await scene.topic("texts", 1), m.CreateTopicsRequest
+    altered = m.IncrementalAlterConfigsRequest
+    values: dict[str, str | None] = {
+        "retention.ms": "soon",
+        "min.insync.replicas": "0",
+        "segment.bytes": "99999999999",
+        "cleanup.policy": "delete, burn",
+        "compression.type": "brotli",
+        "compression.gzip.level": "10",
+        "compression.lz4.level": "18",
+        "compression.zstd.level": "-200000",
+        "preallocate": "maybe",
+        "min.cleanable.dirty.ratio": "2",
+        "delete.retention.ms": "",
+        "max.compaction.lag.ms": "x",
+        "no.such.thing": "1",
+        "flush.ms": None,
+    }
+
+    async def create(label: str, topic: Creatable) -> None:
+        answer = await scene.quietly(cls([topic], 20_000, True), scene.version("CreateTopics"))
+        (each,) = answer.topics
+        scene.keep(label, {"text": (each.error_message or "").replace(there, "there")})
+
+    async def alter(kind: int, resource: str, name: str, value: str | None) -> None:
+        resources = [altered.AlterConfigsResource(kind, resource, [altered.AlterableConfig(name, 0, value)])]
+        answer = await scene.quietly(altered(resources, True), scene.version("IncrementalAlterConfigs"))
+        scene.keep(f"{kind} {name}={value}", {"text": answer.responses[0].error_message or ""})
+
+    await create("an existing topic", Creatable(there, 1, 1))
+    await create(
+        "an existing topic, and a bad config", Creatable(there, 0, 9, [], [_config("flush.ms", "x")])
+    )
+    await create("a bad config, and no partitions", Creatable("texts", 0, 0, [], [_config("flush.ms", "x")]))
+    for name, value in values.items():
+        await create(f"a topic with {name}", Creatable("texts", 1, 1, [], [_config(name, value)]))
+        await alter(2, there, name, value)
+    for name, value in (
+        ("log.retention.ms", "x"),
+        ("message.max.bytes", "-1"),
+        ("compression.type", "brotli"),
+        ("num.io.threads", "0"),
+        ("num.partitions", "3"),
+        ("log.message.timestamp.type", "x"),
+        ("compression.zstd.level", "23"),
+    ):
+        await alter(4, "1", name, value)
+    for name, value in (
+        ("consumer.session.timeout.ms", "x"),
+        ("consumer.session.timeout.ms", "0"),
+        ("consumer.session.timeout.ms", "99999999"),
+        ("share.record.lock.duration.ms", "9"),
+        ("share.isolation.level", "none"),
+        ("streams.num.standby.replicas", "7"),
+        ("consumer.assignment.interval.ms", "99999"),
+        ("share.renew.acknowledge.enable", "x"),
+        ("foo", "1"),
+    ):
+        await alter(32, "texts", name, value)
+
+
+def _assigned(*nodes: int) -> list[m.CreateTopicsRequest.CreatableReplicaAssignment]:
+    return [m.CreateTopicsRequest.CreatableReplicaAssignment(0, list(nodes))]
+
+
+def _config(name: str, value: str | None) -> m.CreateTopicsRequest.CreatableTopicConfig:
+    return m.CreateTopicsRequest.CreatableTopicConfig(name, value)
 
 
 async def described_topics(scene: Scene) -> None:
