@@ -39,6 +39,7 @@ REBALANCES: Final = "tests/guide/test_rebalances.py"
 SUITES: Final = "tests/testing/test_pytest_guide.py"
 SPARK: Final = "tests/spark/test_guide.py"
 QUEUES: Final = "tests/guide/test_work_queues.py"
+PRODUCTION: Final = "tests/guide/test_in_production.py"
 
 EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -82,6 +83,10 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("producer", "class Audit"): f"{STORIES}::test_an_interceptor_of_a_producer",
     ("producer", "deliver_after=13"): f"{STORIES}::test_delivery_times_and_ordering_keys",
     ("configuration", "def servers"): f"{STORIES}::test_bootstrap_servers_from_a_file",
+    ("in-production", "class JsonFormatter"): f"{PRODUCTION}::test_a_log_line_is_one_json_object",
+    ("in-production", "class Service"): f"{PRODUCTION}::worker",
+    ("in-production", "asyncio.start_server"): f"{PRODUCTION}::worker",
+    ("in-production", "FastAPI(lifespan=lifespan)"): f"{PRODUCTION}::application",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
@@ -177,8 +182,8 @@ def define(code: str, server: KafkaServer, *, main: bool = False, **names: Any) 
     A snippet with `await` at the top level runs in an event loop of its own.
     """
     names["__name__"] = "__main__" if main else "snippet"
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    compiled = compile(code.replace("127.0.0.1:9092", server.bootstrap_servers), "snippet", "exec", flags)
+    code = code.replace("127.0.0.1:9092", server.bootstrap_servers)
+    compiled = compile(code, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     if compiled.co_flags & inspect.CO_COROUTINE:
         asyncio.run(eval(compiled, names))
     else:
