@@ -16,8 +16,8 @@ class AckGrouping:
     With a time of 0 each acknowledgement is committed at once; those made during a commit share the next one. Commits at a
     revocation and at the end are made by the group.
 
-    `is_worth(pending)` decides at `size` acknowledgements, and at each multiple of it, whether to commit before `time` is over: a
-    commit costs more, the more partitions it has.
+    `is_worth(pending)` decides at `size` acknowledgements, and at each multiple of it, whether to commit before `time` has passed:
+    the cost of a commit grows with its partitions.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ MAX_INTERVAL: Final = 1.0
 
 
 class AckTimeouts:
-    """The deadlines of the deliveries in hand of these partitions.
+    """The deadlines of these partitions' deliveries that have not ended.
 
     A timeout is measured in time in which the event loop runs. A block of the loop shows when a timer runs late: it began after the
     timer before that one, so while there are deadlines, the clock is looked at in each `interval`.
@@ -41,14 +41,14 @@ class AckTimeouts:
         # A loop that is only busy has each timer a little late: then deadlines come nearer by the interval each time. A block as
         # long as a part of the timeout may have begun up to an interval before the timer was due.
         blocked = late if late < self.seconds / 4 else late + self.interval
-        latest = now + self.seconds  # of those that were handed out since
+        latest = now + self.seconds  # the deadline of a delivery that begins now
         for work in works:
             for delivery in work.in_hand.values():
                 if delivery.deadline is not None:
                     delivery.deadline = min(delivery.deadline + blocked, latest)
 
     def overdue(self, works: Iterable[PartitionWork], now: float) -> tuple[list[Delivery], float]:
-        """Return the deliveries whose timeout has passed, and when to look again, infinity if none is in hand."""
+        """Return the deliveries whose timeout has passed, and when to look again; infinity if no delivery is left."""
         found: list[Delivery] = []
         following = NEVER
         if self.seconds is not None:

@@ -16,7 +16,7 @@ __all__ = ["DeliveryBatch", "has_room", "is_full", "receive_batch"]
 
 
 class DeliveryBatch(Sequence[Delivery]):
-    """Deliveries of one `batch_receive`, possibly none; each has an outcome of its own.
+    """Deliveries of one `batch_receive`, possibly none; each has its own outcome.
 
         async with await queue.batch_receive() as batch: ...    # ack at the end, nack after an exception
 
@@ -77,7 +77,7 @@ class DeliveryBatch(Sequence[Delivery]):
 
 
 async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> DeliveryBatch:
-    """Return deliveries until the first limit is reached; none if the time is over first.
+    """Return deliveries until the first limit is reached; none if that is the timeout.
 
     A cancelled call gives all deliveries back, and a delivery that is lost while others are awaited is left out. Raises as
     `Receiver.receive`.

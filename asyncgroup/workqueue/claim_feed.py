@@ -1,7 +1,7 @@
 """ClaimFeed: one claim of a work queue, which feeds the dispatcher with its records and commits its window.
 
-Records are offered while there is room. When the claim is revoked, deliveries in hand have their time to end, and the last
-commit has the window.
+Records are offered while there is room. When the claim is revoked, its deliveries have time to end, and the last commit
+has the window.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["ClaimFeed", "FeedParts"]
 _log = logging.getLogger("asyncgroup.workqueue")
 
 FULL: Final = 0.75
-"""Share of the metadata's limit from which on no record above the window is handed out, as in parallel-consumer."""
+"""Share of the metadata's limit from which on no record above the window is delivered, as in parallel-consumer."""
 
 NO_OFFSET: Final = 1 << 63
 """Beyond all offsets."""
@@ -195,7 +195,7 @@ class ClaimFeed:
                 self._offer(records, end)
 
     def _offer(self, records: list[Record], end: int) -> None:
-        """Hand records to the dispatcher; nothing follows them up to the offset `end`."""
+        """Give records to the dispatcher; the log has no more of them before the offset `end`."""
         first, last, epoch = records[0], records[-1], None
         self.window.check_end(self.work.position)
         if first.leader_epoch == last.leader_epoch:
@@ -263,7 +263,7 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        # before `lose`: the records that it gives back are lost, too
+        # before `lose`: it gives back records, which have to be lost as well
         self._parts.publisher.abandon(self._claim.tp, offset, is_over=False)
         if self._crash_counts is not None:
             self._crash_counts.restart(offset)
@@ -274,7 +274,7 @@ class ClaimFeed:
         self._parts.local.drop_ended()
 
     def seek(self, offset: int) -> None:
-        """Continue at `offset`: deliveries in hand are lost, and earlier records count as acknowledged."""
+        """Continue at `offset`: open deliveries are lost, and earlier records count as acknowledged."""
         self._abandon_copies(is_over=False)
         self.window.seek(offset)
         self.work.position = offset
@@ -282,7 +282,7 @@ class ClaimFeed:
         self._changed.set()
 
     def check_size(self) -> None:
-        """Hand out nothing above the window while its encoding is nearly too large for a commit."""
+        """Deliver nothing above the window while its encoding is nearly too large for a commit."""
         if not self._warned and self._is_behind_log_start():
             self._warned = True
             _log.warning(
@@ -346,7 +346,7 @@ class ClaimFeed:
     # --- end ---------------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
-        """Wait until the deliveries in hand and the handlers have ended, and copies are written."""
+        """Wait until all deliveries and handlers have ended, and copies are written."""
         if isinstance(self._claim.cause, MemberLost):
             self._lose()
         else:
@@ -360,7 +360,7 @@ class ClaimFeed:
         return self._parts.pools.handles(self.work)
 
     async def _give_up(self) -> None:
-        """The time for deliveries in hand is over: their handlers are cancelled, and their records delivered again."""
+        """Cancel the handlers of deliveries that did not end in time; their records are delivered again."""
         self._lose()
         self._parts.pools.interrupt_all(self.work)
         while self._is_handled():
@@ -368,7 +368,7 @@ class ClaimFeed:
             await wait_shielded(start_task(self._changed.wait()))
 
     def _lose(self) -> None:
-        """Take the partition from the dispatcher: deliveries in hand are lost, handlers cancelled, copies given up."""
+        """Take the partition from the dispatcher: open deliveries are lost, handlers cancelled, copies given up."""
         self._abandon_copies()
         self._note_end()
         self._parts.pools.interrupt(self._dispatcher.remove_partition(self.work))

@@ -115,8 +115,8 @@ def retry_copy(
 ) -> OutgoingCopy:
     """Return the copy of a record that is delivered again `delay` seconds after `now_ms`, never earlier.
 
-    `attempt` is the number of the delivery that ends; the copy's first one has the next number. `headers` replace those of the
-    record with the same names. Among them RECONSUMETIMES replaces the count of earlier deliveries, as in Pulsar. REAL_SUBSCRIPTION
+    `attempt` is the number of the delivery that ends; the copy's first one has the next number. `headers` replace headers of
+    the record with the same names: RECONSUMETIMES replaces the count of earlier deliveries, as in Pulsar. REAL_SUBSCRIPTION
     is always this group, which the copy is for: groups may share a retry topic, and the record may be a dead letter of another one.
     """
     added = list(headers)
@@ -248,7 +248,7 @@ def ordering_key_by(function: Callable[[Record], bytes | None] | None) -> Callab
 def origin(record: Record) -> RecordOrigin | None:
     """Return the record of the first delivery; None if the headers do not contain it.
 
-    Dead letters that brokers write for share groups (KIP-1191) have it, too.
+    Dead letters that brokers write for share groups (KIP-1191) also have it.
     """
     return _origin_of(record.headers) if record.headers else None
 

@@ -85,7 +85,7 @@ class WaitingCopy:
         if not self.is_given_up:
             try:
                 self.on_written(metadata)
-            except Exception:  # noqa: BLE001  the others are written, too
+            except Exception:  # noqa: BLE001  the others are also written
                 _log.exception("%r: bug in the acknowledgement", self)
         if not self.outcome.done():
             self.outcome.set_result(metadata)

@@ -3,7 +3,7 @@
 A transaction takes copies to one topic, and all of them fail if one does. So these are kept apart from the others:
 
 - A copy that a broker has refused is alone in its transaction.
-- Copies to a stalled partition, one that has not answered within the time of a transaction, share a trial of their own. There is
+- Copies to a stalled partition, one that has not answered within the time of a transaction, share a separate trial. There is
   one trial at a time for all of them, and a pause between two, however many copies and partitions there are. If a coordinator
   fails during a trial, the next one follows at once.
 - Copies that were written in a transaction in which others were not written in time share the next one with each other only.

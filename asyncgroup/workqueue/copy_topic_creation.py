@@ -90,7 +90,7 @@ class CopyTopicCreation:
     # --- one attempt ------------------------------------------------------------------------------------------------------
 
     async def _create(self, names: Iterable[str], limit: float) -> dict[str, AsyncGroupError]:
-        """Create those of the topics that do not exist, with the properties that they should have now; return errors."""
+        """Create the missing topics, with the properties that they should have now; return errors."""
         try:
             existing = await existing_topics(self._cluster, names)
         except ClosedError:

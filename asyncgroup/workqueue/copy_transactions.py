@@ -8,7 +8,7 @@ copy exactly once, as the group's offsets have the acknowledgement if and only i
 - An aborted transaction acknowledges nothing, and its copies are tried again. Which of them are tried together says
   `copy_queue`: a copy that is refused, and a partition that does not answer, delay the others once.
 - Ordinary commits of the partitions of its originals wait for its end only from the moment when all its copies are written. So a
-  partition that cannot be written holds up no acknowledgement.
+  partition that cannot be written delays no acknowledgement.
 - After ProducerFencedError and TransactionOutcomeUnknown a new producer with the same transactional id is opened, whose
   InitProducerId completes or aborts the last transaction (`TransactionManager`, KIP-360). Kafka Streams closes its tasks
   then and begins again at the committed offsets (`StreamThread`, TaskMigratedException). Here the committed offset is fetched

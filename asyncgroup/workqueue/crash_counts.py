@@ -1,12 +1,12 @@
-"""CrashCounts: after a crash, deliveries are counted in a commit before they are handed out.
+"""CrashCounts: after a crash, each delivery is counted in a commit before it begins.
 
 A record that kills its process is never nacked. So that it reaches the dead letter topic all the same, each commit of a
 queue says that its claim is open, and the last commit of a claim that ends in order that it is closed. An owner that finds
-an open claim counts the next deliveries in advance: the commit with the count comes before the hand-out.
+an open claim counts the next deliveries in advance: the commit with the count comes before the delivery.
 
-Records that were in hand beside the one that killed the process are counted, too. A record with half of the deliveries that
-are allowed is a suspect: it is handed out alone, while no other counted record of any partition of the member is in hand, so
-that a further crash counts only the one that caused it.
+Other records that were being handled when the process was killed are counted as well. A record with half of the deliveries
+that are allowed is a suspect: it is delivered alone, while no other counted record of any partition of the member is being
+handled, so that a further crash counts only the record that caused it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUP: Final = 32
 class CrashCounts:
     """Counts the next `records` deliveries of a partition in advance, by its `gate`; `free()` is the number of idle handlers.
 
-    `records` has to be at least the number of records that the last owner can have handed out since its last commit.
+    `records` has to be at least the number of records that the last owner can have delivered since its last commit.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class CrashCounts:
         return f"<CrashCounts of {self._work.tp}: {self._left} records left>"
 
     def gate(self, record: Record) -> bool:
-        """Whether the record's next delivery is counted, so that it may be handed out; if not, that begins."""
+        """Whether the record's next delivery is counted, so that it may begin; if it is not, begin to count it."""
         work = self._work
         if record.offset in work.counted:
             return True
@@ -103,7 +103,7 @@ class CrashCounts:
         return chosen[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
 
     def _is_suspect(self, attempts: int) -> bool:
-        """Whether a record with `attempts` failed deliveries is handed out alone: half of those allowed, or all but one."""
+        """Whether a record with `attempts` failed deliveries is delivered alone: half of those allowed, or all but one."""
         is_last = self._dispatcher.publisher.is_last
         return is_last(2 * attempts) or is_last(attempts + 1)
 

@@ -30,7 +30,7 @@ class DeadLetterBreaker:
         self.ended = 0
         """Records that ended in the window, at the last `note_end`."""
         self.dead = 0
-        """Those of them that are dead letters."""
+        """Records that became dead letters."""
         self.is_tripped = False
         """Whether the limits were exceeded once."""
 

@@ -164,7 +164,7 @@ class Delivery:
         self._has_handler = False  # of `run`, which has not returned yet
         self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
         self._is_retry = False  # taken in a turn of the records that were delivered before
-        self._has_slot = False  # of these records: it was handed out, and not only put into an inbox
+        self._has_slot = False  # of these records: it was delivered, and not only put into an inbox
         self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work  # its PartitionWork, which imports this file
         self._dispatcher = dispatcher
@@ -233,7 +233,7 @@ class Delivery:
 
         `reason` is the reason of its dead letter after the last delivery; without one it is the exception that the caller
         handles, if the call is in an `except` block.
-        A handler of `run` may go on after that; the record waits until it has returned, too. After the last delivery that
+        A handler of `run` may go on after that; then the record also waits until it has returned. After the last delivery that
         `dead_letter` allows it goes to the dead letter topic instead. In the modes Exclusive and Failover all
         unacknowledged records of the partition that follow are delivered again as well, in order. Returns False if it came too late. Raises ConfigError unless the delay is 0 to 1e9 and the
         reason a str, UsageError if the delivery was ended before.
@@ -323,12 +323,12 @@ _FOREIGN: Final = add_foreign_names(Delivery, DELIVERY)
 
 
 def nack_with(delivery: Delivery, error: BaseException) -> None:
-    """Nack a delivery in hand as `async with` does after an exception, which is the reason of a dead letter."""
+    """Nack a delivery as `async with` does after an exception, which is the reason of a dead letter."""
     delivery._dispatcher.nack(delivery, None, error)
 
 
 def release(delivery: Delivery) -> None:
-    """Release a delivery in hand as a cancelled `async with` does: its record is delivered again with the same attempt number."""
+    """Release a delivery as a cancelled `async with` does: its record is delivered again with the same attempt number."""
     delivery._dispatcher.release(delivery)
 
 

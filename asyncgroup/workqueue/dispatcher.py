@@ -1,8 +1,8 @@
 """Dispatcher: selects the next record to deliver, and applies the outcome of each delivery. Synchronous and pure.
 
 It depends on no broker and no task: partitions are `PartitionWork` objects, time comes from `clock`, and everything else
-is a call of its Watcher or its Publisher. A record is ready, waits for an earlier one of its key or for its time, is in
-hand, or is done; `Turns` decides between the ready ones.
+is a call of its Watcher or its Publisher. A record is ready, waits for an earlier one of its key or for its time, is
+acquired (delivered, and the delivery has not ended), or is done; `Turns` decides between the ready ones.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Dispatcher:
         self.ack_timeout = ack_timeout
         """Seconds from a hand-out after which a delivery expires; None: it never does."""
         self.serial = False
-        """Whether at most one record of a partition is in hand: handlers run in offset order."""
+        """Whether at most one record of a partition is acquired: handlers run in offset order."""
         self.is_open = True
-        """Whether records are handed out."""
+        """Whether records are delivered."""
         self.is_prefetched = False
         """Whether deliveries wait in the inbox of a local consumer first, until `hand_out`."""
         self._clock = clock
@@ -102,19 +102,19 @@ class Dispatcher:
         self.works[work.tp] = work
 
     def close_partition(self, work: PartitionWork) -> None:
-        """Hand out no more records of a partition that is revoked; deliveries in hand may still be ended."""
+        """Deliver no more records of a partition that is revoked; open deliveries may still be ended."""
         work.is_open = False
         work.drop_ready()
 
     def remove_partition(self, work: PartitionWork) -> list[Delivery]:
-        """Forget a partition; return the deliveries in hand, which are lost."""
+        """Forget a partition; return its open deliveries, which are lost."""
         self.close_partition(work)
         if self.works.get(work.tp) is work:
             del self.works[work.tp]
         return self.lose(work)
 
     def lose(self, work: PartitionWork, offset: int = 0) -> list[Delivery]:
-        """Forget the records of a partition from `offset` on; return their deliveries in hand, which are lost."""
+        """Forget the records of a partition from `offset` on; return their open deliveries, which are lost."""
         lost, dropped = work.clear(offset)
         for delivery in lost:
             if delivery.state is DeliveryState.IN_HAND:
@@ -236,7 +236,7 @@ class Dispatcher:
             work.fresh.append(record)
             self.turns.add_fresh(work)
 
-    # --- records are handed out -----------------------------------------------------------------------------------------
+    # --- records are delivered ------------------------------------------------------------------------------------------
 
     def take(self) -> Delivery | None:
         """Return the next delivery, or None if no record may be delivered now."""
@@ -291,7 +291,7 @@ class Dispatcher:
         return delivery
 
     def relist(self, work: PartitionWork) -> None:
-        """Hand out records of the partition again, after something that may have prevented it has changed."""
+        """Deliver records of the partition again, after a condition that may have prevented it has changed."""
         if work.fresh:
             self.turns.add_fresh(work)
         if work.retries:
@@ -421,7 +421,7 @@ class Dispatcher:
             in_hand[delivery.record.offset] = in_hand.pop(delivery.record.offset)
 
     def hand_out(self, delivery: Delivery) -> None:
-        """A delivery is handed out from an inbox: its ack timeout starts, and it takes a slot if it is a retry."""
+        """Start the ack timeout of a delivery that leaves an inbox, and give it a slot if it is a retry."""
         if delivery._is_retry and not delivery._has_slot:
             self._take_slot(delivery)
         if self.ack_timeout is not None:
@@ -463,7 +463,7 @@ class Dispatcher:
             self.relist(work)
 
     def begin_handler(self, delivery: Delivery) -> None:
-        """A handler of `run` begins: until it has returned, the next record of its key, or in order, is not handed out."""
+        """A handler of `run` begins: until it has returned, the next record of its key, or in order, is not delivered."""
         delivery._has_handler = True
         delivery._work.handlers += 1
 

@@ -472,10 +472,10 @@ class QueueEngine(Watcher):
         await wait_shielded(self._closing)
 
     def _release_own(self) -> None:
-        """Give back what the closing task has in hand, as it cannot end that while it waits here; others have their time.
+        """Give back the deliveries of the closing task, which cannot end them while it waits here; other tasks have time.
 
-        If the task that has received a delivery has ended (`asyncio.wait_for` before Python 3.12 receives in a task of its
-        own), the one that entered the queue counts.
+        If the task that has received a delivery has ended (`asyncio.wait_for` before Python 3.12 receives in a separate
+        task), the one that entered the queue counts.
         """
         current = asyncio.current_task()
         for work in list(self.dispatcher.works.values()):

@@ -28,7 +28,7 @@ class QueueInterceptor:
     """
 
     def before_consume(self, delivery: Delivery) -> None:
-        """A delivery is about to be handed out."""
+        """A delivery is about to begin."""
 
     def on_acknowledge(self, delivery: Delivery) -> None:
         """A delivery is about to be acknowledged."""
@@ -75,7 +75,7 @@ class QueueInterceptors:
         return bool(self._all) or self._decode is not None
 
     def before_consume(self, delivery: Delivery) -> bool:
-        """Decode the record and ask the interceptors; return whether to hand out the delivery. If not, it has failed.
+        """Decode the record and ask the interceptors; return whether to deliver the record. If not, the delivery has failed.
 
         After another BaseException, which is raised, the delivery is neither done nor failed.
         """

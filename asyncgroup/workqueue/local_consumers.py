@@ -8,9 +8,9 @@ priority and hash ranges hold here among the consumers of one process.
   and are handled as in Mode.SHARED. (Pulsar 4 spreads them too, with the producer's name and the sequence id as their
   key, apache/pulsar#23219; earlier versions send them all to one consumer, with the key `NONE_KEY`.)
 
-A hash range may move to another consumer while a record from it is in hand. That does not break the order of a key: the
-dispatcher's lanes hand out no record of a key before the one in hand has ended, at any consumer. Pulsar needs
-`DrainingHashesTracker` for this, because its dispatcher has no lanes.
+A hash range may move to another consumer while a record from it is being handled. That does not break the order of a key:
+the dispatcher delivers no record of a key to any consumer before the delivery of the one before it has ended. Pulsar's
+dispatcher has no such rule by key, and needs `DrainingHashesTracker` for this.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class LocalConsumer:
         self.inbox.append(delivery)
 
     def take(self) -> Delivery | None:
-        """Return the oldest delivery of the inbox that is in hand, or None.
+        """Return the oldest open delivery of the inbox, or None.
 
         Deliveries that ended in the inbox (the partition was revoked, the ack timeout has passed) are dropped.
         """
@@ -107,7 +107,7 @@ class LocalConsumer:
         self._give_back(dropped)
 
     def close(self) -> list[Delivery]:
-        """Accept no more deliveries; return those of the inbox that are in hand, the oldest first."""
+        """Accept no more deliveries; return the open ones of the inbox, the oldest first."""
         self.closed = True
         left = [delivery for delivery in self.inbox if delivery.state is DeliveryState.IN_HAND]
         self.inbox.clear()
@@ -180,7 +180,7 @@ class ConsumerSelector:
         insort(self._levels, (consumer.priority, deque([consumer])), key=lambda level: level[0])
 
     def remove(self, consumer: LocalConsumer) -> list[Delivery]:
-        """Remove and close a consumer; return the deliveries of its inbox that are in hand, the oldest first.
+        """Remove and close a consumer; return the open deliveries of its inbox, the oldest first.
 
         The caller releases them, the newest first: each one released becomes the next to be delivered. No effect for a
         consumer that was removed before.

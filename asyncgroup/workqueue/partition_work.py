@@ -1,6 +1,6 @@
 """PartitionWork: the records of one partition between their arrival and their acknowledgement. Pure state.
 
-A record is in exactly one place: ready (`fresh` or `retries`), waiting for an earlier one of its key (`lanes`), in hand
+A record is in exactly one place: ready (`fresh` or `retries`), waiting for an earlier one of its key (`lanes`), acquired
 (`in_hand`), waiting for its time (`waiting`), or done (the window).
 """
 
@@ -19,7 +19,7 @@ from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 __all__ = ["PartitionWork"]
 
 _NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
-"""In `lanes`: one record of the key is ready, in hand or waiting for its time, and there is no later one."""
+"""In `lanes`: one record of the key is ready, acquired or waiting for its time, and there is no later one."""
 
 RECORD_OVERHEAD: Final = 560
 """Approximate bytes of a delivered record besides key, value and headers: the Record, its delivery, its place in a heap and in dicts."""
@@ -41,7 +41,7 @@ class PartitionWork:
     handlers: int = 0
     """Number of handlers of `run` that have not returned."""
     renewals: int = 0
-    """Number of calls of `Delivery.renew`: while it grows, the deliveries in hand are being worked on."""
+    """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
     is_of_other_group: Callable[[Record], bool] | None = None
     """Of a retry topic: whether a copy counts as done on arrival, because it is for another group."""
     in_fresh_turn: bool = False
@@ -71,13 +71,13 @@ class PartitionWork:
         self.lanes: dict[bytes, deque[Record]] = {}
         """In Mode.KEY_SHARED: the records that wait for an earlier one of their key, for each key that has one."""
         self.in_hand: dict[int, Delivery] = {}
-        """The deliveries that were handed out and not ended, by offset, in the order of their deadlines."""
+        """The open deliveries (those that have begun and not ended) by offset, in the order of their deadlines."""
         self.waiting: dict[int, Record] = {}
         """The records that wait for a delay or a delivery time, by offset."""
         self.wait_numbers: dict[int, int] = {}
         """The number of the entry of each of them in DueTimes."""
         self.delayed: set[int] = set()
-        """Those of them that wait for the delivery time in their headers, and not after a failed delivery."""
+        """Records of `waiting` that wait for the delivery time in their headers, and not after a failed delivery."""
         self.expired: dict[int, Delivery] = {}
         """The deliveries that have failed while their handlers still run, by offset: their records wait for the handlers' end."""
         self.publishing = 0
@@ -87,13 +87,13 @@ class PartitionWork:
         self.parked = 0
         """Number of deliveries that wait for permits of a local consumer."""
         self.is_open = True
-        """Whether records are handed out: until the partition is revoked."""
+        """Whether records are delivered: until the partition is revoked."""
         self.is_full = False
-        """Whether the window is nearly too large for a commit: only records below its end are handed out."""
+        """Whether the window is nearly too large for a commit: only records below its end are delivered."""
         self.is_retry_topic = False
         """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
         self.gate: Callable[[Record], bool] | None = None
-        """Asked before a record is handed out, after an unclean end of the partition's last owner (`crash_counts`)."""
+        """Asked before a record is delivered, after an unclean end of the partition's last owner (`crash_counts`)."""
         self.counted, self.counting = {}, {}
         self.suspect = -1
         """The offset of the suspect that was counted last (`crash_counts`)."""
@@ -124,22 +124,22 @@ class PartitionWork:
 
     @property
     def queued(self) -> int:
-        """The number of records that have arrived and were not handed out."""
+        """The number of records that have arrived and are not acquired."""
         return len(self.fresh) + len(self.retries) + self.blocked + self.parked
 
     @property
     def unread(self) -> int:
-        """The number of those that were not handed out before, or wait for an earlier one of their key."""
+        """The number of queued records that were never delivered, or wait for an earlier one of their key."""
         return len(self.fresh) + self.blocked + self.parked
 
     @property
     def is_idle(self) -> bool:
-        """Whether no delivery of it is in hand or being copied, and none has a handler that is being cancelled."""
+        """Whether it has no open delivery, no record that is being copied, and no handler that is being cancelled."""
         return not self.in_hand and not self.expired and not self.publishing
 
     @property
     def is_next_in_order(self) -> bool:
-        """Whether every record that was handed out is done, so that the next one in offset order may follow."""
+        """Whether every record that was delivered is done, so that the next one in offset order may follow."""
         return self.is_idle and len(self.waiting) == len(self.delayed)
 
     def may_grow(self, record: Record) -> bool:
@@ -197,14 +197,14 @@ class PartitionWork:
         again |= {kept.offset: kept for kept in (*self.retries, *self.fresh)}
         self._keep_waiting(self.delayed)
         self.fresh = deque()
-        # one queue, so that the order stays: `retries` holds all up to the last one that was delivered before
+        # one queue, so that the order stays: `retries` has the last record that was delivered before, and all records before it
         self.retries = deque(again[offset] for offset in sorted(again))
 
     def _keep_waiting(self, offsets: set[int]) -> None:
         self.waiting = {at: self.waiting[at] for at in offsets}
         self.wait_numbers = {at: self.wait_numbers[at] for at in offsets}
 
-    # --- lanes: at most one record of a key is ready, in hand or waiting for its time ------------------------------------
+    # --- lanes: at most one record of a key is ready, acquired or waiting for its time -----------------------------------
 
     def enter_lane(self, key: bytes, record: Record) -> bool:
         """Return whether the record may be delivered; otherwise it waits for an earlier one of its key."""
@@ -244,7 +244,7 @@ class PartitionWork:
     # --- changes of the log and of the owner ------------------------------------------------------------------------------
 
     def drop_ready(self) -> None:
-        """Forget the records that are not in hand: the partition's next owner reads them again."""
+        """Forget the records that are not acquired: the partition's next owner reads them again."""
         self.fresh.clear()
         self.retries.clear()
         self.waiting.clear()

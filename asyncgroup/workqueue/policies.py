@@ -89,8 +89,8 @@ class Breaker(NamedArguments):
     """Limit of the dead letter rate: a queue stops when too many of its records are dead letters, as after a bad deployment.
 
     It trips when at least `minimum` of the records that ended in the last `window` seconds were copied to the dead letter topic,
-    and these are more than `share` of all that ended. No further dead letter is written then, and no record is lost: those
-    that would follow stay unacknowledged. (The limits of arroyo's dead letter queue.)
+    and these are more than `share` of all that ended. No further dead letter is written then, and no record is lost: further
+    failed records stay unacknowledged. (The limits of arroyo's dead letter queue.)
     """
 
     share: float = 0.5

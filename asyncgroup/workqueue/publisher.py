@@ -1,6 +1,6 @@
 """TopicPublisher: copies records to the retry and the dead letter topic; a record is acknowledged after its copy was.
 
-Each copy has a task of its own, which tries until the broker acknowledges the copy, or the partition of the original is
+Each copy has its own task, which tries until the broker acknowledges the copy, or the partition of the original is
 given up. So a copy may be in its topic twice, after a timeout or a rebalance, but no record is acknowledged without one; with
 CopyTransactions as the writer none is there twice.
 """

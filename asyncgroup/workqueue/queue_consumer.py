@@ -27,8 +27,9 @@ _NONE: Final[deque[Delivery]] = deque(maxlen=0)
 class LocalDispatch:
     """Dispatches the deliveries of a queue to the inboxes of its local consumers, as far as they have permits.
 
-    Modes with an order have one consumer, which has no inbox. In Mode.KEY_SHARED a delivery whose consumer has no permits is parked, and those of other consumers go on. Parked deliveries
-    count as queued, so that a slow consumer holds up its partitions only when their receiver queues are full.
+    Modes with an order have one consumer, which has no inbox. In Mode.KEY_SHARED a delivery whose consumer has no permits is
+    parked, and those of other consumers go on. Parked deliveries count as queued, so that a slow consumer delays its
+    partitions only when their receiver queues are full.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class LocalDispatch:
             self._parked[name] = kept
 
     def end(self, failure: BaseException | None) -> None:
-        """Hand out no more deliveries."""
+        """Begin no more deliveries."""
         for receiver in self._receivers.values():
             receiver.end(failure)
 
@@ -224,7 +225,7 @@ class QueueConsumer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Hand out no more deliveries; those of its inbox go to the other consumers. Deliveries in hand may still be ended."""
+        """Begin no more deliveries; those of its inbox go to the other consumers. Open deliveries may still be ended."""
         self._dispatch.remove(self._local)
 
 

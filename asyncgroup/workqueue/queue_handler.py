@@ -147,10 +147,10 @@ class QueueHandler(Handler):
         return None if feed is None else feed.window
 
     def is_commit_worth(self, acks: int) -> bool:
-        """Return whether to commit `acks` acknowledgements, `ack_group_size` at least, before `ack_group_time` is over.
+        """Return whether to commit `acks` acknowledgements, `ack_group_size` at least, before `ack_group_time` has passed.
 
         With more than SHARED_BY partitions among them a commit waits for more, as its cost grows with them, unless one
-        partition has `ack_group_size` of its own.
+        partition has `ack_group_size` alone.
         """
         if acks <= SHARED_BY:  # nor are there more partitions
             return True

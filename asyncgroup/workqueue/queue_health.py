@@ -1,4 +1,4 @@
-"""Health of a work queue: the problems of its group member, and those of its own parts."""
+"""Health of a work queue: the problems of its group member, and those of the queue itself."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ BATCHES: Final = 4
 class ReceiveLimits:
     """Shares of the queue's limits, by the number of partitions (Pulsar's `MultiTopicsConsumerImpl`).
 
-    A partition holds up to min(`receiver_queue`, `receiver_queue_total` / partitions) records that were not handed out, and is
+    A partition has at most min(`receiver_queue`, `receiver_queue_total` / partitions) records that are not acquired, and is
     refilled when there is room for `batch_records`: when half of them were, or before if its bytes allow fewer. Its bytes
-    also count the records that are in hand or wait for their time.
+    also count the records that are acquired or wait for their time.
     """
 
     def __init__(self, settings: QueueSettings) -> None:

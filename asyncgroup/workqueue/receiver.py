@@ -19,7 +19,7 @@ TURN: Final = 0.01
 
 
 class Receiver:
-    """Hands out deliveries to tasks that wait for them, in the order in which they began to wait.
+    """Gives deliveries to tasks that wait for them, in the order in which they began to wait.
 
     `source()` returns the next delivery or None, `ready()` their approximate number. A delivery is taken only after all
     waiting is done, so a cancelled wait loses none.
@@ -44,7 +44,7 @@ class Receiver:
         self.failure: BaseException | None = None
         """What ended the queue, or None."""
         self.is_ended = False
-        """Whether no delivery is handed out any more."""
+        """Whether no more deliveries begin."""
         self.on_demand = asyncio.Event()
         """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
         self.is_read = False
@@ -130,7 +130,7 @@ class Receiver:
                 return
 
     def end(self, failure: BaseException | None) -> None:
-        """Hand out no more deliveries; `failure` is raised to those that wait or call later, None: the queue was closed."""
+        """Begin no more deliveries; raise `failure` to tasks that wait or call later (None: the queue was closed)."""
         if self.is_ended:
             return
         self.is_ended = True

@@ -15,7 +15,7 @@ class QueueCounts:
     """Counts of deliveries and records since the queue was opened."""
 
     delivered: int = 0
-    """Deliveries that were handed out, repeated ones included."""
+    """Deliveries that have begun, repeated ones included."""
     acked: int = 0
     """Records that were acknowledged."""
     nacked: int = 0
@@ -39,7 +39,7 @@ class PartitionStatistics:
     lag: int
     """Offsets up to the high watermark that are not acknowledged; of read_committed queues, up to the last stable offset."""
     queued: int
-    """Records that have arrived and were not handed out."""
+    """Records that have arrived and are not being delivered."""
     in_hand: int
     """Deliveries that are not ended."""
     waiting: int
@@ -51,7 +51,7 @@ class PartitionStatistics:
     metadata_bytes: int
     """Bytes of the metadata of the last commit."""
     is_full: bool
-    """Whether the window is nearly too large for a commit, so that no record above it is handed out."""
+    """Whether the window is nearly too large for a commit, so that no record above it is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class QueueStatistics:
 
     @property
     def queued(self) -> int:
-        """Records that have arrived and were not handed out."""
+        """Records that have arrived and are not being delivered."""
         return sum(partition.queued for partition in self.partitions)
 
     @property

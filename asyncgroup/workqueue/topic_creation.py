@@ -39,7 +39,7 @@ class NewTopic:
 async def create_topics(
     cluster: ClusterClient, wanted: Mapping[str, NewTopic], *, limit: float = LIMIT
 ) -> dict[str, AsyncGroupError]:
-    """Create those of the topics that do not exist; return the errors of those that could not be created.
+    """Create the missing topics; return the error of each one that could not be created.
 
     An existing topic is left as it is, so that only a missing one needs the permission to create it. Retriable errors are
     retried for `limit` seconds. Raises ClosedError.

@@ -18,7 +18,7 @@ class Turns:
     At most `retry_share` of the turns and of the slots (`set_slots`) are for retries while there are fresh records, so that
     records that fail each time do not keep fresh ones waiting. Slots are limited also while there are none.
 
-    `may_take(work, record)` says whether the record may be handed out now; a partition whose first record may not is dropped
+    `may_take(work, record)` says whether the record may be delivered now; a partition whose first record may not is dropped
     from the queue, and has to be added again when that has changed.
     """
 
@@ -30,7 +30,7 @@ class Turns:
         # of turns: a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
         self._retry_credit = 0.0
         self.retries_in_hand = 0
-        """Number of deliveries in hand that were handed out in a turn of the retries."""
+        """Number of open deliveries that began in a turn of the retries."""
         self._fresh: deque[PartitionWork] = deque()  # partitions with fresh records, the next one first
         self._retries: deque[PartitionWork] = deque()
         self.has_retries = False

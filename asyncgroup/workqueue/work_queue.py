@@ -80,7 +80,7 @@ class WorkQueue(NamedArguments):
     - `ack_timeout`: seconds after which a delivery that was not ended has failed, from when the handler or the task gets it;
       None for no timeout. `on_ack_timeout`: whether `run` cancels the handler first (`cancel`), or lets it go on
       (`redeliver`), as Pulsar does.
-    - `retry`: the topic of `Delivery.reconsume_later`, which the queue reads, too. `dead_letter`: the maximum of
+    - `retry`: the topic of `Delivery.reconsume_later`, which the queue also reads. `dead_letter`: the maximum of
       redeliveries, and the topic that a record is copied to after them. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
       is delivered until it is acknowledged. A copy that cannot be written is tried again; the record is acknowledged when the
       broker has acknowledged the copy.
@@ -99,7 +99,7 @@ class WorkQueue(NamedArguments):
     Limits:
 
     - `receiver_queue`, `receiver_queue_total`: records of a partition that are prefetched: the smaller one of the first, and the
-      second divided by the number of partitions. More are fetched when half of them are handed out. 0 prefetches none: a
+      second divided by the number of partitions. More are fetched when half of them are delivered. 0 prefetches none: a
       record is fetched when a task waits for one.
     - `receive_buffer_bytes`: memory of all records that were received and are not acknowledged, with about 560 bytes more for
       each, and of copies that are being written; each partition has its part and gets at least one record. `max_waiting`:
@@ -260,7 +260,7 @@ class WorkQueue(NamedArguments):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Hand out no more deliveries, commit, leave the group, and close. Safe to call twice.
+        """Begin no more deliveries, commit, leave the group, and close. Safe to call twice.
 
         Handlers and other tasks have `close_timeout` of `config` less a reserve to end their deliveries; after that handlers
         are cancelled. Deliveries of the calling task are given back. Called by a handler, or by a task that it has started, it
@@ -305,7 +305,7 @@ class WorkQueue(NamedArguments):
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries, up to the first limit of `policy` (default: 10 MiB, 0.1 s); possibly none.
 
-        Each has an outcome of its own; `async with` on the batch ends those that are left. A cancelled call loses none.
+        Each has its own outcome; `async with` on the batch ends those that are left. A cancelled call loses none.
         Raises ClosedError, and what ended the queue.
         """
         from asyncgroup.workqueue.batch_receive import receive_batch
@@ -350,7 +350,7 @@ class WorkQueue(NamedArguments):
         return self._engine.paused
 
     def pause(self) -> None:
-        """Hand out no more deliveries until `resume`; deliveries in hand may be ended, and the queue keeps its partitions."""
+        """Begin no more deliveries until `resume`; open deliveries may be ended, and the queue keeps its partitions."""
         self._engine.pause(paused=True)
 
     def resume(self) -> None:
@@ -362,7 +362,7 @@ class WorkQueue(NamedArguments):
 
         `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
         first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
-        offset is delivered; Pulsar's default is the next one (`startMessageIdInclusive`). Deliveries in hand are lost: they
+        offset is delivered; Pulsar's default is the next one (`startMessageIdInclusive`). Open deliveries are lost: they
         end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until these have ended. Other
         consumers of the group go on where they are.
 

@@ -29,7 +29,7 @@ class WorkerPools:
 
     @property
     def free(self) -> int:
-        """The number of handlers that may be started now; 1 if deliveries are handed out to loops."""
+        """The number of handlers that may be started now; 1 if loops receive the deliveries."""
         return sum(pool.free for pool in self._pools) if self._pools else 1
 
     @property

@@ -251,7 +251,7 @@ class Workers:
         assert worker.task is not None
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # a cancellation that the handler has not received arrives here
-        if worker.task.uncancel() > 0:  # the worker itself was cancelled, too
+        if worker.task.uncancel() > 0:  # the worker itself was also cancelled
             raise asyncio.CancelledError
 
     # --- interruptions -----------------------------------------------------------------------------------------------------
