@@ -1,8 +1,8 @@
-"""Consume partitions: one task per broker, one buffer per partition, async iterators that hand out records.
+"""Consume partitions: one task per broker, one buffer per partition, async iterators that return records.
 
 A record's path: a `BrokerTask` sends the fetch that `FetchScheduler.plan` returns and gives the response's outcomes to
 `apply`; the `TopicPartitionState` buffers whole record batches; the iterators of `PartitionConsumer` decode them, call the
-interceptors and hand the records out.
+interceptors and return the records.
 
 - No reader waits for another one: each partition has its share of `buffer_bytes`. A full one is left out of the next
   fetch; one whose reader takes no record for `max_processing_time` is `stalled` until half of its share is free.
@@ -20,7 +20,7 @@ The modules:
   broker on `broker_partitions` (with `fetch_session`).
 - `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),
   `offset_resets` where reading continues if a position is not in the log.
-- `fetcher` and `broker_task` send the requests and wait; Spark's range reader has tasks of its own.
+- `fetcher` and `broker_task` send the requests and wait; Spark's range reader has its own tasks.
 - `list_offsets` looks up offsets by name or time.
 """
 

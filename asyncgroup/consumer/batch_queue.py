@@ -21,7 +21,7 @@ class BatchQueue:
     """A queue of record batches and runs.
 
     A run is read as a whole. If anything in it is wrong, it is replaced by its batches, which are then read one by one: so
-    the good ones are handed out, and errors are those of single batches.
+    the good ones are delivered, and errors are those of single batches.
     """
 
     __slots__ = ("_check_crcs", "_limit", "_plain", "_queue", "_ready", "_tp", "records")
@@ -142,7 +142,7 @@ class BatchQueue:
         """Return the front run checked and decompressed, or the front batch, decompressed if the limit allows it.
 
         If the run cannot be read as a whole, it is replaced by its batches; if it is too large to be decompressed at once,
-        the rest of it becomes a run of its own.
+        the rest of it becomes a separate run.
         """
         front = self._queue[0]
         if isinstance(front, BatchRun):

@@ -47,8 +47,8 @@ class BrokerTask:
     meantime is fetched at once on the express lane. `lane_suffix` separates the lanes of several clients on one ClusterClient,
     so that none waits for another's long poll.
 
-    A response is handled and its readers are woken in the turn of the event loop that received it. The next request is sent in
-    that turn, too, unless the response was small: sending takes about 0.1 ms, and the readers wait for nothing else, so they
+    A response is handled and its readers are woken in the turn of the event loop that received it. The next request is also
+    sent in that turn, unless the response was small: sending takes about 0.1 ms, and the readers wait for nothing else, so they
     come first, and the request follows in their turn.
     """
 

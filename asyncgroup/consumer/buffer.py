@@ -101,12 +101,12 @@ class RecordBuffer:
         """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
         self._size = 0  # wire bytes of the batch or run that `decoded` came from
         self.bytes = 0
-        """Wire bytes in the buffer; a batch counts in full until its last record is handed out."""
+        """Wire bytes in the buffer; a batch counts in full until its last record is delivered."""
         self.fetch_offset = offset
         """The next offset to fetch."""
         self.records_end = offset
         """The offset after the last batch kept; from there to `fetch_offset` are only markers and aborted records."""
-        self._floor = offset  # records below this offset are not handed out
+        self._floor = offset  # records below this offset are not delivered
         self.batches_read += 1
 
     def close(self) -> None:
@@ -126,12 +126,12 @@ class RecordBuffer:
 
     @property
     def records(self) -> int:
-        """Buffered records; for undecoded batches an estimate by their headers, too high after compaction."""
+        """Buffered records; for undecoded batches an estimate by their headers, which is above the real number after compaction."""
         return len(self.decoded) + self._queue.records
 
     @property
     def position(self) -> int:
-        """The offset of the next record to hand out; compaction gaps and transaction markers are skipped."""
+        """The offset of the next record to deliver; compaction gaps and transaction markers are skipped."""
         if self.decoded:
             return self.decoded[-1].offset
         if not self._queue:
@@ -140,12 +140,12 @@ class RecordBuffer:
 
     @property
     def decoded_bytes(self) -> int:
-        """Wire bytes of the batch or run that `decoded` came from; 0 once its last record was handed out."""
+        """Wire bytes of the batch or run that `decoded` came from; 0 once its last record was delivered."""
         return self._size
 
     @property
     def progress(self) -> tuple[int, int]:
-        """A value that changes whenever a record is handed out; a timer compares it, so that no records are counted."""
+        """A value that changes whenever a record is delivered; a timer compares it, so that no records are counted."""
         return self.batches_read, len(self.decoded)
 
     def add(self, data: Buffer, *, zero_copy: bool, aborted: Iterable[ListedTransaction] = ()) -> None:
@@ -204,7 +204,7 @@ class RecordBuffer:
         self.fetched_epoch = batch.leader_epoch  # -1 in magic 0 and 1
 
     def release(self) -> None:
-        """Stop counting the front batch's bytes: its last record was handed out."""
+        """Stop counting the front batch's bytes: its last record was delivered."""
         self.bytes -= self._size
         self._size = 0
 
@@ -230,7 +230,7 @@ class RecordBuffer:
 
         Of a run only the first batches of together `most` wire bytes are decoded, but at least one.
 
-        The batch may turn out to have no record to hand out. Raises CorruptRecordsError or UnsupportedVersionError; the
+        The batch may turn out to have no record to deliver. Raises CorruptRecordsError or UnsupportedVersionError; the
         batch then stays in the buffer, unless it may be skipped.
         """
         if not self._queue:
@@ -262,7 +262,7 @@ class RecordBuffer:
         """Append the front batch's records before the offset `end` to columns; return False if there are none left.
 
         For Spark's range reader: the counterpart of `advance`, without creating Record objects. Records from `end` on stay in
-        the buffer. Raises as `advance`; a batch may also turn out to have no record to hand out.
+        the buffer. Raises as `advance`; a batch may also turn out to have no record to deliver.
         """
         if self.decoded or not self._queue:
             return self._read_decoded(columns, end)
@@ -347,7 +347,7 @@ class RecordBuffer:
         return batch.is_dense
 
     def _drop_front(self) -> None:
-        """Remove the front batch or run as a whole: it was skipped, or is handed out undecoded."""
+        """Remove the front batch or run as a whole: it was skipped, or is delivered undecoded."""
         self.bytes -= self._queue.pop().size
         self.batches_read += 1
 
@@ -377,7 +377,7 @@ class RecordBuffer:
                 self._next_within(room, taken, plain)
             except Exception:
                 if taken:
-                    break  # hand out the good records first; the next call raises
+                    break  # deliver the good records first; the next call raises
                 raise
             if self.batches_read != read:  # else a run was taken apart
                 used += size
@@ -387,7 +387,7 @@ class RecordBuffer:
         return taken
 
     def _next_within(self, room: int, taken: LazyRecords, plain: BatchView | BatchRun) -> None:
-        """Hand the front batch out undecoded if it has a record for every offset, all of them wanted; else decode it."""
+        """Deliver the front batch undecoded if it has a record for every offset, all of them wanted; else decode it."""
         front = self._queue.front
         # corruption may show only in decoding; after the batch has left the buffer it cannot be skipped any more
         must_decode = self.decode_eagerly or self._on_skip is not None or self._queue.is_front_decoded

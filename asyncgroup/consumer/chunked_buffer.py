@@ -1,4 +1,4 @@
-"""A partition's buffer that hands out whole values: chunks are put together on the way (`chunks="assemble"`).
+"""A partition's buffer that delivers whole values: chunks are put together on the way (`chunks="assemble"`).
 
 The assembler gets a chunk when the reader has everything before it, so that its state is that at the reader's position: after a
 rewind the buffered records can be fetched again, and nothing is lost or counted twice.
@@ -85,7 +85,7 @@ class ChunkedBuffer(RecordBuffer):
         self._reader = reader
         self._rest: list[Record] = []  # of the front batch, after those in `decoded`, in reverse order
         self._rest_size = 0  # wire bytes of the batch that `_rest` came from
-        self._passed = -1  # the first chunk after the last record that was handed out; -1 for none
+        self._passed = -1  # the first chunk after the last record that was delivered; -1 for none
         self._time: Callable[[], float] = asyncio.get_running_loop().time
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # loop time of the timer
@@ -121,7 +121,7 @@ class ChunkedBuffer(RecordBuffer):
 
     @property
     def position(self) -> int:
-        """The offset of the next record to hand out, see `RecordBuffer`; of a whole value that of its last chunk."""
+        """The offset of the next record to deliver, see `RecordBuffer`; of a whole value that of its last chunk."""
         return self._rest[-1].offset if self._rest and not self.decoded else super().position
 
     @property
@@ -130,7 +130,7 @@ class ChunkedBuffer(RecordBuffer):
         return None if self._rest else super().large_front
 
     def release(self) -> None:
-        """The last of `decoded` was handed out."""
+        """The last of `decoded` was delivered."""
         super().release()
         self._assembler.confirm()
 

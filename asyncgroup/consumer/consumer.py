@@ -58,7 +58,7 @@ class Consumer:
                 ...
 
     `bootstrap_servers` may be an existing Cluster, which then stays open. `interceptors` are called for each record once,
-    when it is handed out. `clock` returns the time of day in ms; only starts, resets and seeks by duration use it.
+    when it is delivered. `clock` returns the time of day in ms; only starts, resets and seeks by duration use it.
 
     Retriable failures (unavailable brokers, leaders that move) are retried without end and reported to `errors()` of the
     partitions concerned; without a reader there they are logged. Other errors are raised by the partition's iterator:

@@ -115,7 +115,7 @@ class RequestSet:
         self.nameless: set[TopicPartition] = set()
         """The partitions whose topic id is unknown."""
         self.names: dict[UUID, str] = {}
-        """The names by id of the topics that were ever asked for; a response names what was dropped since the request, too."""
+        """The names by id of all topics that were ever requested: a response may name one that was dropped after the request."""
 
     def __repr__(self) -> str:
         return f"<RequestSet: {len(self.planned)} partitions, {len(self.touched)} changes>"

@@ -44,7 +44,7 @@ class Fetcher:
     - `clock` is the time of day, for resets and seeks by duration.
     - `sessions` may be passed on to a later object: its first request to a node then ends the old fetch session there, of
       which a node keeps a limited number.
-    - `on_tick` is called once a second (`SILENT_SECONDS`), for work of the owner that then needs no timer of its own.
+    - `on_tick` is called once a second (`SILENT_SECONDS`), for work of the owner that then needs no separate timer.
 
     A partition that cannot be fetched is retried without end, with pauses by `retry_backoff` or `fetch_retry_backoff`;
     after `fetch_retry_max` consecutive failures RetriesExhausted is raised to its reader. Pauses and counts are kept per

@@ -1,4 +1,4 @@
-"""Interceptors: functions called for each record once, when it is handed out to the reader."""
+"""Interceptors: functions called for each record once, when it is delivered to the reader."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _log = logging.getLogger("asyncgroup.consumer")
 
 
 class Interceptor(Protocol):
-    """A function called for each record once, when it is handed out; given as `interceptors=[…]`, called in that order.
+    """A function called for each record once, when it is delivered; given as `interceptors=[…]`, called in that order.
 
     It may return another record of the same topic, partition and offset to replace it; None or the record itself leaves
     it unchanged. It runs on the event loop for each record, so it has to be fast. Its exceptions are logged once per
-    exception type (`asyncgroup.consumer`) and otherwise ignored: the record is handed out.
+    exception type (`asyncgroup.consumer`) and otherwise ignored: the record is delivered.
     """
 
     def __call__(self, record: Record, /) -> Record | None:
-        """Return the record to hand out, or None for this one."""
+        """Return the record to deliver, or None for this one."""
         ...
 
 
@@ -47,7 +47,7 @@ class Interceptors:
         return interceptors if interceptors._chain else None
 
     def __call__(self, record: Record) -> Record:
-        """Return the record to hand out in place of `record`."""
+        """Return the record to deliver in place of `record`."""
         for number, interceptor in enumerate(self._chain):
             try:
                 returned = interceptor(record)

@@ -21,7 +21,7 @@ __all__ = ["MergedReader", "MergedRecords", "ReadyQueue"]
 
 
 class ReadyQueue:
-    """Round-robin queue of the partitions that have records to hand out.
+    """Round-robin queue of the partitions that have records to deliver.
 
     Each partition is queued at most once; `next_ready` returns the first ready one and moves it to the end.
 
@@ -46,7 +46,7 @@ class ReadyQueue:
         self._queue.pop(partition, None)
 
     def next_ready(self) -> TopicPartitionState | None:
-        """Return the next partition that has a record to hand out or an error to raise; None if there is none."""
+        """Return the next partition that has a record to deliver or an error to raise; None if there is none."""
         while self._queue:
             partition, _ = self._queue.popitem(last=False)
             if partition.is_ready:
@@ -63,7 +63,7 @@ class MergedReader:
     Records are popped from a partition's own buffer, and only after all waiting is done: a canceled read loses nothing, a
     second loop continues at the very next record, and a pause, seek or end of a partition takes effect at once.
 
-    The record that was handed out last is *in hand* until the next one is requested: its reader still works on it.
+    The record that was delivered last is *in progress* until the next one is requested: its reader still works on it.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class MergedReader:
         self._work = 0  # what it has decoded since it last did, see `TURN_BYTES`
         self._time = asyncio.get_running_loop().time
         self._wake = asyncio.Event()  # a partition became ready, or the reader has ended
-        self._idle = asyncio.Event()  # no record is in hand
+        self._idle = asyncio.Event()  # no record is in progress
         self._idle.set()
         self._is_waiting = False
         self._ended = False
@@ -92,7 +92,7 @@ class MergedReader:
     async def serve(self, consumer: PartitionConsumer) -> None:
         """Give a partition its turns; return when it ends."""
         partition = partition_of(consumer)
-        partition.waiting += 1  # except while a record of it is in hand
+        partition.waiting += 1  # except while a record of it is in progress
         try:
             while not partition.ended:
                 if partition.is_ready and self._ready.add(partition):
@@ -104,7 +104,7 @@ class MergedReader:
         self._ready.remove(partition)
 
     def forget(self, consumer: PartitionConsumer) -> None:
-        """Remove a partition; a record of it is no longer in hand."""
+        """Remove a partition; a record of it is no longer in progress."""
         partition = partition_of(consumer)
         self._ready.remove(partition)
         if self._current is partition:
@@ -116,11 +116,11 @@ class MergedReader:
         return not self._idle.is_set()
 
     async def wait_idle(self) -> None:
-        """Wait until no record is in hand."""
+        """Wait until no record is in progress."""
         await self._idle.wait()
 
     def clear_in_hand(self) -> None:
-        """Mark the record in hand as finished or given up."""
+        """Mark the record in progress as finished or given up."""
         if self._current is not None:
             self._current.waiting += 1
         self._current = None
@@ -140,7 +140,7 @@ class MergedReader:
     # --- reading ------------------------------------------------------------------------------------------------
 
     async def _take_turn(self) -> None:
-        """Wait for a partition with a record to hand out. All waiting of the iterator is here."""
+        """Wait for a partition with a record to deliver. All waiting of the iterator is here."""
         if self._is_waiting:
             raise UsageError(
                 "another task is waiting for the next record already; only one task may read at a time"

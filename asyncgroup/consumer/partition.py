@@ -125,7 +125,7 @@ class TopicPartitionState:
 
     @property
     def position(self) -> int:
-        """The offset of the next record that the iterator hands out."""
+        """The offset of the next record that the iterator returns."""
         return self.buffer.position
 
     def seek_to(self, offset: int) -> None:
@@ -143,7 +143,7 @@ class TopicPartitionState:
         self.look_up_seek()
 
     def was_read(self, offset: int) -> bool:
-        """Return whether a record of this offset may have been handed out: it lies between the lowest start and the
+        """Return whether a record of this offset may have been delivered: it lies between the lowest start and the
         highest position."""
         return self._lowest <= offset and (offset < self._furthest or offset < self.buffer.position)
 
@@ -271,7 +271,7 @@ class TopicPartitionState:
     def reset(self, offset: int, log_end: int) -> None:
         """Continue at `offset` because `fetch_offset` is not in the log; `log_end` is passed to `on_reset`.
 
-        If the log start has moved beyond the position, the buffered records are handed out first: a slow reader loses no
+        If the log start has moved beyond the position, the buffered records are delivered first: a slow reader loses no
         record that was fetched for it.
         """
         if offset > self.fetch_offset and self.buffer.records:
@@ -300,10 +300,10 @@ class TopicPartitionState:
         self._move_to(self.position, epoch)
 
     def reread(self, offset: int, jumps: int) -> None:
-        """Go back to a batch that was handed out from `offset` on and could not be decoded: its records were not seen.
+        """Go back to a batch that was delivered from `offset` on and could not be decoded: its records were not seen.
 
-        From now on batches are decoded before they are handed out, and a corrupt one raises at every read until a seek
-        past it, as with the record iterator. Ignored after a jump; `jumps` is the count when the batch was handed out.
+        From now on batches are decoded before they are delivered, and a corrupt one raises at every read until a seek
+        past it, as with the record iterator. Ignored after a jump; `jumps` is the count when the batch was delivered.
         """
         if jumps != self.jumps or offset >= self.position:
             return
@@ -325,7 +325,7 @@ class TopicPartitionState:
     def check_progress(self) -> bool:
         """Detect a stall; called every `max_processing_time`, so that nothing is counted per record.
 
-        The partition is stalled if records waited since the last call and none was handed out. A reader that waits for a
+        The partition is stalled if records waited since the last call and none was delivered. A reader that waits for a
         larger batch or for a decoding thread does not count as slow. Return False if no further call is needed until
         records arrive.
         """

@@ -112,12 +112,12 @@ class PartitionConsumer:
 
     @property
     def position(self) -> int:
-        """The offset of the next record that the iterator hands out."""
+        """The offset of the next record that the iterator returns."""
         return self._partition.position
 
     @property
     def buffered_bytes(self) -> int:
-        """Wire bytes of the records that are fetched and not handed out yet."""
+        """Wire bytes of the records that are fetched and not delivered yet."""
         return self._buffer.bytes
 
     @property
@@ -155,7 +155,7 @@ class PartitionConsumer:
 
     @property
     def ended(self) -> bool:
-        """Whether iteration is over."""
+        """Whether iteration has ended."""
         return self._partition.ended
 
     def pause(self) -> None:
@@ -280,7 +280,7 @@ class PartitionConsumer:
         self._begin_turn()
 
     def _pop_batch(self, max_records: int, max_bytes: int) -> Batch | None:
-        """Return buffered records as a batch; None if the buffered batches had no record to hand out."""
+        """Return buffered records as a batch; None if the buffered batches had no record to deliver."""
         before = self._buffer.bytes
         try:
             taken = self._buffer.pop_records(max_records, max_bytes)
@@ -354,7 +354,7 @@ class Batches:
         return buffer.records >= self._max_records or buffer.bytes >= self._max_bytes
 
     async def _wait_for_more(self) -> bool:
-        """Wait until the limits are reached or `max_wait` is over.
+        """Wait until the limits are reached or `max_wait` has passed.
 
         Return False if iteration is blocked: the partition has ended, was paused, or has an error to raise.
         """

@@ -46,7 +46,7 @@ class PartitionWarnings:
             unnamed[tp] = None
             return None
         if now > next_at + LOG_INTERVAL:
-            unnamed.clear()  # that outage is over
+            unnamed.clear()  # that outage has ended
         unnamed.pop(tp, None)
         self._next_at[kind] = now + LOG_INTERVAL
         named = ", ".join(str(other) for other in itertools.islice(unnamed, MOST_NAMED))

@@ -20,10 +20,10 @@ class PositionListener:
         """From `offset` on the log has other records than those read: truncated, or a recreated topic (`topic_id`, else nil)."""
 
     def on_skipped_range(self, start: int, end: int, epoch: int) -> None:
-        """From `start` to `end` there are no records to hand out; `epoch` is the leader epoch of the record before `end`."""
+        """From `start` to `end` there are no records to deliver; `epoch` is the leader epoch of the record before `end`."""
 
     def on_unreadable_batch(self, offset: int) -> int:
-        """A batch handed out from `offset` on cannot be decoded; returns where reading continues, not before the mark."""
+        """A batch delivered from `offset` on cannot be decoded; returns where reading continues, not before the mark."""
         return offset
 
     def on_value_begun(self, first_offset: int, leader_epoch: int) -> None:

@@ -15,7 +15,7 @@ __all__ = ["AckWindow"]
 
 
 class AckWindow:
-    """Acknowledged offsets of one partition, and the number of failed deliveries of those that are not.
+    """Acknowledged offsets of one partition, and the numbers of failed deliveries of the other offsets.
 
     Offsets without a record (compacted away, transaction markers) have to be acknowledged too: see `ack_range`.
     """
@@ -96,7 +96,7 @@ class AckWindow:
                 self._forget_attempts(offset)
 
     def with_acks(self, offsets: Iterable[int]) -> AckWindow:
-        """Return a copy in which these offsets are acknowledged, too."""
+        """Return a copy in which these offsets are also acknowledged."""
         copy = AckWindow(self.base)
         copy._runs = self._runs.copy()
         copy.attempts.update(self.attempts)

@@ -56,7 +56,7 @@ class PartitionMarks:
         self.topic_id = topic_id
         """The topic that the marks belong to; a recreated topic of the same name has another id."""
         self._skipped = (0, 0, -1)
-        """Start, end and leader epoch of the last range without records to hand out."""
+        """Start, end and leader epoch of the last range without records to deliver."""
         self._bound: Callable[[], int] | None = None  # returns the offset that marks may not exceed
         self._hold = CommitHold()
         self.dirty = False
@@ -107,7 +107,7 @@ class PartitionMarks:
         return CommittedOffset(offset, self.metadata, epoch)
 
     def value_with(self, offsets: Iterable[int]) -> CommittedOffset | None:
-        """Return what would be committed if these offsets were acknowledged, too; None if it has no room for them.
+        """Return what would be committed if these offsets were also acknowledged; None if it has no room for them.
 
         Changes nothing: the transaction that commits it may be aborted.
         """
@@ -160,7 +160,7 @@ class PartitionMarks:
             self._move(offset, metadata, _check_epoch(leader_epoch))
 
     def skip_range(self, start: int, end: int, leader_epoch: int = -1) -> None:
-        """Skip a range without records to hand out, only transaction markers and aborted records.
+        """Skip a range without records to deliver, only transaction markers and aborted records.
 
         A mark that reaches `start`, now or later, moves on to `end`, so that the group's lag becomes 0. Only the last range
         is remembered; one that goes on where that ends extends it. `leader_epoch` is that of the record before `end`.
@@ -228,7 +228,7 @@ class PartitionMarks:
         self.touch()
 
     def hold_back(self, offset: int, position: Callable[[], int]) -> int:
-        """Limit marks after a batch that was handed out from `offset` on turned out to be unreadable.
+        """Limit marks after a batch that was delivered from `offset` on turned out to be unreadable.
 
         From now on marks beyond `position()` are ignored. Return where reading has to continue: at `offset`, or at the mark
         if that is later.

@@ -102,7 +102,7 @@ class WindowMarks:
         return has_moved
 
     def skip_range(self, start: int, end: int, leader_epoch: int) -> bool:
-        """Acknowledge offsets that have no records to hand out, perhaps ahead of others; return whether that changes anything.
+        """Acknowledge offsets that have no records to deliver, perhaps ahead of others; return whether that changes anything.
 
         `leader_epoch` is that of the offset before `end`.
         """
@@ -135,7 +135,7 @@ class WindowMarks:
             if not epochs or epochs[-1][1] != leader_epoch:
                 epochs.append((offset, leader_epoch))
             return
-        # before what is known: records are read again, or a range that was skipped lies ahead of those handed out
+        # before what is known: records are read again, or a range that was skipped lies ahead of the delivered records
         place = bisect_left(epochs, (offset, -2))
         if not place or epochs[place - 1][1] != leader_epoch:
             epochs.insert(place, (offset, leader_epoch))

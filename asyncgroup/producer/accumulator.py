@@ -99,7 +99,7 @@ class RecordAccumulator:
     def update_topic_id(self, topic: str, topic_id: UUID) -> None:
         """Compare a topic's id in newer metadata with the known one; orphan the batches of a topic that was recreated.
 
-        They must not get into the new topic (franz-go fails them, too). What is in flight still gets its result.
+        They must not get into the new topic (franz-go also fails them). What is in flight still gets its result.
         """
         known = self.topic_id(topic)
         if topic_id in (known, NO_UUID):
@@ -258,7 +258,7 @@ class RecordAccumulator:
         self._update(queue)
 
     def retry(self, batch: ProducerBatch, at: float, *, is_out_of_order: bool = False) -> None:
-        """Send the batch in flight again, not before loop time `at`; it is dropped if its time is over."""
+        """Send the batch in flight again, not before loop time `at`; it is dropped if its time has passed."""
         queue = self._end(batch)
         if batch.done:
             queue.drop(batch)

@@ -55,7 +55,7 @@ _NO_HEADERS: Final[list[Header]] = []
 _NO_ERRORS: Final[Mapping[int, ErrorFactory]] = {}
 
 _new_tuple: Final[Any] = tuple.__new__
-"""Creates a named tuple without the call of its own `__new__`, for each record that is awaited."""
+"""Creates a named tuple without a call of the class's `__new__`, for each record that is awaited."""
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -289,7 +289,7 @@ class ProducerBatch:
                 future.set_result(_new_tuple(RecordMetadata, (topic, partition, offset, stamp)))
 
     def fail(self, make_error: ErrorFactory, by_index: Mapping[int, ErrorFactory] = _NO_ERRORS) -> None:
-        """Fail the futures, each with an error of its own; the records in `by_index` have other errors than the rest."""
+        """Fail the futures, each with a separate error; the records in `by_index` have other errors than the rest."""
         self.done = True
         for index, future in zip(self._indexes, self.futures, strict=True):
             if not future.done():

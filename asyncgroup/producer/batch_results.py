@@ -215,7 +215,7 @@ class BatchResults:
         self._accumulator.remove_done()
 
     def expire(self, batch: ProducerBatch, id_error: Exception | None) -> None:
-        """Fail a batch whose delivery timeout is over; `id_error` is why there is no producer id, if there is none."""
+        """Fail a batch whose delivery timeout has passed; `id_error` is why there is no producer id, if there is none."""
         reason: object = batch.last_error or "no response from its leader yet"
         if batch.last_error is None and self._cluster.view.leader(batch.tp) < 0:
             reason = "its leader is unknown"

@@ -65,7 +65,7 @@ class BufferMemory:
         self._grant()
 
     def fail(self, make_error: Callable[[], Exception], owner: object = None) -> None:
-        """Fail every waiting caller of this owner, each with an error of its own."""
+        """Fail every waiting caller of this owner, each with a separate error."""
         for granted in [granted for granted, (_, other) in self._waiting.items() if other is owner]:
             del self._waiting[granted]
             if not granted.done():

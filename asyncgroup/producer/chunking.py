@@ -3,7 +3,7 @@
 - Every chunk has the key, timestamp and headers of the record, and before these the headers of `wire/chunks.py`.
 - The partition is chosen once, when the first chunk is routed. Chunks are written in order; other records may be between them.
 - A chunk is a record like any other: it has its own room in the buffer, its own batch and its own delivery timeout.
-- If a chunk fails, the value fails with its error, and no further ones are written. Consumers never hand out an incomplete value.
+- If a chunk fails, the value fails with its error, and no further ones are written. Consumers never deliver an incomplete value.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ChunkWriter:
         left = deque(found)
         try:
             while left:
-                # `_put` frees the memory of its own chunk if it raises
+                # `_put` frees the memory of this chunk if it raises
                 self._put(record, left.popleft(), delivery)
         except BaseException:
             self._release(left)
@@ -126,7 +126,7 @@ class ChunkWriter:
             self._memory.release(chunk.size)
 
     def _stamped(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record with a timestamp, and with headers of its own."""
+        """Return the record with a timestamp, and with a separate list of headers."""
         timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
         return record._replace(timestamp=timestamp, headers=copy_headers(record.headers))
 

@@ -20,7 +20,7 @@ __all__ = ["DELIVER_AT", "ORDERING_KEY", "add_delivery_headers"]
 DELIVER_AT: Final = "ag-deliver-at"
 """Name of the header with the delivery time: ms since 1970, in decimal digits.
 
-A work queue hands the record out at that time or later, in the modes Shared and Key_Shared; in its other modes, and for
+A work queue delivers the record at that time or later, in the modes Shared and Key_Shared; in its other modes, and for
 other consumers, it is a header without effect.
 """
 
@@ -45,7 +45,7 @@ def add_delivery_headers(
     deliver_after: float | None,
     clock: MillisClock,
 ) -> list[Header]:
-    """Return the headers of a record, followed by those of the arguments that are not None.
+    """Return the headers of a record, followed by those for each argument that is not None.
 
     `deliver_after` counts from `clock()`. Times are rounded up to ms. Raises ConfigError for invalid arguments, for both
     times, and if `headers` has the header of an argument already.

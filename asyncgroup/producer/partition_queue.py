@@ -5,7 +5,7 @@ that does not follow the last (KIP-98). Kafka knows the last five batches of a p
 
 - Batches are sent in order, several at once. After a failure nothing is sent until every batch in flight has its result;
   then those without success are sent again, in order, with the same sequence numbers.
-- A batch that leaves without success, as it was rejected or its time is over, may be in the log all the same: a *gap*. Its
+- A batch that leaves without success, as it was rejected or its time has passed, may be in the log all the same: a *gap*. Its
   sequence numbers are not used again. If a batch after it is accepted, then so was the gap; if the broker refuses it with
   OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is after it, it stays unknown.
 - If it is not in the log, or unknown, the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in
@@ -222,7 +222,7 @@ class PartitionQueue:
         self._end(batch)
 
     def drop(self, batch: ProducerBatch) -> None:
-        """The batch leaves without success: it was rejected, or its time is over."""
+        """The batch leaves without success: it was rejected, or its time has passed."""
         self._is_rewinding = True
         self._leave(batch)
         self._end(batch)
@@ -283,7 +283,7 @@ class PartitionQueue:
     # --- expiry -------------------------------------------------------------------------------------------------
 
     def overdue(self, now: float) -> list[ProducerBatch]:
-        """Return the batches in flight that are not done and whose time is over; they still get their results."""
+        """Return the batches in flight that are not done and whose time has passed; they still get their results."""
         return [batch for batch in self.sent if batch.in_flight and not batch.done and batch.deadline <= now]
 
     def next_deadline(self, now: float) -> float:
@@ -294,7 +294,7 @@ class PartitionQueue:
         return min(deadlines, default=float("inf"))
 
     def expire(self, now: float) -> list[ProducerBatch]:
-        """Remove the waiting batches that are done or whose time is over; return the latter."""
+        """Remove the waiting batches that are done or whose time has passed; return the latter."""
         over = [batch for batch in self.sent if not batch.in_flight and (batch.done or batch.deadline <= now)]
         for batch in over:
             self._leave(batch)

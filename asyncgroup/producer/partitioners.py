@@ -130,7 +130,7 @@ class StickyPartition:
         """Choose one of `available` (not empty) at random; not the current one unless it is the only one.
 
         `queued` is the number of batches that wait in each of them. If it is not the same for all, a partition is the more
-        likely the fewer wait, and the current one is a candidate, too (`BuiltInPartitioner.updatePartitionLoadStats`).
+        likely the fewer wait, and the current one is also a candidate (`BuiltInPartitioner.updatePartitionLoadStats`).
         """
         self.produced = 0
         if len(set(queued)) > 1:

@@ -109,7 +109,7 @@ class PendingLimits:
         self._release(self._limits, size, records)
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Fail every caller that waits here, each with an error of its own."""
+        """Fail every caller that waits here, each with a separate error."""
         self._failures += 1
         self._make_error = make_error
         for each in self._limits:
@@ -186,7 +186,7 @@ class PartitionLimits:
             del self._partitions[tp]
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Fail every waiting caller, each with an error of its own."""
+        """Fail every waiting caller, each with a separate error."""
         for limits in list(self._partitions.values()):
             limits.fail(make_error)
 

@@ -179,7 +179,7 @@ class Producer:
         """Send the remaining records for at most `close_timeout` seconds, then close. Safe to call twice.
 
         Records that are not acknowledged by then fail with ClosedError, and an open transaction is aborted. With
-        `drain=False` they fail at once, those in flight, too, which may be in the log (as Java's `close(0)`), and an open
+        `drain=False` they fail at once, also those in flight, which may be in the log (as Java's `close(0)`), and an open
         transaction is left to its timeout; it also ends the wait of an earlier `aclose`. Raises DeliveryFailedError for
         records of `enqueue` that were lost since the last `flush`, unless the error of their transaction has reported
         them. Runs to its end even if the caller is cancelled.
@@ -277,7 +277,7 @@ class Producer:
         that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an
         incomplete value in the log, which consumers ignore.
 
-        Work queues in the modes Shared and Key_Shared hand the record out at the time `deliver_at` (an aware datetime, or ms
+        Work queues in the modes Shared and Key_Shared deliver the record at the time `deliver_at` (an aware datetime, or ms
         since 1970), or `deliver_after` seconds from the producer's `clock`, or later; those in the mode Key_Shared dispatch
         it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/delivery_headers.py`), without
         effect on other consumers and on the partition.
@@ -453,7 +453,7 @@ class Producer:
         """Send all records written before this call, without lingering, and wait until they are done.
 
         Raises DeliveryFailedError if records of `enqueue` were lost since the last flush; those of `send` and
-        `send_nowait` raise from their own call or future. In a transaction the end of its block raises, too: flush need not
+        `send_nowait` raise from their own call or future. In a transaction the end of its block also raises: flush need not
         be called there. Unlike Java's, it raises the error that made a transactional producer unusable, as
         ProducerFencedError: its records are lost.
         """

@@ -25,7 +25,7 @@ TRANSIENT: Final = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COO
 
 
 async def request_producer_id(network: NetworkClient) -> int:
-    """Return a producer id of its own; its first epoch is 0.
+    """Return a new producer id; its first epoch is 0.
 
     Raises BrokerError (as CLUSTER_AUTHORIZATION_FAILED), UnsupportedVersionError, ProtocolError without an id, TransportError.
     """

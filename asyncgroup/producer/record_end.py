@@ -1,4 +1,4 @@
-"""The end of a record, for interceptors and for sequence ids of our own."""
+"""The end of a record, for interceptors and for the producer's sequence ids."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class RecordPath:
     # --- results ------------------------------------------------------------------------------------------------
 
     def fail_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """Fail the callers that wait for memory or other limits, each with an error of its own."""
+        """Fail the callers that wait for memory or other limits, each with a separate error."""
         self.memory.fail(make_error)
         if self.accumulator.partition_limits is not None:
             self.accumulator.partition_limits.fail(make_error)

@@ -1,6 +1,6 @@
 """RecordWriter: the short way of a record: wait for memory, append it to its batch, wake the sender.
 
-`chunking` and `send_steps` use it, too; `producer` decides which way a record takes.
+`chunking` and `send_steps` also use it; `producer` decides which way a record takes.
 """
 
 from __future__ import annotations

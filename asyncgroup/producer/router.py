@@ -310,7 +310,7 @@ class Router:
             self._on_failed(error)
 
     def fail_all(self, error: Exception) -> None:
-        """Fail every record that waits for a lookup, and the rest of those that are put into their partitions now."""
+        """Fail every record that waits for a lookup, and the rest of the backlog that is put into its partitions now."""
         if self._routing is not None:
             self._fail_backlog(*self._routing, error)
         for route in self._routes.values():

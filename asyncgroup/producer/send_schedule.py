@@ -7,7 +7,7 @@ flight is in one place:
 | place | until |
 |---|---|
 | lingering | its open batch has lingered or was filled, its caller waits and nothing is in flight, or callers wait for memory |
-| backing off | the pause after a failure is over |
+| backing off | the pause after a failure has passed |
 | without producer id, not in the transaction | there is an id; AddPartitionsToTxn was answered |
 | ready, by node | its node takes a request: fewer than `max_in_flight_requests` are in flight, and there is room for the batch |
 | none | a result arrives, or its batch is compressed |
@@ -37,7 +37,7 @@ MAX_BATCHES: Final = 250
 COMPANY: Final = 0.005
 """Seconds, at most half of `linger`, by which batches are sent early together with one of their node that has lingered.
 
-With 1,000 partitions their batches begin at as many different moments: each would be sent in a request of its own, whose cost is
+With 1,000 partitions their batches begin at as many different moments: each would be sent in a separate request, whose cost is
 that of dozens of batches. Java's producer sends all batches of a node as soon as one has lingered (`RecordAccumulator.drain`).
 """
 
@@ -217,7 +217,7 @@ class SendSchedule:
         return max(at, (at + now + longer) / 2) if longer else at
 
     def _take_along(self, nodes: Container[int], early: _Conditions) -> None:
-        """Make queues whose batches will have lingered soon ready, too, if their node is one that gets a request now."""
+        """Also make queues ready whose batches will have lingered soon, if their node gets a request now."""
         for queue in self._lingering.pop_due(early.lingered_at):
             if queue in self._ready_node:
                 continue  # with an earlier batch

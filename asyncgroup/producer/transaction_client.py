@@ -2,7 +2,7 @@
 
 How a transaction ends: no more records are accepted. A commit waits until those accepted are acknowledged; an abort fails
 them and waits for the Produce requests in flight, so that none is handled after the end. Then EndTxn is sent until it is
-answered. A task of its own does that, so a caller that is cancelled leaves no transaction half ended: it waits for the end,
+answered. A separate task does that, so a caller that is cancelled leaves no transaction half ended: it waits for the end,
 for at most `close_timeout`.
 
 One request of a transaction is in flight at a time, besides Produce.

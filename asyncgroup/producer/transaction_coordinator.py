@@ -100,7 +100,7 @@ GoesOn = Callable[[Answer], bool]
 
 
 def always(_answer: Answer) -> bool:
-    """Repeat until the time is over."""
+    """Repeat until the timeout."""
     return True
 
 
@@ -344,7 +344,7 @@ class TransactionCoordinatorClient:
     async def _repeat(
         self, attempt: Callable[[], Awaitable[Answer]], key: str, kind: int, goes_on: GoesOn
     ) -> Answer:
-        """Send a request until its answer needs no other attempt, or the time is over."""
+        """Send a request until its answer needs no other attempt, or until the timeout."""
         retry = self._cluster.retry(timeout=self._timeout)
         config = self._cluster.config
         concurrent = RetryLoop(

@@ -1,6 +1,6 @@
 """CallerFuture: what `send` awaits. All callers of a response are woken in the turn of the event loop that received it.
 
-A future of asyncio asks the loop for a callback of its own, in a later turn, which costs a small record as much as its way
+A future of asyncio asks the loop for a separate callback, in a later turn, which costs a small record as much as its way
 to the batch.
 """
 
@@ -56,7 +56,7 @@ class WakeUps:
     def wake_held(self) -> None:
         """Wake the callers now. Called by the event loop; within a task they are woken in the next turn.
 
-        What a caller raises out of the event loop (KeyboardInterrupt, SystemExit) it raises in a callback of its own, so
+        What a caller raises out of the event loop (KeyboardInterrupt, SystemExit) it raises in a separate callback, so
         that the connection that received the response continues.
         """
         self._holds = False
