@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.offsets import OffsetManager
     from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
+    from asyncgroup.version import __version__
     from asyncgroup.workqueue import Mode, WorkQueue
 
 __all__ = [
@@ -199,6 +200,7 @@ __all__ = [
     "UnsupportedVersionError",
     "UsageError",
     "WorkQueue",
+    "__version__",
     "end_transaction",
     "in_thread",
     "run",
@@ -295,6 +297,7 @@ _NAMES = {
     ],
     "offsets": ["OffsetManager"],
     "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
+    "version": ["__version__"],
     "workqueue": ["Mode", "WorkQueue"],
 }
 """The public names of each module."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from typing import Any, Final
 from asyncgroup.cli import broker, consume, demo, dlq, produce, work
 from asyncgroup.cli.common import INTERRUPTED, Terminated
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.version import __version__
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="asyncgroup", description="Kafka consumer groups for asyncio: a demonstration and small tools."
     )
-    parser.add_argument("--version", action="version", version=f"asyncgroup {_version()}")
+    parser.add_argument("--version", action="version", version=f"asyncgroup {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "-v",
@@ -60,13 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         command.add_parser(commands, common)
     return parser
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("asyncgroup")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 class _Stderr(logging.StreamHandler[Any]):

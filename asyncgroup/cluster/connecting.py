@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version as package_version
 from typing import Final
 
 from asyncgroup.cluster.authentication import authenticate
@@ -29,6 +27,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.hooks import Hooks
+from asyncgroup.version import __version__
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS
 from asyncgroup.wire.schema import VersionRange
@@ -36,6 +35,8 @@ from asyncgroup.wire.schema import VersionRange
 __all__ = ["connect"]
 
 _SOFTWARE: Final = "asyncgroup"
+_SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
+"""With only the characters that brokers accept (KIP-511)."""
 
 
 async def connect(
@@ -97,9 +98,7 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
     A broker that does not support that version answers in version 0 with its own range (KIP-511).
     """
     version = APIS[m.ApiVersionsRequest.API_KEY].versions.high
-    request = m.ApiVersionsRequest(
-        client_software_name=_SOFTWARE, client_software_version=_software_version()
-    )
+    request = m.ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=_SOFTWARE_VERSION)
     response = await connection.request(request, version, timeout)
     if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
         theirs = {key.api_key: key.max_version for key in response.api_keys}
@@ -113,12 +112,3 @@ async def _learn_versions(connection: Connection, timeout: float) -> None:
     }
     connection.features = {key.name: key.max_version_level for key in response.finalized_features}
     connection.features_epoch = response.finalized_features_epoch
-
-
-@cache
-def _software_version() -> str:
-    """Return this package's version, with only the characters that brokers accept (KIP-511)."""
-    try:
-        return re.sub(r"[^a-zA-Z0-9.-]", "-", package_version("asyncgroup"))
-    except PackageNotFoundError:
-        return "0"
