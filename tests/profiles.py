@@ -1,10 +1,11 @@
 """The profiles of the test suite: which cases a run has.
 
 - `quick`, the default: a part of the cases.
-- `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all of them. `.ci/run` uses it.
+- `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all but the long tests of `--soak`. `.ci/run` uses it.
 
 - Of a parametrized test `quick` runs the first and the last case, unless its file or the test is named on the command line,
   or it is a test of the repository itself (directly in `tests/`) or of the guide.
+- Of the families that take minutes, `full` runs each fourth case, and `--soak` the others.
 - Thinned are examples of Hypothesis, seeds, and sweeps: random bytes for every message in every version, a cancellation at
   every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes, the cases and
   clients with which the benchmarks are tried.
@@ -30,7 +31,16 @@ from asyncgroup.java import user_cache
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
-__all__ = ["Profile", "choose_profile", "current_profile", "examples", "omitted_cases", "soak", "thinned"]
+__all__ = [
+    "Profile",
+    "choose_profile",
+    "current_profile",
+    "examples",
+    "long_family",
+    "omitted_cases",
+    "soak",
+    "thinned",
+]
 
 Profile: TypeAlias = Literal["quick", "full"]
 
@@ -40,6 +50,9 @@ VARIABLE: Final = "ASYNCGROUP_TESTS"
 
 QUICK_SHARE: Final = 16
 """The quick profile draws one of this many examples."""
+
+FULL_SHARE: Final = 4
+"""The full profile runs one of this many cases of a long family; `--soak` runs the others."""
 
 WHOLE: Final = ("tests/guide/",)
 """Directories whose tests run with all their cases, beside the files directly in `tests/`."""
@@ -90,3 +103,18 @@ def soak(cases: Iterable[object]) -> list[ParameterSet]:
     """Return the cases as parameters that only `--soak` runs. The quick profile has one of them: it would collect them in vain."""
     chosen = list(cases)[: None if current_profile() == "full" else 1]
     return [pytest.param(case, marks=pytest.mark.soak) for case in chosen]
+
+
+def long_family(cases: Iterable[object], every: int = FULL_SHARE) -> list[object]:
+    """Return the cases of a family that takes minutes: in the full profile each `every`-th, the others with `--soak`.
+
+    The quick profile has the first one. A tuple is a case of several parameters.
+    """
+    chosen = list(cases)
+    if current_profile() == "quick":
+        return chosen[:1]
+    return [case if number % every == 0 else _with_soak(case) for number, case in enumerate(chosen)]
+
+
+def _with_soak(case: object) -> ParameterSet:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.soak)

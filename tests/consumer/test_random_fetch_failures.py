@@ -13,7 +13,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import client, fetches, fill, now
-from tests.profiles import thinned
+from tests.profiles import long_family
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
@@ -63,7 +63,7 @@ async def storm(brokers: EmbeddedCluster, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(0, 2))
 
 
-@pytest.mark.parametrize("seed", thinned(range(12)))
+@pytest.mark.parametrize("seed", long_family(range(12)))
 async def test_each_record_once_and_in_order(brokers: EmbeddedCluster, seed: int) -> None:
     rng = random.Random(seed)
     current_network().latency = 0.002

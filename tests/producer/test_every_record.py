@@ -26,7 +26,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import BatchResult, RecordMetadata
 from asyncgroup.producer import MemoryBudget, Producer, ProducerInterceptor, ProducerRecord
-from tests.profiles import thinned
+from tests.profiles import long_family
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -303,6 +303,6 @@ class Program:
             assert len(ledger.ended) <= self.count
 
 
-@pytest.mark.parametrize("seed", thinned(range(300), 75))
+@pytest.mark.parametrize("seed", long_family(range(300)))
 async def test_every_record_has_one_result(seed: int) -> None:
     await Program(seed).run()

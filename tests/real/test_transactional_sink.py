@@ -121,7 +121,7 @@ async def run_with_kills(
 
 @pytest.mark.full
 async def test_each_row_is_committed_once(kafka: Kafka, tmp_path: Path) -> None:
-    await run_with_kills(kafka, tmp_path, 2_000, 2_000, ["mid-batch", BETWEEN_ENDS])
+    await run_with_kills(kafka, tmp_path, 2_000, 2_000, [BETWEEN_ENDS])
 
 
 @pytest.mark.soak

@@ -223,9 +223,10 @@ async def restart(env: VirtualEnvironment) -> None:
 
 @pytest.mark.full
 @pytest.mark.virtual(max_virtual_time=864_000)
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("how", ["cancel", "cut", "move", "coordinator dies"])
 async def test_something_happens_after_each_iteration_of_the_loop(
-    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, how: str
+    env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, how: str, every: int
 ) -> None:
     """Whatever happens when, the producer ends, leaves the group, and leaves no task behind; then another one gets the lock."""
     iterations = LoopIterations(monkeypatch)
@@ -265,7 +266,7 @@ async def test_something_happens_after_each_iteration_of_the_loop(
         return lasted
 
     whole = await told(10**9)
-    for after in range(1, whole + 1):
+    for after in range(1, whole + 1, every):
         try:
             await told(after)
         except BaseException as error:

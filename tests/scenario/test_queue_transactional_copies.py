@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import pytest
 
@@ -13,6 +14,7 @@ from asyncgroup.broker.handlers.api_versions import FEATURES
 from asyncgroup.errors import ConnectionLost, CopyFailedError, ErrorCode, TransactionOutcomeUnknown
 from asyncgroup.workqueue import AckOutcome, Delivery
 from tests.asyncio_errors import no_asyncio_errors
+from tests.profiles import long_family
 from tests.scenario.three_protocols import PROTOCOLS, in_each_protocol, made_for
 from tests.scenario.transactional_queues import (
     DLQ,
@@ -36,7 +38,8 @@ pytestmark = [
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
 
-Crash: TypeAlias = Literal["lost", "handled", "late"]
+Crash: TypeAlias = Literal["handled", "lost", "late"]
+CRASHES: Final[tuple[Crash, ...]] = get_args(Crash)
 
 
 async def test_each_copy_is_there_once(env: VirtualEnvironment):
@@ -107,18 +110,13 @@ async def crash_at_each_request(crash: Crash, protocol: str) -> None:
     assert number > 10
 
 
-@pytest.mark.parametrize(
-    "crash", ["handled", *(pytest.param(each, marks=pytest.mark.full) for each in ("lost", "late"))]
-)
-@pytest.mark.parametrize(
-    "protocol", [pytest.param(name, marks=[] if name == "eager" else pytest.mark.full) for name in PROTOCOLS]
-)
+@pytest.mark.parametrize(("crash", "protocol"), long_family(itertools.product(CRASHES, PROTOCOLS)))
 async def test_a_crash_at_each_request(crash: Crash, protocol: str):
     await crash_at_each_request(crash, protocol)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("crash", ["lost", "handled", "late"])
+@pytest.mark.parametrize("crash", long_family(CRASHES))
 async def test_a_crash_at_each_request_before_kip_890(monkeypatch: pytest.MonkeyPatch, crash: Crash):
     monkeypatch.setitem(FEATURES, "transaction.version", 1)
     await crash_at_each_request(crash, "eager")

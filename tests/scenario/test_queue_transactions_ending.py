@@ -12,6 +12,7 @@ from asyncgroup import Producer, ProducerConfig
 from asyncgroup.errors import CopyFailedError, ErrorCode, ProducerFencedError, TransportError
 from asyncgroup.workqueue import DeadLetter, Delivery
 from tests.asyncio_errors import no_asyncio_errors
+from tests.profiles import long_family
 from tests.scenario.three_protocols import in_each_protocol
 from tests.scenario.transactional_queues import (
     DLQ,
@@ -319,9 +320,7 @@ class Chaos:
         await work(delivery)
 
 
-@pytest.mark.parametrize(
-    "seed", [1, 2, *(pytest.param(each, marks=pytest.mark.full) for each in range(3, 20))]
-)
+@pytest.mark.parametrize("seed", long_family(range(1, 20)))
 async def test_random_faults(env: VirtualEnvironment, seed: int):
     """Each record that is rejected or is to be tried again has one copy in the end."""
     chaos = Chaos(env, seed)

@@ -12,6 +12,7 @@ import pytest
 
 from asyncgroup import Claim, Producer, ProducerConfig, Session
 from asyncgroup.errors import AsyncGroupError
+from tests.profiles import long_family
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transforming import host_of
@@ -170,7 +171,7 @@ class RandomRun:
 
 @pytest.mark.virtual(max_virtual_time=86_400)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", long_family(range(SEEDS)))
 async def test_no_value_is_lost(protocol: str, seed: int) -> None:
     async with made_for(protocol, nodes=3) as env:
         story = RandomRun(env, seed)

@@ -29,7 +29,7 @@ from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.testing import current_network
 from asyncgroup.wire.messages import NO_UUID
-from tests.profiles import soak, thinned
+from tests.profiles import long_family, soak
 from tests.scenario.random_logs import RandomLogs
 from tests.scenario.random_readers import Reader, ReadHistory
 
@@ -396,7 +396,7 @@ async def check_after_recovery(run: RandomRun) -> None:
     assert max(run.asked_per_second().values()) < 500
 
 
-@pytest.mark.parametrize("seed", thinned(range(24)))
+@pytest.mark.parametrize("seed", long_family(range(24)))
 async def test_short_random_run(seed: int) -> None:
     await run_random(seed, 30)
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from asyncgroup import Batch, ProducerConfig, TransactionOutput
+from tests.profiles import long_family
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transforming import OUT, Copy, all_once, host_of, transforming
 from tests.stories.virtual import VirtualEnvironment
@@ -194,7 +195,7 @@ class RandomRun:
 
 @pytest.mark.virtual(max_virtual_time=86_400)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", long_family(range(SEEDS)))
 async def test_each_record_is_transformed_once(protocol: str, seed: int) -> None:
     async with made_for(protocol, nodes=3) as env:
         env.cluster.create_topic(OUT, 4)

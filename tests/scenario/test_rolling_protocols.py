@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import ErrorCode
-from tests.profiles import thinned
+from tests.profiles import long_family, thinned
 from tests.stories.fleet import Fleet
 from tests.stories.virtual import VirtualEnvironment
 
@@ -162,7 +162,7 @@ FORMER = ("cooperative-sticky", "sticky", "range")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", long_family(range(40)))
 async def test_random_restarts_with_both_protocols(env: VirtualEnvironment, seed: int) -> None:
     """Restarts overlap with rebalances, upgrades and downgrades, and the coordinator moves.
 

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import Session
-from tests.profiles import thinned
+from tests.profiles import long_family, thinned
 from tests.stories.fleet import Fleet
 from tests.stories.virtual import VirtualEnvironment
 
@@ -94,7 +94,7 @@ LISTS = (("cooperative-sticky",), ("cooperative-sticky", "sticky"), ("range", "c
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", long_family(range(40)))
 async def test_random_restarts_of_a_mixed_group(env: VirtualEnvironment, seed: int) -> None:
     """Eager and cooperative members in one group, any of which leads; restarts overlap with rebalances."""
     rng = random.Random(seed)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.workqueue import Mode
-from tests.profiles import current_profile, thinned
+from tests.profiles import current_profile, long_family, thinned
 from tests.simulate.__main__ import main
 from tests.simulate.disk import tear
 from tests.simulate.mutants_of_mixed import MIXED_MUTANTS
@@ -95,22 +95,16 @@ def chunks(start: int, stop: int, size: int) -> list[int]:
     return [protocol + first for protocol in PROTOCOLS for first in range(start, stop, size)]
 
 
-FURTHER = [*range(CHUNK, 200, CHUNK), *(first for first in chunks(CHUNK, 60, CHUNK) if first >= 200)]
-"""The first seeds of the chunks that only the full profile has: there are more of the eager protocol."""
-
-
-@pytest.mark.parametrize(
-    "first", [*chunks(0, CHUNK, CHUNK), *(FURTHER if current_profile() == "full" else [])]
-)
+@pytest.mark.parametrize("first", chunks(0, CHUNK, CHUNK))
 def test_seeds(first: int):
     check(range(first, first + CHUNK), jobs=free_processors())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", chunks(200, 10_200, SOAK_CHUNK))
+@pytest.mark.parametrize("first", chunks(0, 10_000, SOAK_CHUNK))
 def test_many_seeds(first: int):
-    """50,000 seeds on all cores; `python -m tests.simulate --seeds 200:10200 --jobs 2` also shows the progress."""
+    """50,000 seeds on all cores; `python -m tests.simulate --seeds 0:10000 --jobs 2` also shows the progress."""
     summary = check(range(first, first + SOAK_CHUNK), jobs=os.cpu_count() or 1)
     assert summary.runs == SOAK_CHUNK
     assert summary.unused == []
@@ -272,12 +266,12 @@ an upgrade in which its partition has lost its owner.
 """
 
 
-@pytest.mark.parametrize("mutation", thinned(QUICKLY_FOUND, every=6))
+@pytest.mark.parametrize("mutation", long_family(QUICKLY_FOUND))
 def test_mutations_are_detected(mutation: str):
     assert find_mutation(mutation, range(40)) is not None
 
 
-@pytest.mark.parametrize(("mutation", "seed"), thinned(FOUND_BY_ONE.items(), every=6))
+@pytest.mark.parametrize(("mutation", "seed"), long_family(FOUND_BY_ONE.items()))
 def test_mutations_that_rarely_matter_are_detected(mutation: str, seed: int):
     assert find_mutation(mutation, [seed]) is not None
     check([seed])
@@ -309,7 +303,7 @@ OF_QUEUES = {
 """Mutations of work queues, each with a seed that detects it."""
 
 
-@pytest.mark.parametrize(("mutation", "seed"), thinned(OF_QUEUES.items(), every=6))
+@pytest.mark.parametrize(("mutation", "seed"), long_family(OF_QUEUES.items()))
 def test_mutations_of_work_queues_are_detected(mutation: str, seed: int):
     assert find_mutation(mutation, [QUEUES + seed]) is not None
     check([QUEUES + seed])
@@ -332,7 +326,7 @@ OF_PROTOCOLS = (
 )
 
 
-@pytest.mark.parametrize("mutation", thinned(OF_PROTOCOLS, every=9))
+@pytest.mark.parametrize("mutation", long_family(OF_PROTOCOLS))
 def test_mutations_of_group_protocols_are_detected(mutation: str):
     assert find_mutation(mutation, range(40)) is not None
 

@@ -15,7 +15,7 @@ from asyncgroup import BrokerError, Claim, ConfigError, ErrorCode, Session, Subs
 from asyncgroup.broker.handlers.api_versions import FEATURES
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.wire import messages as m
-from tests.profiles import thinned
+from tests.profiles import long_family
 from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.test_changing_topics import TopicHandler
 from tests.stories.environment import CONSUMER
@@ -296,7 +296,7 @@ async def test_auto_refuses_them_if_the_brokers_have_only_the_classic_protocol(
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("seed", thinned(range(40)))
+@pytest.mark.parametrize("seed", long_family(range(40)))
 async def test_random_topics_and_members(env: VirtualEnvironment, seed: int) -> None:
     """Topics are created and extended while members join and leave: every record is handled once, and in order."""
     rng = random.Random(seed)

@@ -178,7 +178,11 @@ def test_without_spark(noted):
 
 PROFILES = """
 from hypothesis import settings
-from tests.profiles import examples, thinned
+from tests.profiles import examples, long_family, thinned
+
+@pytest.mark.parametrize(("moment", "protocol"), long_family([(1, "a"), (1, "b"), (2, "a"), (2, "b")], every=3))
+def test_family(moment, protocol):
+    assert True
 
 @pytest.mark.parametrize("case", range(8))
 def test_case(case):
@@ -406,6 +410,8 @@ def test_profiles(run, arguments, environment, seeds, drawn):
     outcome = run("-n", "0", "-s", *arguments, "tests/drawn", **environment)
     is_full = len(seeds) == 16
     cases = {f"test_case[{case}]" for case in (range(8) if is_full else (0, 7))}
+    family = ["1-a", "2-b", "1-b", "2-a"][: 4 if "--soak" in arguments else 2 if is_full else 1]
+    cases |= {f"test_family[{case}]" for case in family}
     expected = {"test_examples", *(f"test_seed[{seed}]" for seed in seeds)} | cases
     assert outcome.named("PASSED") == expected | ({"test_long"} if is_full else set())
     assert f"examples: {drawn} None" in outcome.text

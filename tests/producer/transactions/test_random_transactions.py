@@ -25,7 +25,7 @@ from tests.producer.transactions.support import (
     offsets_of,
     producer_of,
 )
-from tests.profiles import thinned
+from tests.profiles import long_family
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -194,7 +194,7 @@ class RandomTransactions:
 
 @pytest.mark.virtual(max_virtual_time=100_000)
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("seed", thinned(range(60), every=30))
+@pytest.mark.parametrize("seed", long_family(range(60)))
 async def test_random_transactions(seed: int, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FEATURES, "transaction.version", version)
     async with EmbeddedCluster(nodes=3, seed=seed) as cluster:

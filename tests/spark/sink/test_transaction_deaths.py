@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.profiles import thinned
+from tests.profiles import long_family
 from tests.spark.sink.transaction_model import Model, Query, Turns
 
 ROWS = 6
@@ -48,7 +48,7 @@ def query_of(seed: int, *, same_plan: bool) -> Query:
     return Query(Model(), Turns(random.Random(seed), faults=seed % 12), batches)
 
 
-@pytest.mark.parametrize("seeds", thinned([range(at, at + 50) for at in range(0, 3000, 50)], 30))
+@pytest.mark.parametrize("seeds", long_family(range(at, at + 50) for at in range(0, 3000, 50)))
 def test_each_row_is_committed_once(seeds: range) -> None:
     deaths = 0
     for seed in seeds:
@@ -60,7 +60,7 @@ def test_each_row_is_committed_once(seeds: range) -> None:
     assert deaths > len(seeds) / 10
 
 
-@pytest.mark.parametrize("seeds", thinned([range(at, at + 50) for at in range(0, 3000, 50)], 30))
+@pytest.mark.parametrize("seeds", long_family(range(at, at + 50) for at in range(0, 3000, 50)))
 def test_a_batch_with_another_plan_is_committed_once_or_refused(seeds: range) -> None:
     refused = 0
     for seed in seeds:
@@ -73,7 +73,7 @@ def test_a_batch_with_another_plan_is_committed_once_or_refused(seeds: range) ->
     assert refused < len(seeds)
 
 
-@pytest.mark.parametrize("seeds", thinned([range(at, at + 50) for at in range(0, 3000, 50)], 30))
+@pytest.mark.parametrize("seeds", long_family(range(at, at + 50) for at in range(0, 3000, 50)))
 def test_a_stored_record_makes_every_plan_right(seeds: range) -> None:
     """While no transaction is aborted by its timeout or a second attempt, a repeated batch may have any plan."""
     for seed in seeds:
