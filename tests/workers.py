@@ -63,6 +63,19 @@ NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
 WAITING: Final = ("interop", "cli", "real", "testing", "guide")
 """Directories whose files mostly wait, for processes and real time."""
 
+LONGEST: Final = (
+    "tests/scenario/test_simulation.py",
+    "tests/scenario/test_random_queues.py",
+    "tests/scenario/test_storms.py",
+    "tests/scenario/test_queue_transactions_ending.py",
+    "tests/scenario/test_rolling_protocols.py",
+    "tests/scenario/test_every_loop_iteration.py",
+    "tests/scenario/test_rolling_upgrades.py",
+    "tests/wire/test_kio_oracle.py",
+    "tests/wire/test_robustness.py",
+)
+"""Files that take a minute and more in the full profile: at the end one of them would keep a single worker busy."""
+
 LONG: Final = ("benchmarks", "scenario", "broker", "spark", "consumer", "group")
 """Directories whose files take longest, of the others."""
 
@@ -93,13 +106,24 @@ def sort_for_workers(items: list[pytest.Item]) -> None:
             return 0, IN_ORDER.index(marker.args[0])
         if item.get_closest_marker("java") is not None:
             return 1, 0
-        file = item.nodeid.partition("::")[0]
+        file = _file_of(item)
         if file not in places:
             places[file] = next(waiting if _directory_of(item) in WAITING else computing)
         return 2, places[file]
 
-    items.sort(key=lambda item: LONG.index(each) if (each := _directory_of(item)) in LONG else len(LONG))
+    def length(item: pytest.Item) -> tuple[int, int]:
+        file, directory = _file_of(item), _directory_of(item)
+        return (
+            LONGEST.index(file) if file in LONGEST else len(LONGEST),
+            LONG.index(directory) if directory in LONG else len(LONG),
+        )
+
+    items.sort(key=length)
     items.sort(key=rank)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def _directory_of(item: pytest.Item) -> str:

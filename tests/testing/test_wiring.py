@@ -12,6 +12,7 @@ import pytest
 
 from tests.forked.server import forked, forking
 from tests.profiles import omitted_cases
+from tests.workers import LONGEST
 
 pytestmark = pytest.mark.full
 
@@ -420,6 +421,10 @@ def test_profiles(run, arguments, environment, seeds, drawn):
 @pytest.mark.parametrize("named", ["tests/drawn/test_it.py", "tests/drawn/test_it.py::test_case"])
 def test_all_cases_run_of_a_test_that_is_named(run, named):
     assert run("-n", "0", named).named("PASSED") >= {f"test_case[{case}]" for case in range(8)}
+
+
+def test_the_longest_files_are_there():
+    assert [each for each in LONGEST if not (ROOT / each).is_file()] == []
 
 
 def test_the_cases_of_the_quick_profile():
