@@ -13,7 +13,7 @@ Where to look, starting at the user's call:
   revokes and adds; `session_claims` starts and revokes them, `session_commits` commits by itself; `handler_calls` runs the
   handler's methods and has the deadlines of the shutdown; heartbeats and `topic_watch` (with `topic_names`) detect what
   ends the session.
-- Transactions: `consume_transform_produce` is a handler with a producer of its own. Its `session_transactions` runs the
+- Transactions: `consume_transform_produce` is a handler with its own producer. Its `session_transactions` runs the
   transactions of a session, `shared_transactions` is their state, `transaction_output` what the user's function writes with,
   `transaction_errors` what follows a failure.
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
@@ -25,7 +25,7 @@ Where to look, starting at the user's call:
 - Blocked event loop and stuck claims: `heartbeat_thread` notices that the event loop is blocked, and logs where (`block_log`:
   once for all groups of the loop). `stand_in` then sends the heartbeats in that thread, and leaves the group after
   `max_poll_interval`; what it needs of the member the heartbeats publish as a `keep_alive`. Without the thread `loop_watch`
-  notices a block when it is over. `stuck_claims` finds claims without progress, on the event loop and in the thread.
+  notices a block when it has ended. `stuck_claims` finds claims without progress, on the event loop and in the thread.
   `stalls` reports these, long joins and unknown coordinators to the log, the hook `on_member_stalled` and `errors()`.
 - Health: all of these write to the MemberHealth in `member_health` (`join_watch` times its joins), which makes the value in
   `health` of it.

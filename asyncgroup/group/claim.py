@@ -85,7 +85,7 @@ class ClaimState:
 
     @property
     def progress(self) -> tuple[object, ...]:
-        """A value that changes with each record that is handed out, each mark, seek and renewal; a timer compares it."""
+        """A value that changes with each record that is delivered, each mark, seek and renewal; a timer compares it."""
         from asyncgroup.consumer.partition_consumer import partition_of
 
         partition = partition_of(self.consumer)
@@ -140,7 +140,7 @@ class Claim:
         self._state = state
         self._consumer = state.consumer
         self._offsets = state.offsets
-        # attributes of their own, as `mark` is called per record
+        # copied to attributes, as `mark` is called per record
         self._topic, self._partition = state.consumer.tp
 
     def __repr__(self) -> str:
@@ -244,7 +244,7 @@ class Claim:
         """Mark everything up to and including this record or batch as done, so that it may be committed.
 
         Marks only move forwards: with parallel work, do not mark a record while an earlier one is unfinished. The mark
-        is dropped if the claim was lost or its session is over. Raises ConfigError for a record of another partition,
+        is dropped if the claim was lost or its session has ended. Raises ConfigError for a record of another partition,
         for a value that is neither a Record nor a Batch, and for invalid metadata.
         """
         try:

@@ -81,7 +81,7 @@ class ClaimSource:
         self._interceptors = interceptors
         self._member = member  # that fetches offsets, with its epoch; None by the classic protocol
         self._fetch_sessions: dict[int, FetchSession] = {}  # by node id
-        # connections of its own, also among members that share a Cluster
+        # separate connections, also among members that share a Cluster
         self._lane_suffix = f"-group-{next(_MEMBER_NUMBERS)}"
 
     @property

@@ -125,8 +125,8 @@ class ClassicHeartbeats:
         """Loop time at which the member had joined again: commits sent until then are under a former generation."""
 
     def next_heartbeat_after(self, moment: float) -> float | None:
-        """Return the loop time of the first heartbeat after `moment`, of this member and of those that synced with it;
-        None before `run`."""
+        """Return the loop time of the first heartbeat after `moment`, of this member and of all members that synced with
+        it; None before `run`."""
         return None if self._schedule is None else self._schedule.after(moment)
 
     async def run(
@@ -350,7 +350,7 @@ class ClassicHeartbeats:
         return last + self._config.effective_session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:
-        """Send a heartbeat with one limit for all its steps: lookup and connecting have longer timeouts of their own.
+        """Send a heartbeat with one limit for all its steps: lookup and connecting alone have longer timeouts.
 
         The limit is cut at the expiry of the session. A heartbeat that begins after that (the process was suspended)
         has the full limit, since the coordinator may still have the member.

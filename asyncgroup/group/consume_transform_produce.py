@@ -49,7 +49,7 @@ class ConsumeTransformProduce(Handler):
     The claims of a member share one producer and its transactions, as the tasks of a thread in Kafka Streams do. A transaction
     begins with a batch and ends `commit_interval` seconds later, when the batches that have begun are complete: a slow batch
     delays the commits of all claims. When a claim is revoked or the session ends, the transaction is committed within the time
-    that handlers have; if that is over, it is aborted. Batches of an aborted transaction are read again.
+    that handlers have; after that it is aborted. Batches of an aborted transaction are read again.
 
     - `producer_config`: of the producer, which uses the connections of the group. Without it the transaction timeout is 10 s.
       A `transactional_id` in it is used as it is, so it must be different in each member.

@@ -230,8 +230,8 @@ class ConsumerMemberState:
         """Apply a response without an error; return whether the epoch or the assignment is new.
 
         Epochs and intervals that no coordinator may send are ignored: an epoch of -1 would make the next heartbeat one
-        that leaves, an interval of 0 would send them without a pause. An assignment that comes with such an epoch is ignored,
-        too: a join that repeats it as owned is refused.
+        that leaves, an interval of 0 would send them without a pause. An assignment that comes with such an epoch is also
+        ignored: a join that repeats it as owned is refused.
         """
         if response.member_epoch <= JOIN_EPOCH:
             self.on_lost_response()

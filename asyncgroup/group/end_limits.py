@@ -39,7 +39,7 @@ class EndLimits:
     reserve, and the last commit by a quarter; the rest is for what follows. A hook or a commit that begins late has a
     sixth of the reserve nevertheless.
 
-    A revocation while the session goes on has limits of its own, `within` those of the session: if it ends in that
+    A revocation while the session goes on has separate limits, `within` those of the session: if it ends in that
     time, the smaller of both count.
     """
 

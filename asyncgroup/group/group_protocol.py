@@ -100,7 +100,7 @@ class AutoMembership:
 
     @property
     def lane(self) -> str:
-        """See `Membership`: that of the classic protocol, as the other one has no connection of its own."""
+        """See `Membership`: that of the classic protocol, as the other one has no separate connection."""
         return self._classic.lane
 
     @property

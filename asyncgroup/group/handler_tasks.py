@@ -68,7 +68,7 @@ class HandlerTasks:
         return task
 
     def split_off(self, names: Collection[str]) -> HandlerTasks:
-        """Move the tasks with these names to a new object, with a deadline of its own from now on."""
+        """Move the tasks with these names to a new object, which from now on has its own deadline."""
         others = HandlerTasks(self._group_id, self.kind)
         for task in [task for task, name in self._tasks.items() if name in names]:
             others._tasks[task] = self._tasks.pop(task)

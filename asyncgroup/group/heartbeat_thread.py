@@ -1,7 +1,7 @@
 """HeartbeatThread: a thread that notices when the event loop of a group member is blocked, and then sends its heartbeats.
 
 A handler that computes or waits without `await` blocks the event loop, and with it the member's own heartbeats. The thread
-has an event loop of its own. It asks the member's loop for a sign of life at least once a second; without one `StandIn` sends
+has its own event loop. It asks the member's loop for a sign of life at least once a second; without one `StandIn` sends
 the heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the
 thread sends nothing.
 """

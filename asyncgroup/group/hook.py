@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Hook", "StallKind"]
 
 StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
-"""What holds a group member up, see `Hook.on_member_stalled`."""
+"""What a stalled group member waits for, see `Hook.on_member_stalled`."""
 
 
 # mypy takes a protocol method with only a docstring for an abstract one; a `return` prevents that.
@@ -84,7 +84,7 @@ class Hook(Protocol):
         return
 
     def on_member_stalled(self, group_id: str, kind: StallKind, seconds: float, text: str) -> None:
-        """Something has held the member up for `seconds`; `text` says what, and is logged, too.
+        """The member has been stalled for `seconds`; `text` says by what, and is also logged.
 
         `kind`: `event loop` (nothing ran on it; called when it runs again. The log line is another text: it is written during
         the block, and says where), `claim` (a handler shows no progress for `max_poll_interval`, and the member leaves its

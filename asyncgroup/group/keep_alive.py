@@ -233,7 +233,7 @@ class ConsumerKeepAlive:
 
     @property
     def leaves(self) -> bool:
-        """True: a static member leaves, too, but its partitions wait for it; else it could not join again."""
+        """True: a static member also leaves, but its partitions wait for it; else it could not join again."""
         return True
 
     @property

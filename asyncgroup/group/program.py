@@ -31,8 +31,8 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
     It enters the group in a new event loop, runs `ConsumerGroup.run(topics, handler)`, and closes the group, which must
     not have been entered before. Signals (SIGINT and SIGTERM, on Windows also Ctrl-Break):
 
-    - The first one closes the group with `group.aclose()`: claims end before their next record, handlers finish the
-      record in hand, marks are committed, and the member leaves, all within `close_timeout`.
+    - The first one closes the group with `group.aclose()`: claims end before their next record, handlers finish their
+      record, marks are committed, and the member leaves, all within `close_timeout`.
     - The second one cancels the handlers at once; marks are still committed and the member leaves.
     - Later ones have their usual effect: SIGTERM ends the process.
 

@@ -50,7 +50,7 @@ class _RecordsHandler(Handler):
         reader = self._reader
         try:
             await reader.serve(claim._state.consumer)
-            # the body of the loop may still mark the record in hand and earlier ones of all claims; after a loss
+            # the body of the loop may still mark its record and earlier ones of all claims; after a loss
             # nothing can be committed, so there is nothing to wait for
             if reader.in_hand and not session.is_lost:
                 await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record in hand")
@@ -78,13 +78,13 @@ class Records:
     The claims take turns of one record batch (of several small ones), or of 10 ms if that is shorter. Partitions are not isolated from each
     other: while the body processes a record, all of them wait.
 
-    A record is in hand until the next one is requested. When its claim is revoked or the group closes, the session
+    A record is in progress until the next one is requested. When its claim is revoked or the group closes, the session
     waits for that, for `rebalance_timeout` (`close_timeout`) less a reserve of a fifth (at most 5 s), so that its
     mark is still committed; a later mark is dropped and reported (`MarkDropped`). The session does not wait if the
     reading task itself closes the group, or if the membership is lost.
 
     A member whose iterator is not read stays in the group: heartbeats continue, the buffers fill, and fetching stops.
-    With a record in hand it stays for `max_poll_interval`.
+    With a record in progress it stays for `max_poll_interval`.
     After `break`, a second loop continues at the next record, and a cancelled read loses no record. Close the iterator
     (`aclose`, `async with`) or the group to release the partitions. One task reads at a time.
     """
@@ -111,7 +111,7 @@ class Records:
 
     @property
     def closed(self) -> bool:
-        """Whether iteration is over: closed, failed, or ended by the group's close."""
+        """Whether iteration has ended: closed, failed, or ended by the group's close."""
         return self._is_closed or (self._task is not None and self._task.done())
 
     def _is_subscribed_to(self, subscription: Subscription) -> bool:
@@ -172,9 +172,9 @@ class Records:
         await self._wait_closed()
 
     def _clear_in_hand(self) -> None:
-        """Release the record in hand if it is the calling task's: that task cannot mark it while it closes the group.
+        """Release the record in progress if it is the calling task's: that task cannot mark it while it closes the group.
 
-        If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a task of its own), the task that
+        If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a separate task), the task that
         created this object counts as the reader.
         """
         caller, reader = asyncio.current_task(), self._reader.reader
@@ -244,7 +244,7 @@ class GroupMarks:
         """Commit all marks. Raises CommitFailedError, also for marks dropped since the last call."""
         dropped, self._dropped = self._dropped, {}
         errors: dict[TopicPartition, AsyncGroupError] = {**dropped}
-        # a session that is over remains the current one until all its tasks have ended
+        # a session that has ended remains the current one until all its tasks have ended
         if session is not None and not session._state.is_over:
             try:
                 await session.commit()

@@ -81,7 +81,7 @@ class Session:
 
     @property
     def ended(self) -> bool:
-        """Whether the session is ending or has ended: finish the record in hand and start no new one."""
+        """Whether the session is ending or has ended: finish the current record and start no new one."""
         return self._state.ended
 
     @property

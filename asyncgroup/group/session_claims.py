@@ -98,7 +98,7 @@ class SessionClaims:
             self._on_settled()
 
     async def _call_hooks(self, found: list[FoundStart]) -> bool:
-        """Call `setup` and `on_assigned`, and consume each claim in a task of its own; False if the session has ended."""
+        """Call `setup` and `on_assigned`, and consume each claim in a separate task; False if the session has ended."""
         state = self._state
         claims = [
             self._source.make_claim(self._offsets, self._fetcher.budget, tp, start)

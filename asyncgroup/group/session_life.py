@@ -12,8 +12,8 @@
 It runs in a task that is never cancelled; to stop it, call `SessionState.end`.
 
 What lasts how long: the group object keeps the Membership with its identity, and the ClaimSource with the pauses, the
-known topics and the brokers' fetch sessions, from one session to the next. A session has a committer, a fetcher and
-handler calls of its own, created here and closed at its end. By the eager protocol the membership starts new heartbeats
+known topics and the brokers' fetch sessions, from one session to the next. A session has its own committer, fetcher
+and handler calls, which are created here and closed at its end. By the eager protocol the membership starts new heartbeats
 after each join, and a session lasts for one generation, so all of these do. With an incremental protocol a session, what it
 has, and the heartbeats last over many generations.
 """

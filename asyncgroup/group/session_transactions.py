@@ -135,7 +135,7 @@ class SessionTransactions:
             state.renew(0.0)
 
     async def _run_transform(self, ticket: Ticket) -> None:
-        """Call the transform function in a task, so that its transaction is aborted at once when its time is over.
+        """Call the transform function in a task, so that its transaction is aborted at once when its time has passed.
 
         The function may ignore its cancellation; the other claims do not wait for it.
         """

@@ -1,4 +1,4 @@
-"""Stalls: what holds a group member up is never silent: one log line, the hook `on_member_stalled`, and `errors()` or `health()`."""
+"""Stalls: report each stall of a group member: one log line, the hook `on_member_stalled`, and `errors()` or `health()`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _JOIN_WAITS_FOR: Final[Mapping[MemberState, str]] = {
 
 
 class Stalls:
-    """Reports what holds up one member, each thing once until it goes on."""
+    """Reports the stalls of one member, each once until the member goes on."""
 
     def __init__(self, group_id: str, hooks: Hooks, member_health: MemberHealth) -> None:
         self._group_id = group_id

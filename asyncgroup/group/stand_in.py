@@ -1,4 +1,4 @@
-"""StandIn: sends heartbeats for a member whose event loop is blocked, over connections of its own.
+"""StandIn: sends heartbeats for a member whose event loop is blocked, over separate connections.
 
 It runs on another event loop, in the heartbeat thread, and knows of the member only what its heartbeats have published
 (`KeepAlive`). It decides nothing about the membership: refused, it stops, and the member's own heartbeats find out when the

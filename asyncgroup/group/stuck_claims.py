@@ -20,7 +20,7 @@ class StuckClaims:
     """Compares the progress of claims from time to time, so that nothing is counted for each record.
 
     Only a claim whose handler works on a record can be stuck: not one that waits for records, is paused, or has not read
-    anything yet. `limit` is in seconds; 0 finds nothing. It may be called from the heartbeat thread, too: that reads the
+    anything yet. `limit` is in seconds; 0 finds nothing. It may also be called from the heartbeat thread: that reads the
     claims only while the event loop is blocked, so they do not change in that time, except by the handler that blocks it.
     """
 

@@ -97,7 +97,7 @@ class ThreadClaim:
         self._claim = claim
         self._batches = claim.batches(max_records=BATCH_RECORDS)
         self._left_over: deque[Record] = deque()
-        self._topic, self._partition = claim.tp  # attributes of their own, as `mark` is called per record
+        self._topic, self._partition = claim.tp  # copied to attributes, as `mark` is called per record
         self._marks = _ThreadMarks(claim._state.offsets)
         self._loop = asyncio.get_running_loop()
 
@@ -153,7 +153,7 @@ class ThreadClaim:
         return anyio.from_thread.run(self._fetch_batch)
 
     async def _fetch_batch(self) -> Batch | None:
-        # a mark is judged by what was handed out when it was made: it may be of a record that the log has lost since
+        # a mark is judged by what had been delivered when it was made: the log may have lost its record since then
         self._marks.apply()
         return await anext(self._batches, None)
 

@@ -284,7 +284,7 @@ async def _refresh_again(cluster: ClusterClient) -> None:
 async def watch_absent(cluster: ClusterClient, absent: Mapping[str, Absence], on_change: OnChange) -> None:
     """Refresh the metadata with backoff until an absent topic can be used, then call `on_change`. The topics must be tracked.
 
-    One that had an error and does not exist any more is a change, too: it will be read from its start.
+    One that had an error and does not exist any more is also a change: it will be read from its start.
 
     For as long as it takes, as in Java and librdkafka: the other topics are read all the time.
     """

@@ -287,7 +287,7 @@ def _record(known: KnownTopics, codes: Mapping[str, int]) -> dict[str, Absence]:
 async def _absent(
     cluster: ClusterClient, names: Collection[str], known: KnownTopics, optional: Collection[str]
 ) -> dict[str, int]:
-    """Return the error codes of those that cannot be used, also by fresh metadata.
+    """Return the error code of each topic that cannot be used, also by fresh metadata.
 
     Two refreshes decide about a topic that was never seen, and about one with a retriable error. A broker that has just
     started may not know all topics yet, and a topic that was missing is read from its start. A topic that was never seen is

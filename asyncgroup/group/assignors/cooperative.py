@@ -25,8 +25,8 @@ class CooperativeStickyAssignor:
     revokes it, commits and joins again, and only the assignment of that rebalance has its new owner. When all members
     have joined with what they were assigned, the assignment is that of `StickyAssignor`.
 
-    Each member sends its owned partitions and their generation in its subscription (KIP-792); the generation is in the
-    user data, too, for leaders that read it there. The protocol is cooperative only if all assignors that the member
+    Each member sends its owned partitions and their generation in its subscription (KIP-792); the generation is also
+    in the user data, for leaders that read it there. The protocol is cooperative only if all assignors that the member
     offers are; beside others, such as `(cooperative-sticky, range)` for a rolling upgrade, all claims end at a rebalance.
     """
 

@@ -148,7 +148,7 @@ class _PoolPartitions:
         self.pool.free = len(self._free)
 
     def hand_out(self, assignment: Sequence[list[TopicPartition]]) -> None:
-        """Let each member keep owned partitions up to its number, and hand out the rest in turn, mixing topics.
+        """Let each member keep owned partitions up to its number, and assign the rest in turn, mixing topics.
 
         A member gives up the partitions with the highest numbers, so that it keeps some of each topic.
         """
