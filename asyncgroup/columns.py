@@ -59,7 +59,7 @@ class RecordRun:
         return f"<RecordRun {self.topic}-{self.partition}: {self.offsets}>"
 
     def try_extend(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> bool:
-        """Append records to the run and return True, or return False if they need a run of their own.
+        """Append records to the run and return True, or return False if they need a new run.
 
         A range is only extended by the range that follows it directly, and a list only by a list: converting one kind
         into the other would cost more than a new run.

@@ -266,7 +266,7 @@ class BatchRejectedError(BrokerError):
     """A broker rejected a batch because of another record in it (KIP-467): this one is not written, and can be sent again.
 
     The other record's call raises a BrokerError with the reason. If `may_be_written` is set, an earlier attempt had no
-    result, and `retriable` is False. Java raises a KafkaException without a class of its own.
+    result, and `retriable` is False. Java raises a plain KafkaException.
     """
 
     _MAX_NAMED: ClassVar[int] = 10
@@ -558,7 +558,7 @@ class TransactionOutcomeUnknown(TransactionError):
     """A request to end the transaction may have been processed or not; the producer can only be closed.
 
     It got no answer, or an error that a coordinator also sends after it has written to its log (NOT_COORDINATOR,
-    COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR). Then either the time is over, or the next
+    COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, UNKNOWN_SERVER_ERROR). Then either the time has passed, or the next
     attempt was refused, which does not say that the first one was.
 
     `commit` says what was requested. A commit may have been made: the next producer with the same transactional id completes

@@ -6,7 +6,7 @@ open between `__aenter__` and `__aexit__`, which a fixture or an exit stack may 
 
 Tasks are started by `start_task`.
 
-`SingleFlight` is work in a task of its own, shared by concurrent callers.
+`SingleFlight` is work in a separate task, shared by concurrent callers.
 """
 
 from __future__ import annotations

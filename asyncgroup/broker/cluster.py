@@ -78,7 +78,7 @@ class EmbeddedCluster:
     with all batches after them; damaged metadata is refused (KafkaStorageError).
 
     `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; a cluster in memory checks only topics
-    with retention settings of their own, see `apply_retention` and `compact`. Compacted logs are cleaned by Kafka's
+    that have retention settings, see `apply_retention` and `compact`. Compacted logs are cleaned by Kafka's
     rules every `log.cleaner.backoff.ms`, 15 seconds unless that setting of the cluster is altered.
 
     `initial_rebalance_delay`, `group_min_session_timeout`, `group_max_session_timeout`, `group_max_size`,

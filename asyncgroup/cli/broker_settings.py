@@ -164,7 +164,7 @@ _FLAGS: Final = {
     "port": "--port",
     "topics": "--topic",
 }
-"""Options that have a flag of their own."""
+"""Options that have their own flag."""
 
 _UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
     "default_partitions": _integer(1),

@@ -71,7 +71,7 @@ class LineReader:
                 return [line.removesuffix(b"\r") for line in complete]
 
     def _last_line(self) -> list[bytes]:
-        self._chunks.put_nowait(b"")  # so that further calls end, too
+        self._chunks.put_nowait(b"")  # so that further calls also end
         if not self._partial_line:
             raise StopAsyncIteration
         line, self._partial_line = self._partial_line, b""

@@ -228,7 +228,7 @@ async def serve(
 
 
 async def _close(queue: RunningQueue, running: asyncio.Task[None]) -> None:
-    """Close the queue; if the caller is cancelled, as by a second Ctrl-C, its handlers are cancelled, too."""
+    """Close the queue; if the caller is cancelled, as by a second Ctrl-C, its handlers are also cancelled."""
     closing = asyncio.create_task(queue.aclose(), name="close")
     try:
         await asyncio.wait([closing])

@@ -205,5 +205,5 @@ async def show_json(view: QueueView, stop: asyncio.Event) -> None:
 
 async def _print_json(snapshot: Snapshot, *, final: bool) -> None:
     text = json.dumps({**snapshot.as_dict(), "final": final}, ensure_ascii=False)
-    # in a thread: a reader that does not read must not block the heartbeats; one write, as the handler may print, too
+    # in a thread: a reader that does not read must not block the heartbeats; one write, as the handler may also print
     await asyncio.to_thread(print, f"{text}\n", end="", flush=True)

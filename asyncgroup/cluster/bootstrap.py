@@ -27,7 +27,7 @@ BootstrapServers: TypeAlias = "str | Iterable[str] | Callable[[], Servers | Awai
 """`host:port,host:port`, several `host:port`, or a function that returns one of them.
 
 The function may be async. It is called at the start, and again whenever no known broker answers; a plain one must not block.
-The heartbeat thread of a group calls it, too, if no known broker answers there.
+The heartbeat thread of a group also calls it, if no known broker answers there.
 """
 
 PROVIDER: Final = Address(-(2**31), "the bootstrap provider", 0)

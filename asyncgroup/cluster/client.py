@@ -232,7 +232,7 @@ class ClusterClient:
     async def _fetch_metadata(self, requested: list[str] | None) -> m.MetadataResponse:
         """Request the metadata of these topics, None for all. Raises the error of a response that has one.
 
-        Topics that must not be created have a request of their own, also while they exist: they may have been deleted.
+        Topics that must not be created have a separate request, also while they exist: they may have been deleted.
         """
         apart = (
             self._not_created.intersection(requested or ()) if self.config.allow_auto_topic_creation else ()

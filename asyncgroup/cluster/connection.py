@@ -192,7 +192,7 @@ class Connection:
     def would_delay(self, cls: type[Request[Any]], held_apis: Collection[str], patience: float) -> bool:
         """Return whether a request may wait for long, as the broker serves those in flight first.
 
-        That is the case if one of another API is in flight, and is one of those that brokers hold back (`held_apis`), or was
+        That is the case if a request of another API is in flight, and either brokers hold that API back (`held_apis`), or it was
         sent more than `patience` seconds ago.
         """
         name, since = APIS[cls.API_KEY].name, self._loop.time() - patience

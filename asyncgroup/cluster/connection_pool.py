@@ -1,7 +1,7 @@
 """Connection pool: one connection per (broker, purpose), opened on demand. Each such pair is called a lane.
 
 A broker serves the requests of a connection one after another. Requests that may be held for long (JoinGroup, Fetch)
-therefore have a lane of their own, so that they never delay heartbeats, commits or lookups. A lane that cannot connect
+therefore have a separate lane, so that they never delay heartbeats, commits or lookups. A lane that cannot connect
 delays only its own callers.
 """
 

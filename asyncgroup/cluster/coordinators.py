@@ -216,7 +216,7 @@ class CoordinatorClient:
     ) -> R:
         """Like `request`, for a message that depends on the version: `build(version)` makes it."""
         address = await self.locate(key, kind)
-        # Without a deadline of its own; `_cancel_requests_elsewhere` makes it expire when the coordinator moves.
+        # Without a deadline; `_cancel_requests_elsewhere` makes it expire when the coordinator moves.
         scope = asyncio.timeout(None)
         pending = self._pending.setdefault((kind, key), {})
         try:

@@ -20,7 +20,7 @@ SIZE_BYTES: Final = 4
 """Bytes of the size field before each frame."""
 
 READ_BYTES: Final = 64 * 1024
-"""Size of the receive buffer; a frame that does not fit gets a buffer of its own."""
+"""Size of the receive buffer; a frame that does not fit gets a separate buffer."""
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
@@ -108,7 +108,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._on_frame(body)
 
     def _split(self) -> None:
-        """Pass on the complete frames in the small buffer; a frame larger than the buffer gets one of its own.
+        """Pass on the complete frames in the small buffer; a frame larger than the buffer gets a separate one.
 
         Afterwards the rest, an incomplete frame, is at the beginning of the small buffer.
         """

@@ -93,7 +93,7 @@ class ConsumerConfig(ClientConfig):
       partitions, and `run()` joins again once the handlers have ended. 0 turns that off. For work that takes longer than an
       hour, the largest value, call `claim.renew(seconds)`.
     - `heartbeat_thread`: whether a thread sends the heartbeats while the event loop is blocked by code that does not await,
-      at most for `max_poll_interval`. It has connections of its own, so `connector`, token providers and a function that
+      at most for `max_poll_interval`. It has its own connections, so `connector`, token providers and a function that
       returns the bootstrap servers are called in it. Without it, a block longer than the session timeout loses the
       membership: marks since the last commit are dropped and their records delivered again, so a record that always
       blocks for that long is delivered again and again. Such a block is still reported, but only when the event loop runs
@@ -105,7 +105,7 @@ class ConsumerConfig(ClientConfig):
       it is retried. Retriable failures are not counted while the member keeps its claims, as cooperative members do.
     - `close_timeout`: seconds for a close or a cancellation as a whole: handlers, `cleanup`, the last commit and
       LeaveGroup. Handlers are cancelled a fifth of it (at most 5 s) before its end.
-    - `user_data`: bytes sent to the group leader with the subscription, for assignors that supply none of their own.
+    - `user_data`: bytes sent to the group leader with the subscription, for assignors that supply none.
 
     Offsets:
 

@@ -65,7 +65,7 @@ class ClaimState:
 
     @property
     def ended(self) -> bool:
-        """Whether iteration is over."""
+        """Whether iteration has ended."""
         return self.cause is not None
 
     async def wait_ended(self) -> None:
@@ -207,7 +207,7 @@ class Claim:
 
     @property
     def ended(self) -> bool:
-        """Whether iteration is over."""
+        """Whether iteration has ended."""
         return self._state.ended
 
     @property

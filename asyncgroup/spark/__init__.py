@@ -1,7 +1,7 @@
 """Spark integration: a Kafka data source and sink, and a bridge from a consumer group to foreachBatch.
 
 The data source (`format("asyncgroup")`): executors fetch ranges of offsets. It has the options of Spark's Kafka source
-and a few of its own (`asyncgroup.spark.source.options`):
+and a few more (`asyncgroup.spark.source.options`):
 
     from asyncgroup.spark import local_session, register
 

@@ -68,7 +68,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     for key, value in SOCKET_SETTINGS.items():
         builder = builder.config(key, value)
         if remote:
-            # the server accepts the setting; pyspark then tries to set it on the client session, too, and warns
+            # the server accepts the setting; pyspark then also tries to set it on the client session, and warns
             warnings.filterwarnings("ignore", f"Failed to set {re.escape(key)}", UserWarning)
     return builder
 
@@ -186,10 +186,10 @@ def register(spark: SparkSession) -> None:
     If asyncgroup was installed by pip, Spark discovers the source by itself through the module `pyspark_asyncgroup`, and
     this does nothing: otherwise Spark would log at each query start that one source replaces the other. With Connect,
     which offers no way to check, it registers the source in any case, and Spark logs that line. Executors (and a Connect
-    server) need asyncgroup installed, too.
+    server) also need asyncgroup installed.
 
     A query that writes to `asyncgroup` must be started on a thread that has an active session: Spark looks sinks up in
-    that session, and raises DATA_SOURCE_NOT_FOUND on a thread without one. On a thread of your own (`asyncio.to_thread`)
+    that session, and raises DATA_SOURCE_NOT_FOUND on a thread without one. On another thread (`asyncio.to_thread`)
     creating any DataFrame, such as `spark.createDataFrame(…)`, makes the session active.
 
     Raises SparkUnavailable if pyspark or pyarrow is missing or too old.

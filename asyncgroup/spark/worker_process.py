@@ -32,7 +32,7 @@ LOOP_TURNS: Final = 3
 """Iterations of the loop: one polls sockets and timers, one reads end-of-file, one closes the transports."""
 
 THAW_EVERY: Final = 1000
-"""Tasks after which frozen objects are collected, too."""
+"""Tasks after which frozen objects are also collected."""
 
 _frozen_pid = 0
 """Id of the process in which `freeze_heap` has run; a forked child has another id and begins again."""
@@ -106,5 +106,5 @@ def freeze_heap() -> None:
     if _frozen_tasks % THAW_EVERY == 0:
         gc.unfreeze()
     _frozen_tasks += 1
-    gc.collect()  # otherwise existing garbage would be frozen, too
+    gc.collect()  # otherwise existing garbage would also be frozen
     gc.freeze()

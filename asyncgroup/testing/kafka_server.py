@@ -1,4 +1,4 @@
-"""The embedded cluster for blocking code: it runs in a thread of its own and has plain, thread-safe methods.
+"""The embedded cluster for blocking code: it runs in a separate thread and has plain, thread-safe methods.
 
 with KafkaServer(nodes=3) as kafka:
     kafka.create_topic("orders", 6)
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class KafkaServer:
-    """An `EmbeddedCluster` on an event loop in a thread of its own; options are those of `EmbeddedCluster`.
+    """An `EmbeddedCluster` on an event loop in a separate thread; options are those of `EmbeddedCluster`.
 
     `faults` and `history` are as there, but a fault is created in one call, `faults.on("Fetch", nth=2, delay=1.0)` (the
     options: `asyncgroup.testing.fault_options.FaultOptions`), and `wait_hit` and `wait_for` have a `timeout`.

@@ -46,7 +46,7 @@ _MARKER = (
 
 @pytest.fixture
 def kafka_server(request: pytest.FixtureRequest) -> Iterator[KafkaServer]:
-    """A Kafka cluster in a thread of its own, for blocking clients (confluent-kafka, Java, Spark)."""
+    """A Kafka cluster in a separate thread, for blocking clients (confluent-kafka, Java, Spark)."""
     from asyncgroup.testing.kit.clusters import running_server
 
     with without_traceback(), running_server(ItemContext(request.node)) as server:
@@ -63,7 +63,7 @@ def kafka_session_options() -> Mapping[str, Any]:
 def session_kafka_server(
     kafka_session_options: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[KafkaServer]:
-    """A Kafka cluster in a thread of its own that all tests of a session share, for blocking and asyncio clients."""
+    """A Kafka cluster in a separate thread that all tests of a session share, for blocking and asyncio clients."""
     from asyncgroup.testing.kit.clusters import running_server
 
     with (

@@ -35,7 +35,7 @@ class AdjustableLoop(asyncio.SelectorEventLoop):
 
 
 class ServerThread:
-    """Runs `cluster` on an event loop in a thread of its own, between `start` and `stop`."""
+    """Runs `cluster` on an event loop in a separate thread, between `start` and `stop`."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self.cluster = cluster

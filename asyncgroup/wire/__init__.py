@@ -2,7 +2,7 @@
 
 - `tables`, `messages`: schemas and message classes, generated from Kafka's message specifications by `generate`, with
   `classes` (source text of the classes) and `schema` (schemas as values).
-- `messages` is a package: each API has a module of its own, imported on first use; `loading` imports what traffic needs.
+- `messages` is a package: each API has its own module, imported on first use; `loading` imports what traffic needs.
 - `codec`: encodes and decodes messages by functions that `encoder` and `decoder` compile for each (message, version) on
   first use, also with a version prefix. `protocol`: the client's frames, the table of APIs.
 - `batch_view`: headers of record batches. `records`: their records, with the compiled code in `compiled`; `legacy`:

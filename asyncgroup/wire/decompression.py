@@ -202,7 +202,7 @@ _LZ4_VERSION: Final = 0x40
 _LZ4_INDEPENDENT: Final = 0x20
 _LZ4_BLOCK_CHECKSUM: Final = 0x10
 _LZ4_CHECKSUM: Final = 0x04
-"""The flags of a frame: its version, blocks of their own, a checksum after each block, and one of the content."""
+"""The flags of a frame: its version, independent blocks, a checksum after each block, and one of the content."""
 _LZ4_KNOWN: Final = _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM | _LZ4_CHECKSUM
 _LZ4_STORED: Final = 1 << 31
 """The bit in a block's size that marks data which is not compressed."""
@@ -212,8 +212,8 @@ _LZ4_END: Final = bytes(4)
 def _lz4_block_into(data: Buffer, out: memoryview) -> int | None:
     """Decompress an LZ4 frame of one block, as all small ones are; None for other frames, and if that fails.
 
-    The library takes ten times as long for a frame as for its block. The checksums are not verified (Java ignores that of
-    the content, too: `KafkaLZ4BlockInputStream`): the CRC of the record batch covers all of it.
+    The library takes ten times as long for a frame as for its block. The checksums are not verified (Java also ignores that
+    of the content: `KafkaLZ4BlockInputStream`): the CRC of the record batch covers all of it.
     """
     begin = _LZ4_HEADER + 4
     if len(data) < begin + 4 or data[:4] != _LZ4_MAGIC:

@@ -105,7 +105,7 @@ DATA: Final = {
 }
 """Messages that are neither requests nor responses, by the module that they are generated into.
 
-These are headers, and messages with a version prefix of their own: the consumer protocol and the records of
+These are headers, and messages with a version prefix: the consumer protocol and the records of
 __consumer_offsets.
 """
 

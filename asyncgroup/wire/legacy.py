@@ -3,7 +3,7 @@
 A message has an offset, a size, a CRC-32 and, covered by it, magic, attributes, timestamp (magic 1), key and value
 (`LegacyRecord.java`). The value of a compressed message is another message set; the outer offset is that of the **last**
 inner message. Inner messages have final offsets in magic 0, and offsets relative to the first one in magic 1 (KIP-31); their timestamp type
-is that of the outer message, not that of their own attributes.
+is that of the outer message, also if their attributes have another one.
 
 Each outer message is a BatchView, and `read_messages` gives its records the shape of those of magic 2, so that nothing
 else needs to know this format. This is not left to aiokafka's compiled reader because that trusts the sizes in the data and

@@ -194,7 +194,7 @@ async def measure_rate(
     )
     cpu = await server.cpu()
     function = CLIENTS[client][KINDS.index(kind)]
-    # a writer has no time limit of its own: it writes all records
+    # a writer has no time limit: it writes all records
     figures = await run_worker(function, asdict(settings), 3 * options.limit + START_LIMIT)
     millions = settings.records / 1e6
     return Rate(

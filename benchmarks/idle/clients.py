@@ -109,7 +109,7 @@ def _confluent_config(settings: Settings, group_id: str) -> dict[str, Any]:
 
 
 def confluent(given: dict[str, Any]) -> Figures:
-    """A loop of `Consumer.poll` for each member, on a thread of its own."""
+    """A loop of `Consumer.poll` for each member, each on its own thread."""
     from confluent_kafka import Consumer
 
     settings = Settings(**given)

@@ -105,7 +105,7 @@ async def _aiokafka(settings: Settings, meter: LatencyMeter) -> None:
 
 
 def confluent(given: dict[str, Any]) -> Figures:
-    """`poll` in a loop of its own thread."""
+    """`poll` in a loop, on a separate thread."""
     from confluent_kafka import Consumer
 
     settings = Settings(**given)

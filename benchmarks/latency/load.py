@@ -1,4 +1,4 @@
-"""The records whose latency is measured: a producer in a process of its own, and the meter of the process that reads them.
+"""The records whose latency is measured: a producer in a separate process, and the meter of the process that reads them.
 
 A value begins with the record's number and the time at which it was sent, by a clock that both processes share.
 """

@@ -38,7 +38,7 @@ async def _read_slowly(
 
 
 async def run(given: dict[str, Any]) -> dict[str, Any]:
-    """Run one group member until the window is over."""
+    """Run one group member until the end of the window."""
     meters = Meters(settings := Settings(**given))
     consumer = AIOKafkaConsumer(
         *settings.topics,

@@ -46,7 +46,7 @@ class _Neighbours(Handler):
 
 
 async def run(given: dict[str, Any]) -> dict[str, Any]:
-    """Run one group member until the window is over."""
+    """Run one group member until the end of the window."""
     meters = Meters(settings := Settings(**given))
     config = ConsumerConfig(auto_offset_reset="earliest", max_partition_fetch_bytes=settings.fetch_bytes)
     async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:

@@ -75,7 +75,7 @@ def _consumer(settings: Settings) -> Consumer:
 
 
 def run(given: dict[str, Any]) -> dict[str, Any]:
-    """Run one group member until the window is over."""
+    """Run one group member until the end of the window."""
     meters = Meters(settings := Settings(**given))
     consumer = _consumer(settings)
     consumer.subscribe(settings.topics)

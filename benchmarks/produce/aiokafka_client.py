@@ -1,4 +1,4 @@
-"""aiokafka: `send_and_wait` in the modes that wait for each acknowledgement, else `send`, or batches of its own.
+"""aiokafka: `send_and_wait` in the modes that wait for each acknowledgement, else `send`, or batches that it builds itself.
 
 `send` returns a future; in the bulk mode nothing waits for it but `flush`.
 """

@@ -134,7 +134,7 @@ async def run_aio(given: dict[str, Any]) -> dict[str, Any]:
     """Write with AIOProducer, whose `produce` returns a future of the acknowledgement."""
     load = Load(given)
     topic = load.settings.topic
-    # it passes a buffer of 1,000 messages to librdkafka when it is full, or when this time without activity is over
+    # it passes a buffer of 1,000 messages to librdkafka when it is full, or after this time without activity
     producer = AIOProducer(_config(load), buffer_timeout=max(load.linger, 0.001))
 
     async def write(value: bytes) -> None:

@@ -113,7 +113,7 @@ class Load:
         self._end_at = self._started_at + self.settings.seconds
 
     def steps(self) -> Iterator[list[bytes]]:
-        """Yield lists of `STEP` values, and count them, until the time is over."""
+        """Yield lists of `STEP` values, and count them, until the time has passed."""
         place = 0
         while time.perf_counter() < self._end_at:
             self.records += STEP
@@ -135,7 +135,7 @@ class Load:
         return [Target(name) for name in self.topics]
 
     async def call(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Await `send(value)` in a loop until the time is over, but at least twice: one latency has no quantiles."""
+        """Await `send(value)` in a loop until the time has passed, but at least twice: one latency has no quantiles."""
         clock, end, latencies = time.perf_counter, self._end_at, self.latencies
         values = self.values
         while (start := clock()) < end or len(latencies) < 2:

@@ -127,7 +127,7 @@ async def claim(given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _until_finished(load: Load, running: asyncio.Task[None]) -> None:
-    """Return when the measurement is over; raise the error of the client if it ends before."""
+    """Return when the measurement has ended; raise the error of the client if it ends before."""
     finished = asyncio.create_task(load.finished.wait())
     await asyncio.wait([running, finished], return_when=asyncio.FIRST_COMPLETED)
     if not load.finished.is_set():

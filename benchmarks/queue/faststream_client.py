@@ -1,6 +1,6 @@
 """FastStream (on aiokafka): acknowledged after the handler, with one worker for each partition, or before it.
 
-Runs in an environment of its own.
+Runs in a separate environment.
 """
 
 from __future__ import annotations

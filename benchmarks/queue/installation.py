@@ -1,4 +1,4 @@
-"""Install other libraries into the user's cache: Python packages into environments of their own, jars by Apache Ivy.
+"""Install other libraries into the user's cache: Python packages into separate environments, jars by Apache Ivy.
 
 The project's own environment is not changed. What is installed once is found in the cache by later runs.
 """

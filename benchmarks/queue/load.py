@@ -19,7 +19,7 @@ from typing import Any, Final
 __all__ = ["POISON", "Load", "PoisonError", "Settings"]
 
 POISON: Final = ord("p")
-"""The first byte of the key of a poison record; each poison record has a key of its own."""
+"""The first byte of the key of a poison record; each poison record has its own key."""
 _WARM_UP_SHARE: Final = 10
 """The clock starts after the number of records divided by this."""
 _WARM_UP_SECONDS: Final = 1.0
@@ -62,7 +62,7 @@ class PoisonError(Exception):
 
 
 class Load:
-    """Counts handled records, and knows when the measurement is over.
+    """Counts handled records, and knows when the measurement has ended.
 
     The clock starts after a tenth of the records or after one second, so that the group's start and the warm-up of a
     compiler do not count.

@@ -85,7 +85,7 @@ async def measure(
     settings: Settings,
     program: Sequence[str],
 ) -> Measurement:
-    """Run a client in a process of its own and return its figures. Raises ClientFailed."""
+    """Run a client in a separate process and return its figures. Raises ClientFailed."""
     async with start_process(name, command_of(CLIENTS[name], program, settings)) as process:
         if not await process.printed("ready", START_LIMIT):
             await process.result()  # raises with what it printed
@@ -102,7 +102,7 @@ async def measure(
 async def _accompany(
     cluster: Cluster, topic: Topic, kind: str, settings: Settings, process: MeasuredProcess
 ) -> None:
-    """Return when the measurement is over, or is to be ended."""
+    """Return when the measurement has ended, or is to be ended."""
     if kind == "block":
         if settings.records:
             await process.printed("blocked", START_LIMIT)

@@ -1,4 +1,4 @@
-"""prosody-events (Rust with asyncio handlers): ordered by key, retries kept in Cassandra. Runs in an environment of its own.
+"""prosody-events (Rust with asyncio handlers): ordered by key, retries kept in Cassandra. Runs in a separate environment.
 
 Its pipeline mode retries without a limit. Keys have to be text, values JSON.
 """

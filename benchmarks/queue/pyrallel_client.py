@@ -1,4 +1,4 @@
-"""pyrallel-consumer (on confluent-kafka): handlers as tasks, ordered by key. Runs in an environment of its own."""
+"""pyrallel-consumer (on confluent-kafka): handlers as tasks, ordered by key. Runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
 def metadata_sizes(given: dict[str, Any]) -> dict[str, Any]:
     """Return the length of its metadata for each pattern, without its limit of 4,000 characters.
 
-    A pattern is the offset after the last acknowledged one, and the list of those that are not acknowledged.
+    A pattern is the offset after the last acknowledged one, and the list of later offsets that are not acknowledged.
     """
     encoder = MetadataEncoder(max_metadata_size=1 << 30)
     sizes = []

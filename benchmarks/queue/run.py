@@ -1,4 +1,4 @@
-"""The command: work queues side by side on one Kafka, each client in a process of its own."""
+"""The command: work queues side by side on one Kafka, each client in a separate process."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _measured(spark: SparkSession, settings: SinkSettings, count: Path | None) -
 
 
 def _committed_rows(spark: SparkSession, settings: SinkSettings) -> int:
-    """Return the number of rows in the topic; the offsets of a transactional sink count its markers, too."""
+    """Return the number of rows in the topic; the offsets of a transactional sink also count its markers."""
     reading = spark.read.format("asyncgroup").option("kafka.isolation.level", "read_committed")
     reading = reading.option("kafka.bootstrap.servers", settings.bootstrap_servers)
     return reading.option("subscribe", settings.topic).load().count()

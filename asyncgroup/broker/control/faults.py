@@ -170,7 +170,7 @@ class Fault:
 
 
 class Faults:
-    """The faults of a cluster. Of those that match a request, the one created first acts on it."""
+    """The faults of a cluster. If several match a request, the one created first acts on it."""
 
     def __init__(self, injector: Injector, topic_names_in: TopicNames) -> None:
         self._injector = injector

@@ -150,7 +150,7 @@ class Injection:
 
 
 class Injector:
-    """The faults of a cluster. Of those that match a request, the one created first acts on it."""
+    """The faults of a cluster. If several match a request, the one created first acts on it."""
 
     def __init__(self) -> None:
         self.injections: list[Injection] = []

@@ -325,7 +325,7 @@ def expired_offsets(
     - in a stable group, at the commit, and only for topics that no member subscribes to;
     - never while a group rebalances or its subscriptions are unknown.
 
-    An offset with an expire timestamp of its own (OffsetCommit 2-4) expires at that time instead.
+    An offset with an expire timestamp (OffsetCommit 2-4) expires at that time instead.
     """
     if group.protocol_type is None:
         since = -1

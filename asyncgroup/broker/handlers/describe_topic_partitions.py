@@ -29,7 +29,7 @@ TopicData = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTop
 def handle(node: Node, context: RequestContext, request: m.DescribeTopicPartitionsRequest) -> Response:
     """Describe the topics in order of their names, from the cursor on, until the page is full."""
     names = {topic.name for topic in request.topics} or set(node.controller.topics)
-    if "" in names:  # an unexpected error in Kafka, too
+    if "" in names:  # also an unexpected error in Kafka
         return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     cursor = request.cursor
     if cursor is not None:

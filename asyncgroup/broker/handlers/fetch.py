@@ -157,7 +157,7 @@ class _Fetch:
         return fetched + self._failed + self._missing, size, urgent
 
     def is_ready(self) -> bool:
-        """Whether the wait is over: there are enough bytes, or a result that must not wait."""
+        """Whether the wait has ended: there are enough bytes, or a result that must not wait."""
         size = 0
         for _, partition, wanted in self.found:
             waiting = self._reader.readable_bytes(partition, wanted)

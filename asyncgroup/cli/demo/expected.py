@@ -26,7 +26,7 @@ class HourKey(NamedTuple):
 
 
 class HourFigures(NamedTuple):
-    """The number of scheduled flights, of those that departed, and the sum of their delays in minutes."""
+    """The numbers of scheduled and of departed flights, and the sum of the delays of the latter in minutes."""
 
     flights: int
     departed: int

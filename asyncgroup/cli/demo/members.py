@@ -23,7 +23,7 @@ HEARTBEAT: Final = 0.3
 class DemoMember:
     """One member, from joining to leaving.
 
-    It is a hook of its own `ConsumerGroup`, which reports sessions and commits to it.
+    It is a hook of the member's `ConsumerGroup`, which reports sessions and commits to it.
     """
 
     def __init__(

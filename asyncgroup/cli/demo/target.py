@@ -1,4 +1,4 @@
-"""The target of the demonstration: an embedded cluster, or topics of its own on a running Kafka, removed at the end.
+"""The target of the demonstration: an embedded cluster, or new topics on a running Kafka, removed at the end.
 
 `Admin` has the administrative requests that this needs: create and delete a topic, delete a group.
 """

@@ -123,7 +123,7 @@ class RunningBatch:
         self.function_ended: asyncio.Future[None] = loop.create_future()
         """Done when the function has returned for the last time."""
         self.finished: asyncio.Future[None] = loop.create_future()
-        """Done when the offsets are committed, too, or the batch has failed."""
+        """Done when the offsets are also committed, or the batch has failed."""
 
     def __repr__(self) -> str:
         return f"<RunningBatch {self.batch_id!r}: {self.retries.failures} failures>"

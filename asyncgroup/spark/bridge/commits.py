@@ -141,7 +141,7 @@ def _mark(batch: RunningBatch, claims: Claims) -> None:
     for tp, chunk in ends.items():
         if batch.has_records_of(state := claims.get(tp)):
             assert state is not None
-            # the mark of a record, not of an offset, so that the leader epoch is committed, too (KIP-320)
+            # the mark of a record, not of an offset, so that the leader epoch is also committed (KIP-320)
             metadata = to_metadata(batch.batch_id, chunk.end)
             state.claim.mark(Record(*tp, chunk.end - 1, leader_epoch=chunk.leader_epoch), metadata)
 

@@ -50,8 +50,8 @@ class ForeachBatch(Handler):
       revokes all claims, and `consume()` and `run()` raise BatchInterrupted. A cooperative rebalance and one of the consumer
       protocol leave batches without records of a revoked claim alone, and the session goes on: rows of an interrupted
       batch that belong to claims that stay are delivered again in its next batch.
-    - The member is lost, or the group is closed and `close_timeout` is over, or the caller is cancelled: the batch is
-      interrupted, too, without an error. The claims end when `fn`'s thread has ended: a `fn` that does no Spark work
+    - The member is lost, or the group is closed and `close_timeout` has passed, or the caller is cancelled: the batch is
+      also interrupted, without an error. The claims end when `fn`'s thread has ended: a `fn` that does no Spark work
       cannot be stopped.
     - A retriable commit error is retried while the session lasts; any other raises CommitFailedError.
     - A member that has been fenced without noticing it (suspended, disconnected) may write after its successor, whose

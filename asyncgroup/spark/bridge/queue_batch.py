@@ -61,7 +61,7 @@ class QueueBatch:
 
     @property
     def is_held(self) -> bool:
-        """Whether any delivery is in hand."""
+        """Whether any delivery is open."""
         return any(_in_hand(delivery) for delivery in self.deliveries)
 
     @property
@@ -182,7 +182,7 @@ def _in_hand(delivery: Delivery) -> bool:
 
 
 async def _renew(delivery: Delivery) -> float | None:
-    """Renew a delivery that is in hand; return the seconds to its deadline, None without one."""
+    """Renew a delivery that is open; return the seconds to its deadline, None without one."""
     if not _in_hand(delivery):
         return None
     await delivery.renew()

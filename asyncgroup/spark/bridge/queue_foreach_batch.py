@@ -39,7 +39,7 @@ RENEWALS_IN_POLL_INTERVAL: Final = 10
 
 
 class QueueForeachBatch:
-    """Calls `fn(df, batch_id)` with batches of a WorkQueue's records; each record has an outcome of its own.
+    """Calls `fn(df, batch_id)` with batches of a WorkQueue's records; each record has its own outcome.
 
         foreach = QueueForeachBatch(spark, store)
         async with WorkQueue("localhost:9092", "lake", "orders", dead_letter=DeadLetter(5)) as queue:

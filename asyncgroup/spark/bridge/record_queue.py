@@ -21,7 +21,7 @@ MAX_CHUNK_BYTES: Final = 1024 * 1024
 """The most records and wire bytes that are converted to Arrow in one step on the event loop: a few milliseconds.
 
 A thread for the conversion took a sixth more CPU time, since it competes with the loop for the interpreter; smaller chunks
-took more, too. The cost: with records of 200 bytes at full speed the event loop is blocked for 20 to 30 ms at a time
+also took more. The cost: with records of 200 bytes at full speed the event loop is blocked for 20 to 30 ms at a time
 instead of 5, which is short enough for heartbeats.
 """
 

@@ -215,7 +215,7 @@ class Bridge:
         return tp in self._claims and not self._claims[tp].claim.ended
 
     async def _wait_until_due(self) -> bool:
-        """Wait until a batch is full or `max_wait` is over; False if the bridge closes."""
+        """Wait until a batch is full or `max_wait` has passed; False if the bridge closes."""
         while not self._closing.is_set():
             self._data_available.clear()
             oldest = self._queue.oldest

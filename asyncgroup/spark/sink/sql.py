@@ -28,7 +28,7 @@ Row: TypeAlias = tuple[Any, ...]
 _PLACEHOLDERS: Final[dict[str, Callable[[int], str]]] = {
     "qmark": lambda _: "?",
     "format": lambda _: "%s",
-    "pyformat": lambda _: "%s",  # drivers with this style (psycopg) accept sequences, too
+    "pyformat": lambda _: "%s",  # drivers with this style (psycopg) also accept sequences
     "numeric": lambda number: f":{number}",
 }
 

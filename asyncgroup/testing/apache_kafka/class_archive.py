@@ -18,7 +18,7 @@ from asyncgroup.java import Java, user_cache
 __all__ = ["ClassArchive"]
 
 MAX_ARCHIVES: Final = 4
-"""Archives (50 MB each) that are kept in the cache: each combination of Java and Kafka needs one of its own."""
+"""Archives (50 MB each) that are kept in the cache: each combination of Java and Kafka needs a separate one."""
 
 _QUIET: Final = "-Xlog:cds*=off"
 """Without it Java logs every class that it cannot archive, to the standard output of Kafka's tools."""
@@ -63,7 +63,7 @@ class ClassArchive:
 
 
 def _fingerprint(java: Java, jars: Path) -> str:
-    """Return a hash of the Java and of the jars' names, sizes and modification times, which Java compares, too."""
+    """Return a hash of the Java and of the jars' names, sizes and modification times, which Java also compares."""
     # resolved: the same Java may be found on PATH and in JAVA_HOME
     known = [str(java.home.resolve()), str(jars)]
     with contextlib.suppress(OSError):

@@ -5,7 +5,7 @@ dependencies, once per version, 47 jars, 44 MB, about 30 s; Spark's Kafka source
 some of those are not available, and pyspark contains all that are needed.
 
 The environment variable `ASYNCGROUP_KAFKA_JARS` names a directory that contains Kafka's jars already (such as `libs/` of a
-Kafka distribution). For networks with a proxy or a repository of their own see `ivy`.
+Kafka distribution). For networks with their own proxy or repository see `ivy`.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def server_properties(
     voters = ",".join(f"{node}@{HOST}:{port}" for node, (_, port) in sorted(ports.items()))
     return {
         **_QUICK,
-        # Every node has a rack of its own, so that consumers can read from the replica in theirs (KIP-392).
+        # Every node has its own rack, so that consumers can read from the replica in theirs (KIP-392).
         "broker.rack": f"rack-{node_id}",
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "default.replication.factor": replicas,

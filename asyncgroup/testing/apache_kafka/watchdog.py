@@ -1,6 +1,6 @@
 """A watchdog process that kills child processes and removes their directory when their parent has ended.
 
-The watchdog runs this file in a process of its own and reads a pipe whose other end only the parent holds. When the
+The watchdog runs this file in a separate process and reads a pipe whose other end only the parent holds. When the
 parent ends, even by `kill -9`, the pipe ends. `atexit` does not run on SIGKILL, and a parent-death signal is sent when
 the thread that started the process ends.
 """

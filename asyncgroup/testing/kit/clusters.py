@@ -89,7 +89,7 @@ def _end(context: TestContext, cluster: EmbeddedCluster) -> None:
 
 @contextmanager
 def running_server(context: TestContext) -> Iterator[KafkaServer]:
-    """Run the cluster of a blocking test in a thread of its own."""
+    """Run the cluster of a blocking test in a separate thread."""
     options = MarkerOptions.parse(context.options())
     with KafkaServer(options.cluster) as server:
         context.set_report(lambda: _describe_server(server))

@@ -5,7 +5,7 @@ It behaves as TCP between two sockets of one machine does under asyncio, except 
 
 An address is the pair (ip, port). Where a method takes `host` and `port`, the host may be a name in `hosts` or an ip;
 port None means all of its ports; and a connection is affected if **either** of its ends is at that address. So a fault
-can be set for a broker, or for one client that connects from an address of its own (see `source`).
+can be set for a broker, or for one client that connects from a separate address (see `source`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Network:
         """Stop delivery in both directions, on open connections and new ones.
 
         `connect="hang"`: new connections hang, as with a firewall that drops packets. `connect="accept"`: they succeed
-        but get no answer, as with a stopped process; this works without a listener, too. Bytes sent during the fault
+        but get no answer, as with a stopped process; this also works without a listener. Bytes sent during the fault
         arrive after `heal`, as TCP would retransmit them; `cut` discards them.
         """
         fault = NetworkFault.HANG if connect == "hang" else NetworkFault.SILENT
@@ -136,7 +136,7 @@ class Network:
     def source(self, host: str) -> Iterator[None]:
         """Open the connections of this block, and of tasks started in it, from `host`.
 
-        One client of several can then have a fault of its own: `blackhole(host)`. Only the first ip of `host` is used.
+        One client of several can then have a separate fault: `blackhole(host)`. Only the first ip of `host` is used.
         """
         token = source_ip.set(self._stack.first_ip(host))
         try:

@@ -49,7 +49,7 @@ class TcpListener:
         self.is_closed = False
         self.connections: dict[VirtualTransport, None] = {}
         self._protocol_factory = protocol_factory
-        self._waiters: list[asyncio.Future[None]] = []  # wait until it is over
+        self._waiters: list[asyncio.Future[None]] = []  # wait until it has ended
 
     def make_protocol(self) -> asyncio.BaseProtocol | None:
         """Return a protocol for a new connection; None if the factory raised, which goes to the loop's handler."""

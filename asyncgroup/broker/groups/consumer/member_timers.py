@@ -18,7 +18,7 @@ _KINDS = ("session", "rebalance", "join", "sync")
 
 
 class MemberTimers:
-    """Session timers of all members; rebalance timers of those that are asked to revoke partitions.
+    """Session timers of all members; rebalance timers of members that are asked to revoke partitions.
 
     Members with the classic protocol have two others instead of the latter, unless they are loaded from the log: a join timer from the heartbeat that asks
     them to join again, and a sync timer after they have joined. All durations are in seconds.

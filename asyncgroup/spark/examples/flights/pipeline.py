@@ -55,7 +55,7 @@ class Pipeline:
     """Properties for connections (TLS, SASL), with Kafka's names."""
     source: str = "asyncgroup"
     sink: str = "asyncgroup"
-    """Formats; Spark's `kafka` can be used for both, too."""
+    """Formats; Spark's `kafka` can also be used for both."""
 
     def session(self, spark: SparkSession) -> SparkSession:
         """Return a new session of the same Spark with the settings that the pipeline needs."""

@@ -51,6 +51,6 @@ Rules that follow:
 Limits: offsets of groups expire after `offsets.retention.minutes` (7 days) without a commit. A driver that died between
 the last EndTxn and Spark's commit log, and comes back later than that, writes the batch again; so does one whose output
 topic was deleted. Plans whose slots have the same number of rows in each run, but other rows, are not recognized. A batch
-query (`df.write`) is one batch of a query of its own, which nothing repeats: if its driver dies between two EndTxn, the next
+query (`df.write`) is one batch of a separate query, which nothing repeats: if its driver dies between two EndTxn, the next
 query with the same prefix commits the rest, if the transactions are still open.
 """

@@ -43,7 +43,7 @@ class QueryBatch(NamedTuple):
     """A batch of a query; a replay of it has the same values."""
 
     query_id: str
-    """Spark's query id, which its checkpoint keeps; for `df.write` an id of its own."""
+    """Spark's query id, which its checkpoint keeps; for `df.write` a new id."""
     batch_id: int
 
 

@@ -179,7 +179,7 @@ async def _commit_all(
 async def _end_all(
     client: SinkTransactions, transactions: Sequence[SlotTransaction], *, commit: bool
 ) -> list[int]:
-    """End all transactions, also if one fails; return the slots of those that were not open any more."""
+    """End all transactions, also if one fails; return the slots whose transaction was not open any more."""
     ended = await asyncio.gather(
         *(client.end(each, commit=commit) for each in transactions), return_exceptions=True
     )

@@ -1,4 +1,4 @@
-"""The driver: plans the batches of a query, and commits the offsets of those that are finished.
+"""The driver: plans the batches of a query, and commits the offsets of finished ones.
 
 - `progress` is the state of a streaming query: its start (`initial_offsets`), the ends of batches (`limits`), their ranges
   and tasks (`planner`).

@@ -66,8 +66,8 @@ class StreamProgress:
     """The state of one streaming query between its calls.
 
     An offset may be `EARLIEST`, also in the checkpoint, as in Spark's options: the partition was not available when the
-    query started, and will be read from its first record. It is then handled like a new partition. Spark's own source reads
-    a range from there, too, if it continues the checkpoint (`KafkaBatchPartitionReader.resolveRange`).
+    query started, and will be read from its first record. It is then handled like a new partition. Spark's own source also
+    reads a range from there, if it continues the checkpoint (`KafkaBatchPartitionReader.resolveRange`).
     """
 
     def __init__(self, settings: ReadSettings) -> None:

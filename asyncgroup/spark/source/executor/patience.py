@@ -179,7 +179,7 @@ class Patience:
 
     @property
     def ends(self) -> float:
-        """The time at which the timeout will be over; infinity while it is paused."""
+        """The time at which the timeout ends; infinity while it is paused."""
         if self._since is None or self._queued_at is not None:
             return NEVER
         return self._since + self.timeout

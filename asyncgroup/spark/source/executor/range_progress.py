@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
 
 
 class _RestartListener(PositionListener):
-    """Fails a range's partition when records that it has not handed out yet are lost from the log."""
+    """Fails a range's partition when records that it has not returned yet are lost from the log."""
 
     def __init__(self, progress: RangeProgress) -> None:
         self._progress = progress
