@@ -94,6 +94,10 @@ class EmbeddedCluster:
 
     `security`: TLS and SASL on all listeners; None is PLAINTEXT.
 
+    `transaction_version`, `group_version`: the levels of the features `transaction.version` (default 2; 0 and 1 are those
+    without KIP-890) and `group.version` (default 1; 0 is without KIP-848), as `kafka-storage format --feature` sets them.
+    UpdateFeatures changes them while the cluster runs; levels in `data_dir` that were changed so stay.
+
     `settings`: topic defaults by the names of Kafka's broker settings, such as `{"log.retention.ms": "60000"}`.
     """
 

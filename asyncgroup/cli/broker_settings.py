@@ -130,6 +130,7 @@ _KAFKA_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "group.consumer.max.size": ("group_consumer_max_size", _integer(1)),
     "group.consumer.migration.policy": ("group_consumer_migration_policy", str.lower),
     "group.consumer.session.timeout.ms": ("group_consumer_session_timeout", _INTERVAL),
+    "group.version": ("group_version", _integer(0)),
     "group.initial.rebalance.delay.ms": ("initial_rebalance_delay", _MS),
     "group.max.session.timeout.ms": ("group_max_session_timeout", _MS),
     "group.max.size": ("group_max_size", _integer(1)),
@@ -139,6 +140,7 @@ _KAFKA_SETTINGS: Final[dict[str, tuple[str, Parse]]] = {
     "offsets.retention.check.interval.ms": ("offsets_retention_check_interval", _INTERVAL),
     "offsets.retention.minutes": ("offsets_retention", _scaled(60.0, "minutes")),
     "queued.max.request.bytes": ("queued_max_request_bytes", _integer(1)),
+    "transaction.version": ("transaction_version", _integer(0)),
 }
 """For each of Kafka's settings, the option of EmbeddedCluster and the parser of its value."""
 
@@ -172,9 +174,11 @@ _UNTYPED_OPTIONS: Final[dict[str, Parse]] = {
     "group_consumer_max_size": _integer(1),
     "group_consumer_migration_policy": str.lower,
     "group_max_size": _integer(1),
+    "group_version": _integer(0),
     "racks": _racks,
     "seed": _integer(-(2**63)),
     "start_time": _integer(0),
+    "transaction_version": _integer(0),
 }
 """Parsers of the options whose default value does not show their type."""
 

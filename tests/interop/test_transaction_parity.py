@@ -25,7 +25,7 @@ import pytest
 
 from asyncgroup import CommittedOffset, GroupOffsets, Producer, ProducerConfig, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire.batch_view import iter_batches
@@ -272,7 +272,7 @@ async def disturbed_cluster(story: Story) -> AsyncIterator[EmbeddedCluster]:
 async def test_requests_are_those_of_java(
     java_tools: JavaTools, name: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     story = STORIES[name]
     async with disturbed_cluster(story) as cluster:
         expected = await written_by_java(cluster, java_tools, story)
@@ -299,7 +299,7 @@ async def test_a_forgotten_transactional_id_ends_only_java(
     java_tools: JavaTools, api: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The requests are the same up to the error."""
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     story = Story(COMMITS, error(api, E.INVALID_PRODUCER_ID_MAPPING))
     async with disturbed_cluster(story) as cluster:
         output = await run_java(cluster, java_tools, story)
@@ -327,7 +327,7 @@ async def test_a_fatal_error_ends_both(
     java_tools: JavaTools, api: str, code: ErrorCode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request follows."""
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     story = Story(COMMITS, error(api, code))
     async with disturbed_cluster(story) as cluster:
         output = await run_java(cluster, java_tools, story)
@@ -345,7 +345,7 @@ async def test_a_fatal_error_ends_both(
 async def test_java_ends_the_transaction_to_learn_that_it_is_fenced(
     java_tools: JavaTools, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     story = Story(COMMITS, error("Produce", E.INVALID_PRODUCER_EPOCH))
     async with disturbed_cluster(story) as cluster:
         cluster.faults.on("EndTxn").error(E.PRODUCER_FENCED)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.workqueue import DeadLetter
 from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.support import now
@@ -39,7 +39,7 @@ async def test_copies_are_written_when_it_answers_again(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, version: int, how: str, limit: float
 ):
     """That no copy was written meanwhile says nothing about the partitions of the topic."""
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     async with Process(env, "ann", retry=None, dead_letter=DeadLetter(3, partitions=1)) as ann:
         await send(env, b"reject first")
         await ann.until("end 0@0#1")

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import pytest
 
 from asyncgroup import ProducerConfig
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.errors import ConnectionLost, CopyFailedError, ErrorCode, TransactionOutcomeUnknown
 from asyncgroup.workqueue import AckOutcome, Delivery
 from tests.asyncio_errors import no_asyncio_errors
@@ -118,7 +118,7 @@ async def test_a_crash_at_each_request(crash: Crash, protocol: str):
 @pytest.mark.full
 @pytest.mark.parametrize("crash", long_family(CRASHES))
 async def test_a_crash_at_each_request_before_kip_890(monkeypatch: pytest.MonkeyPatch, crash: Crash):
-    monkeypatch.setitem(FEATURES, "transaction.version", 1)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     await crash_at_each_request(crash, "eager")
 
 

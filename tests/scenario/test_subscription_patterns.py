@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import BrokerError, Claim, ConfigError, ErrorCode, Session, SubscriptionPattern
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.wire import messages as m
 from tests.profiles import long_family
@@ -272,7 +272,7 @@ async def test_auto_refuses_them_if_the_brokers_have_only_the_classic_protocol(
     pattern = SubscriptionPattern("eu-.*")
     async with member(env, **auto) as group, running(group.run(pattern, TopicHandler(env))):
         await assigned(env, group, "eu-a")
-    monkeypatch.setitem(FEATURES, "group.version", 0)
+    monkeypatch.setitem(DEFAULT_LEVELS, "group.version", 0)
     handler = WorkHandler(env)
     async with member(env, "bob", **auto, assignors=(assignor,)) as group:
         with pytest.raises(ConfigError, match="classic protocol"):

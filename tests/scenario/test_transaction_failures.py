@@ -17,7 +17,7 @@ from asyncgroup import (
     TopicPartition,
     TransactionOutput,
 )
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.errors import TransactionOutcomeUnknown
 from asyncgroup.model import CommittedOffset
 from tests.scenario.support import Gate, committed, member, now, running
@@ -113,7 +113,7 @@ async def test_older_transaction_versions(
     env: VirtualEnvironment, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Brokers before KIP-890."""
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     create_out(env)
     env.cluster.faults.on("TxnOffsetCommit", nth=2).error("ILLEGAL_GENERATION")
     await env.produce(3, range(4))

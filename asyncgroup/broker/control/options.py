@@ -11,13 +11,14 @@ from typing import Any, TypedDict
 from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
 from asyncgroup.broker.groups.shared.interfaces import MIGRATION_POLICIES, GroupOptions
+from asyncgroup.broker.metadata.features import ClusterFeatures
 from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
 from asyncgroup.errors import ConfigError
 
-__all__ = ["ClusterKeywords", "ClusterOptions", "check_names", "options_of"]
+__all__ = ["ClusterKeywords", "ClusterOptions", "check_names", "features_of", "options_of"]
 
 
 class ClusterKeywords(TypedDict, total=False):
@@ -39,6 +40,7 @@ class ClusterKeywords(TypedDict, total=False):
     group_consumer_max_size: int
     group_consumer_migration_policy: str
     group_consumer_session_timeout: float
+    group_version: int | None
     offsets_retention: float
     offsets_retention_check_interval: float
     offsets_append_delay: float
@@ -56,6 +58,7 @@ class ClusterKeywords(TypedDict, total=False):
     retention_check_interval: float
     security: ListenerSecurity | None
     settings: Mapping[str, str] | None
+    transaction_version: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,8 @@ class ClusterOptions(GroupOptions):
     retention_check_interval: float = CHECK_INTERVAL
     security: ListenerSecurity | None = None
     settings: Mapping[str, str] | None = None
+    group_version: int | None = None
+    transaction_version: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -112,6 +117,13 @@ class ClusterOptions(GroupOptions):
         if self.advertised_host is None and self.host in {"0.0.0.0", "::"}:  # as Kafka
             raise ConfigError("host", self.host, "only with an advertised_host that clients can connect to")
         topic_seeds(self.topics)
+        features_of(self)
+
+
+def features_of(options: ClusterOptions) -> ClusterFeatures:
+    """Return the features of a new cluster. Raise ConfigError for a level that is not supported."""
+    given = {"group.version": options.group_version, "transaction.version": options.transaction_version}
+    return ClusterFeatures({name: level for name, level in given.items() if level is not None})
 
 
 def options_of(nodes: int, options: Mapping[str, Any]) -> ClusterOptions:

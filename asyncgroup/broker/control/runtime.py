@@ -14,7 +14,7 @@ from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.control.call import CallService
 from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
-from asyncgroup.broker.control.options import ClusterOptions
+from asyncgroup.broker.control.options import ClusterOptions, features_of
 from asyncgroup.broker.control.recorder import ExchangeRecorder
 from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, GroupOptions
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
@@ -213,6 +213,7 @@ def _new_controller(options: ClusterOptions, rng: random.Random) -> Controller:
         rng,
         default_partitions=options.default_partitions,
         settings=ConfigRepository.from_static(options.settings or {}),
+        features=features_of(options),
         default_replication_factor=min(3, options.nodes) if factor is None else factor,
     )
 

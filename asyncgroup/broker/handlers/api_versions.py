@@ -1,16 +1,15 @@
 """ApiVersions (18), versions 0-4: the APIs and versions that this node serves.
 
 A request with a version above 4 is answered in version 0 with UNSUPPORTED_VERSION and all ranges (KIP-511;
-`net.connection` does that). The features (KIP-584) are `group.version` at level 1, which tells clients that they may
-use the consumer protocol (KIP-848), and `transaction.version` at level 2, which tells them to use KIP-890.
+`net.connection` does that). The features (KIP-584) are those of `metadata.features`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
 
 from asyncgroup.broker.handlers.registry import register, version_ranges
+from asyncgroup.broker.metadata.features import SUPPORTED_FEATURES
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -18,13 +17,10 @@ from asyncgroup.wire import messages as m
 
 VERSIONS = (0, 4)
 
-FEATURES: Final = {"group.version": 1, "transaction.version": 2}
-"""The features of the cluster with their levels."""
-
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
+def handle(node: Node, context: RequestContext, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
     """Return all version ranges; from version 3 on the client's software name and version must be well-formed."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
@@ -33,15 +29,17 @@ def handle(_node: Node, context: RequestContext, request: m.ApiVersionsRequest) 
         return error_response(context, request, ErrorCode.INVALID_REQUEST)
     response = m.ApiVersionsResponse(api_keys=version_ranges())
     if context.api_version >= 3:
-        # Up to version 3, features with a minimum level of 0 are left out (KAFKA-17011).
-        if context.api_version >= 4:
-            response.supported_features = [
-                response.SupportedFeatureKey(name, 0, level) for name, level in FEATURES.items()
-            ]
-        response.finalized_features = [
-            response.FinalizedFeatureKey(name, level, level) for name, level in FEATURES.items()
+        features = node.controller.features
+        response.supported_features = [
+            response.SupportedFeatureKey(name, low, high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+            # Up to version 3, features with a minimum level of 0 are left out (KAFKA-17011).
+            if low > 0 or context.api_version >= 4
         ]
-        response.finalized_features_epoch = 1
+        response.finalized_features = [
+            response.FinalizedFeatureKey(name, level, level) for name, level in features.finalized.items()
+        ]
+        response.finalized_features_epoch = features.epoch
     return response
 
 

@@ -29,8 +29,10 @@ Response = m.ConsumerGroupDescribeResponse
 Described = Response.DescribedGroup
 
 
-def handle(node: Node, _context: RequestContext, request: m.ConsumerGroupDescribeRequest) -> Response:
+def handle(node: Node, context: RequestContext, request: m.ConsumerGroupDescribeRequest) -> Response:
     """Describe the groups, each with its own error."""
+    if not node.controller.features.level("group.version"):
+        return error_response(context, request, ErrorCode.UNSUPPORTED_VERSION)
     described = [_describe(node, group_id) for group_id in request.group_ids]
     if request.include_authorized_operations:
         for group in described:

@@ -27,6 +27,8 @@ def handle(
     node: Node, context: RequestContext, request: m.ConsumerGroupHeartbeatRequest
 ) -> asyncio.Future[Response] | Response:
     """Pass the request to the coordinator; the response is sent when its changes are written."""
+    if not node.controller.features.level("group.version"):
+        return error_response(context, request, ErrorCode.UNSUPPORTED_VERSION)
     for name in request.subscribed_topic_names or ():
         if name in context.topic_errors:
             return error_response(context, request, context.topic_errors[name])

@@ -16,6 +16,7 @@ from asyncgroup.broker.errors import KafkaStorageError, Refused
 from asyncgroup.broker.log.topic_configs import check_configs
 from asyncgroup.broker.metadata.config_repository import BROKER, ConfigRepository
 from asyncgroup.broker.metadata.coordinator_election import CoordinatorElection
+from asyncgroup.broker.metadata.features import ClusterFeatures
 from asyncgroup.broker.metadata.journal import Journal, MetadataListener
 from asyncgroup.broker.metadata.quotas import ClientQuotas, QuotaEntity
 from asyncgroup.broker.metadata.replicas import ReplicaPlacer, check_partition_count
@@ -50,6 +51,7 @@ class Controller:
         default_partitions: int,
         default_replication_factor: int,
         settings: ConfigRepository | None = None,
+        features: ClusterFeatures | None = None,
     ) -> None:
         self.cluster_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex[:22]
         self.node_ids = tuple(node_ids)
@@ -61,6 +63,7 @@ class Controller:
         self.default_partitions = default_partitions
         self.default_replication_factor = default_replication_factor
         self.configs = settings or ConfigRepository()
+        self.features = features or ClusterFeatures()
         self.scram_users = ScramUsers()
         self.quotas = ClientQuotas()
         self._rng = rng
@@ -299,6 +302,16 @@ class Controller:
             for topic in self.topics.values():
                 self._apply_configs(topic)
                 self.configs_changed(topic)
+
+    def update_features(self, levels: Mapping[str, int]) -> None:
+        """Change the levels of features; `ClusterFeatures.problem` must have passed. Raise KafkaStorageError."""
+        changed = {name: level for name, level in levels.items() if level != self.features.level(name)}
+        if not changed:
+            return
+        # one record for all, so that no crash and no disk error separates them
+        self.journal.resource_changed("features", (), {"levels": {**self.features.changed, **changed}})
+        self.features.change(changed)
+        log.info("features: %r", self.features)
 
     def alter_scram_user(self, mechanism: str, user: str, credential: ScramCredential | None) -> None:
         """Create, replace or delete (None) a user's credential. Raise KafkaStorageError."""

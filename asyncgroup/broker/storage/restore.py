@@ -31,6 +31,8 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
         partitions.setdefault(record["key"][1], {})[record["key"][2]] = record
     for record in data.records("settings"):
         controller.configs.put(record["key"][1], record["key"][2], record["configs"])
+    for record in data.records("features"):
+        controller.features.change(record["levels"])
     _restore_users_and_quotas(data, controller)
     topics = []
     for record in data.records("topic"):

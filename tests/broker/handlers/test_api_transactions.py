@@ -377,7 +377,7 @@ async def test_transaction_version_2_is_announced():
         for version in (3, 4):
             answer = await client.ask(m.ApiVersionsRequest("x", "1"), version)
             levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-            assert levels == {"group.version": 1, "transaction.version": 2}
+            assert (levels["group.version"], levels["transaction.version"]) == (1, 2)
             assert answer.finalized_features_epoch >= 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from asyncgroup.wire import messages as m
-from tests.interop.parity.scene import Scene
+from tests.interop.parity.scene import LIMIT, PAUSE, Scene
+from tests.interop.parity.server import levels_in
 
 __all__ = ["acls", "features", "moved_directories", "quorum", "quotas", "scram_users"]
 
@@ -140,7 +142,7 @@ async def acls(scene: Scene) -> None:
 
 
 async def features(scene: Scene) -> None:
-    """UpdateFeatures (KIP-584): rejected levels, and the current ones."""
+    """UpdateFeatures (KIP-584): rejected levels, the current ones, and other levels of the transaction version."""
     cls, version = m.UpdateFeaturesRequest, scene.version("UpdateFeatures")
 
     def update(*wanted: tuple[str, int, int]) -> Any:
@@ -152,6 +154,10 @@ async def features(scene: Scene) -> None:
 
     cases = {
         "unknown": [("no.such.feature", 1, 1)],
+        "unknown, at 0": [("no.such.feature", 0, 1)],
+        "metadata, down": [("metadata.version", 29, 2)],
+        "metadata, far down": [("metadata.version", 1, 2)],
+        "metadata as it is": [("metadata.version", 30, 1)],
         "less than none": [("transaction.version", -1, 1)],
         "too high": [("transaction.version", 99, 1)],
         "down without saying so": [("transaction.version", 1, 1)],
@@ -163,6 +169,31 @@ async def features(scene: Scene) -> None:
         await scene.ask(label, update(*wanted))
     if version >= 1:
         await scene.ask("an unknown way", update(("transaction.version", 2, 9)))
+        await scene.ask(
+            "only validated", cls(10_000, update(("transaction.version", 1, 2)).feature_updates, True)
+        )
+    await _levels(scene, "before", 2)
+    for label, level, kind in (
+        ("down to 1", 1, 2),
+        ("once more", 1, 2),
+        ("up, but called down", 2, 2),
+        ("down to 0", 0, 3),
+        ("up to 2", 2, 1),
+    ):
+        answer = await scene.ask(label, update(("transaction.version", level, kind)))
+        await _levels(scene, f"after {label}", 1 if answer.error_code else level)
+
+
+async def _levels(scene: Scene, label: str, transactions: int) -> None:
+    """Keep the levels of ApiVersions when the transaction version is the expected one."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            answer = await scene.quietly(m.ApiVersionsRequest("parity", "1.0"), 4)
+            levels = levels_in(answer)
+            if levels.get("transaction.version", (0, 0)) == (transactions, transactions):
+                break
+            await asyncio.sleep(PAUSE)
+    scene.keep(f"levels {label}", levels)
 
 
 async def moved_directories(scene: Scene) -> None:

@@ -21,11 +21,13 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     *_absent("the quorum of controllers is fixed, and nodes are not registered", 64, 80, 81),
     *_absent("share groups (KIP-932) are a later step", 76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92),
     *_absent("streams groups (KIP-1071) are not served", 88, 89),
-    Explained(
-        "api_versions/features *",
-        "*",
-        "the only features tell clients to use KIP-848 groups and KIP-890 transactions",
-        ours=NOTHING,
+    *(
+        Explained(
+            f"{story} *", f"{kind}{name}", "share groups and streams groups are not served", ours=NOTHING
+        )
+        for story in ("api_versions/features", "features/levels")
+        for kind in ("", "supports ")
+        for name in ("share.version", "streams.version")
     ),
     *(
         Explained(

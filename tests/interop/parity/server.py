@@ -9,7 +9,7 @@ from asyncgroup.wire.protocol import API_BY_NAME, APIS
 from tests.broker.client import Disconnected
 from tests.interop.parity.scene import Scene
 
-__all__ = ["api_versions", "malformed_requests", "unsupported_versions"]
+__all__ = ["api_versions", "levels_in", "malformed_requests", "unsupported_versions"]
 
 
 async def api_versions(scene: Scene) -> None:
@@ -22,13 +22,17 @@ async def api_versions(scene: Scene) -> None:
             f"ranges v{version}",
             {names[key]: (one.min_version, one.max_version) for key, one in known.items()},
         )
-        features = {f"supports {f.name}": (f.min_version, f.max_version) for f in answer.supported_features}
-        features |= {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features}
-        scene.keep(f"features v{version}", features)
+        scene.keep(f"features v{version}", levels_in(answer))
         answer.api_keys = answer.supported_features = answer.finalized_features = []
         scene.keep(f"all else v{version}", answer, version)
     for name, software in (("", "1.0"), ("parity", ""), ("-x", "1.0"), ("a b", "1.0"), ("parity", "1.0-")):
         await scene.ask(f"software {name!r} {software!r}", m.ApiVersionsRequest(name, software), version=3)
+
+
+def levels_in(answer: m.ApiVersionsResponse) -> dict[str, tuple[int, int]]:
+    """Return the supported and the finalized levels of the features."""
+    levels = {f"supports {f.name}": (f.min_version, f.max_version) for f in answer.supported_features}
+    return levels | {f.name: (f.min_version_level, f.max_version_level) for f in answer.finalized_features}
 
 
 async def malformed_requests(scene: Scene) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
@@ -15,4 +15,4 @@ def _transaction_version(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
     """Finalize the transaction version that the test's parameter `version` names."""
     call = getattr(request.node, "callspec", None)
     if call is not None and "version" in call.params:
-        monkeypatch.setitem(FEATURES, "transaction.version", call.params["version"])
+        monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", call.params["version"])

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.errors import AsyncGroupError, ErrorCode, TransactionOutcomeUnknown
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
@@ -196,7 +196,7 @@ class RandomTransactions:
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", long_family(range(60)))
 async def test_random_transactions(seed: int, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     async with EmbeddedCluster(nodes=3, seed=seed) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         cluster.create_topic(INPUT, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.errors import AsyncGroupError, ErrorCode
 from tests.producer.support import TOPIC, now
 from tests.producer.transactions.support import (
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 @pytest.mark.parametrize("level", [0, 1])
 async def test_the_requests_of_version_1(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
     """Partitions and groups are added first, the epoch stays, sequence numbers go on."""
-    monkeypatch.setitem(FEATURES, "transaction.version", level)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", level)
     async with transacting() as (cluster, producer):
         for value in (b"a", b"b"):
             async with producer.transaction():
@@ -40,11 +40,11 @@ async def test_the_requests_of_version_1(monkeypatch: pytest.MonkeyPatch, level:
 
 async def test_an_upgrade_needs_the_next_epoch_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Java: version 2 would otherwise begin under an epoch that version 1 has used."""
-    monkeypatch.setitem(FEATURES, "transaction.version", 1)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     async with transacting() as (cluster, producer):
         async with producer.transaction():
             await producer.send(TOPIC, b"a", partition=0)
-            monkeypatch.setitem(FEATURES, "transaction.version", 2)
+            monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 2)
             cluster.faults.on("EndTxn").disconnect("before")  # features are read from each new connection
         async with producer.transaction():
             await producer.send(TOPIC, b"b", partition=0)
@@ -57,7 +57,7 @@ async def test_a_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     async with transacting() as (cluster, producer):
         async with producer.transaction():
             await producer.send(TOPIC, b"a", partition=0)
-            monkeypatch.setitem(FEATURES, "transaction.version", 1)
+            monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
             cluster.faults.on("EndTxn").disconnect("before")
         for value in (b"b", b"c"):
             async with producer.transaction():
@@ -68,13 +68,13 @@ async def test_a_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_change_is_seen_on_a_connection_to_any_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Java, the features are those of the newest response to ApiVersions; the coordinator's connection stays."""
-    monkeypatch.setitem(FEATURES, "transaction.version", 1)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     async with transacting() as (cluster, producer):
         coordinator = cluster.transaction_coordinator(NAME)
         elsewhere = next(number for number in range(3) if cluster.leader(TOPIC, number) != coordinator)
         async with producer.transaction():
             await producer.send(TOPIC, b"a", partition=elsewhere)
-            monkeypatch.setitem(FEATURES, "transaction.version", 2)
+            monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 2)
             cluster.faults.on("Produce").disconnect("before")
             await producer.send(TOPIC, b"b", partition=elsewhere)
         async with producer.transaction():

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
-from asyncgroup.broker.handlers.api_versions import FEATURES
+from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.spark.sink.producer_cache import ProducerCache
@@ -225,7 +225,7 @@ def test_the_driver_dies_while_it_commits(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, ended: int | None, version: int
 ) -> None:
     """With None it dies before it has stored anything. Transactions of version 1 are those without KIP-890."""
-    monkeypatch.setitem(FEATURES, "transaction.version", version)
+    monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     slots = [[1], [2, 3], [4]]
     messages = spark.tasks(7, slots)
     assert {each.result.transaction and each.result.transaction.version for each in messages} == {version}
