@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+from tests.guide.pages import PAGES
+
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "asyncgroup"
 SOURCES: Final = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
@@ -93,7 +95,13 @@ def without_code(text: str) -> str:
     return re.sub(r"`[^`]*`", "`…`", text)
 
 
-def test_docstrings_and_comments_use_plain_words() -> None:
+def page_prose(path: Path) -> str:
+    """Return the text of a page of the guide as one line, without code."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return " ".join(without_code(text).split())
+
+
+def test_docstrings_comments_and_guide_use_plain_words() -> None:
     pattern = re.compile("|".join(rf"\b(?:{word})\b" for word in FORBIDDEN), re.IGNORECASE)
     assert len(SOURCES) > 100
     found = [
@@ -102,6 +110,11 @@ def test_docstrings_and_comments_use_plain_words() -> None:
         if pattern.search(folded(path))  # parsing all files takes a second and a half
         for line, text in prose(path)
         for match in pattern.finditer(" ".join(text.split()))
+    ]
+    found += [
+        f"{relative(path)}: {match[0]!r}"
+        for path in PAGES.values()
+        for match in pattern.finditer(page_prose(path))
     ]
     if found:
         pytest.fail(

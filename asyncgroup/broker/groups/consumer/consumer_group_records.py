@@ -122,7 +122,7 @@ _Contents: TypeAlias = dict[tuple[int, str], tuple[Key, object, Any]]
 
 
 def _contents(group: ModernGroup | None, other: ModernGroup | None) -> _Contents:
-    """Return the records of a group, without those of members and targets that another value of the group has, too.
+    """Return the records of a group, without those of members and targets that another value of the group also has.
 
     A heartbeat changes few members, and a group may have many.
     """
