@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import NoBrokersError
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing import KafkaServer
 from tests.cli.programs import free_ports
@@ -264,3 +265,11 @@ async def test_an_application_whose_handler_raised_is_not_alive(monkeypatch: pyt
                 await asyncio.sleep(10.0)
                 assert (await get("/livez"))[0] == 503
                 assert 'consumer_session_ends_total{cause="HandlerFailed"} 1' in (await get("/metrics"))[1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_an_application_does_not_start_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoBrokersError):
+        async with served(application(monkeypatch, "127.0.0.1:9999", Printed())):
+            pass

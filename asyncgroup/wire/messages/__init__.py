@@ -3,7 +3,7 @@
 One class per message, for all its versions. Attributes are Kafka's field names in snake_case, nested structs are nested
 classes. A field that a version does not have keeps its default value when decoded; `codec.py` describes encoding.
 
-Each API has a module of its own, which is imported when one of its classes is first used.
+Each API has its own module, which is imported when one of its classes is first used.
 """
 
 from __future__ import annotations
