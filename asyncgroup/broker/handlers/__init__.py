@@ -10,9 +10,11 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from asyncgroup.broker.handlers.registry import HANDLERS
+from asyncgroup.broker.handlers.registry import HANDLERS, check_all_registered
 
 __all__ = ["HANDLERS"]
 
 for _module in iter_modules(__path__, f"{__name__}."):
     import_module(_module.name)
+
+check_all_registered(HANDLERS)
