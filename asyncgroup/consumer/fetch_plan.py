@@ -1,4 +1,4 @@
-"""FetchPlan: the partitions of one fetch, and `RequestSet`: those of the main lane, kept from one fetch to the next. Pure state."""
+"""FetchPlan: the partitions of one fetch. `RequestSet`: the partitions of the main lane, kept between fetches. Pure state."""
 
 from __future__ import annotations
 

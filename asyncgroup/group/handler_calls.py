@@ -249,7 +249,7 @@ class HandlerCalls:
         return not self._session.ended
 
     def _on_late_end(self, tasks: HandlerTasks, what: str, task: asyncio.Task[None]) -> None:
-        """A hook has ended that had ignored its cancellation; what it raises is reported all the same."""
+        """Report what a hook raises that has ended after it had ignored its cancellation."""
         self._waited_for.remove(tasks)
         if not task.cancelled():
             self._report(task, what)

@@ -107,7 +107,7 @@ class StartLookup(NamedTuple):
 
     @property
     def recreated(self) -> set[TopicPartition]:
-        """Those of a topic that was recreated after the group's commit."""
+        """Partitions of a topic that was recreated after the group's commit."""
         return {pending.tp for pending in self.flights if pending.is_recreated}
 
 

@@ -201,7 +201,7 @@ class ResolvedTopics(NamedTuple):
     """The topics of a subscription when the member joined."""
 
     existing: list[str]
-    """Those that the member subscribes to by name: none by a pattern that the broker matches."""
+    """Topics that the member subscribes to by name; a pattern that the broker matches adds none."""
     wanted: list[str] | Pattern
     """The subscription at that time."""
     absent: Mapping[str, Absence] = MappingProxyType({})

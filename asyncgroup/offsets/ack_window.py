@@ -32,7 +32,7 @@ class AckWindow:
         """For offsets that are not acknowledged: the number of deliveries that have failed, or that a commit counted in
         advance."""
         self.unfinished: set[int] = set()
-        """Those in `attempts` of which no delivery had an outcome: commits counted all of them in advance."""
+        """Offsets in `attempts` without an outcome: all of their deliveries were counted in advance by commits."""
         self.version = 0
         """Changes with every change of the window."""
         for start, end in runs:

@@ -52,7 +52,7 @@ async def end_transaction(
 
     Raises TransactionAbortedError if a transaction to commit was aborted, by its timeout or by another caller;
     ProducerFencedError if a newer producer has the transactional id; TransactionOutcomeUnknown if there was no answer in
-    time, or if a request to commit has failed and may have been processed all the same;
+    time, or if a request to commit has failed, but may have been processed;
     BrokerError for other errors, as TRANSACTIONAL_ID_AUTHORIZATION_FAILED and INVALID_PRODUCER_ID_MAPPING (the
     coordinator does not know the producer, or not any more).
     """

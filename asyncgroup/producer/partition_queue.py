@@ -5,7 +5,7 @@ that does not follow the last (KIP-98). Kafka knows the last five batches of a p
 
 - Batches are sent in order, several at once. After a failure nothing is sent until every batch in flight has its result;
   then those without success are sent again, in order, with the same sequence numbers.
-- A batch that leaves without success, as it was rejected or its time has passed, may be in the log all the same: a *gap*. Its
+- A batch that leaves without success, as it was rejected or its time has passed, may still be in the log: a *gap*. Its
   sequence numbers are not used again. If a batch after it is accepted, then so was the gap; if the broker refuses it with
   OUT_OF_ORDER_SEQUENCE_NUMBER, neither is in the log. If no batch is after it, it stays unknown.
 - If it is not in the log, or unknown, the sequence begins again at 0 under the next epoch (KIP-360), as soon as nothing is in

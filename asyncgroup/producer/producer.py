@@ -270,8 +270,8 @@ class Producer:
         """Write a record and wait until it is acknowledged; return its metadata (offset -1 with acks=0).
 
         Without `partition` the key determines it (as in Java's producer); without a key too, the sticky partition is
-        used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; after
-        that the record is sent all the same.
+        used. `timestamp` is in ms since 1970. Cancellation while waiting for buffer memory withdraws the record; later
+        the record is still sent.
 
         With `chunking`, a value above the limit is written in chunks, each when there is memory for it; the metadata is
         that of the last chunk, and `first_offset` the offset of the first one. Cancellation between two chunks leaves an

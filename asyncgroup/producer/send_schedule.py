@@ -232,7 +232,7 @@ class SendSchedule:
                 self._lingering.put(queue, batch.created_at + self._linger)
 
     def _expire(self, now: float) -> list[ProducerBatch]:
-        """Return the batches past their deadline. Those that wait are removed from their queue."""
+        """Return the batches past their deadline; remove waiting ones from their queue."""
         expired: list[ProducerBatch] = []
         for queue in self._deadlines.pop_due(now):
             expired += queue.overdue(now)

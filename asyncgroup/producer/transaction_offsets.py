@@ -43,7 +43,7 @@ class TransactionOffsets:
         return f"<TransactionOffsets: {len(self.tasks)} commits under way>"
 
     async def send(self, group: GroupOffsets) -> None:
-        """Commit offsets of a group with the transaction. If the caller is cancelled, they are committed all the same."""
+        """Commit offsets of a group with the transaction. They are also committed if the caller is cancelled."""
         self._manager.check_open("send_offsets")
         if not group.offsets:
             return

@@ -188,7 +188,7 @@ def _fits(copy: WaitingCopy, batch: CopyBatch) -> bool:
     if not batch.copies:
         return True
     first = batch.copies[0]
-    # in a trial the partitions matter: one that answers is left out of the next, and a copy that is to be alone is so then
+    # in a trial the partitions matter: one that answers is left out of the next, and a copy that has to be alone then is alone
     is_alone = (first.is_alone or copy.is_alone) and not batch.is_trial
     return (
         not is_alone

@@ -76,7 +76,7 @@ class CopyTopicCreation:
                 self._note(await self._create(self.missing, 0.0))
             except ClosedError:
                 return
-            except Exception:  # noqa: BLE001  a bug: the next attempt may succeed all the same
+            except Exception:  # noqa: BLE001  a bug: the next attempt may still succeed
                 _log.exception("%r: bug", self)
 
     def problems(self) -> list[str]:

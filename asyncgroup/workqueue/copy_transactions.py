@@ -5,8 +5,8 @@ originals what the window of the claim would commit if the originals were acknow
 wait until it has ended (`group/window_transaction.py`). So after a crash at any point readers with `read_committed` see the
 copy exactly once, as the group's offsets have the acknowledgement if and only if the copy is visible.
 
-- An aborted transaction acknowledges nothing, and its copies are tried again. Which of them are tried together says
-  `copy_queue`: a copy that is refused, and a partition that does not answer, delay the others once.
+- An aborted transaction acknowledges nothing, and its copies are tried again. `copy_queue` decides which of them are tried
+  together: a copy that is refused, and a partition that does not answer, delay the others once.
 - Ordinary commits of the partitions of its originals wait for its end only from the moment when all its copies are written. So a
   partition that cannot be written delays no acknowledgement.
 - After ProducerFencedError and TransactionOutcomeUnknown a new producer with the same transactional id is opened, whose

@@ -1,6 +1,6 @@
 """CrashCounts: after a crash, each delivery is counted in a commit before it begins.
 
-A record that kills its process is never nacked. So that it reaches the dead letter topic all the same, each commit of a
+A record that kills its process is never nacked, but has to reach the dead letter topic. Therefore each commit of a
 queue says that its claim is open, and the last commit of a claim that ends in order that it is closed. An owner that finds
 an open claim counts the next deliveries in advance: the commit with the count comes before the delivery.
 

@@ -133,7 +133,7 @@ class Dispatcher:
     # --- records arrive -------------------------------------------------------------------------------------------------
 
     def offer(self, work: PartitionWork, records: Iterable[Record]) -> None:
-        """Add records of a partition, in offset order. Those that are acknowledged already are dropped.
+        """Add records of a partition, in offset order; drop records that are acknowledged already.
 
         Offsets without a record in between count as done: they were compacted away, or are transaction markers.
         """

@@ -102,7 +102,7 @@ async def measure(
 async def _accompany(
     cluster: Cluster, topic: Topic, kind: str, settings: Settings, process: MeasuredProcess
 ) -> None:
-    """Return when the measurement has ended, or is to be ended."""
+    """Return when the measurement has ended, or should end."""
     if kind == "block":
         if settings.records:
             await process.printed("blocked", START_LIMIT)

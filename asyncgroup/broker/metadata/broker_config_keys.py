@@ -160,7 +160,7 @@ streams.session.timeout.ms INT 45000 1 45000 60000|Time (ms) without a heartbeat
 """
 """Group configs: name, type, default, lowest value, the broker's lowest and highest value, documentation.
 
-Those of the consumer protocol (KIP-848) are in effect. Those of share groups and streams groups are stored but have no
+Configs of the consumer protocol (KIP-848) are in effect. Configs of share groups and streams groups are stored without
 effect, as this broker does not support such groups.
 """
 

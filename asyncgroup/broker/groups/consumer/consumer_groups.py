@@ -313,7 +313,7 @@ class ConsumerGroups:
         self._to_classic(dataclasses.replace(taken_out, group=group, reason=reason, done=done))
 
     def taken_out(self, group_id: str) -> Downgrade:
-        """Remove a group, in whose place a classic group is added."""
+        """Remove a group that a classic group replaces."""
         entry = self._entries[group_id]
         tombstones = changes(entry.written, None)
         self.discard(group_id)

@@ -34,7 +34,7 @@ class ExpiredOffsets(NamedTuple):
     """What has expired of a group."""
 
     partitions: Collection[TopicPartition] = ()
-    """Those whose offsets have expired."""
+    """Partitions whose offsets have expired."""
     group: bool = False
     """Whether the group itself is removed too."""
 
