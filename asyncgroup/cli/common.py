@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,15 +21,19 @@ __all__ = [
     "INTERRUPTED",
     "StopEvent",
     "Terminated",
+    "add_missing_topics",
     "add_topic",
     "argument",
     "cancel_on_sigterm",
+    "counted",
+    "partition",
     "port",
     "positive",
     "rate",
     "record_count",
     "seconds",
     "seconds_or_zero",
+    "separator",
     "size",
     "stop_signals",
 ]
@@ -82,6 +87,9 @@ seconds = _number(float, 1e-3, 1e9, "a number of seconds above 0")
 seconds_or_zero = _number(float, 0, 1e9, "a number of seconds, 0 or more")
 """Argument type: a delay in seconds."""
 
+partition = _number(int, 0, 2**31 - 1, "a partition, 0 or more")
+"""Argument type: a partition's number."""
+
 port = _number(int, 0, 65535, "a port, 0 to 65535")
 """Argument type: a TCP port, 0 for any free port."""
 
@@ -89,9 +97,26 @@ group_id = argument(check_group_id)
 """Argument type: a consumer group's id."""
 
 
+def separator(text: str) -> bytes:
+    """Argument type: the text between key and value, in which `\\t` is a tab."""
+    if not text:
+        raise argparse.ArgumentTypeError("the separator is empty")
+    return os.fsencode(text.replace("\\t", "\t"))
+
+
 def add_topic(parser: argparse.ArgumentParser) -> None:
     """Add -t/--topic."""
     parser.add_argument("-t", "--topic", required=True, type=argument(check_topic), help="the topic's name")
+
+
+def add_missing_topics(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """Add --missing-topics; `prefix` begins its help."""
+    parser.add_argument(
+        "--missing-topics",
+        choices=("error", "wait"),
+        help=f"{prefix}whether a topic that does not exist is an error, or is waited for and then read from its start "
+        "(default: error)",
+    )
 
 
 # --- signals -------------------------------------------------------------------------------------------------------
@@ -158,9 +183,14 @@ def size(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a number of things: `1 partition`, `1,200 partitions`; `plural` is the plural of the noun if not with -s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def record_count(count: int) -> str:
     """Format a number of records: `1 record`, `1,200 records`."""
-    return f"{count:,} {'record' if count == 1 else 'records'}"
+    return counted(count, "record")
 
 
 def rate(count: int, duration: float) -> str:

@@ -78,6 +78,12 @@ class ConnectionOptions:
         found = self._properties.get(GROUP)
         return None if found is None else check_group_id(found.value)
 
+    @property
+    def has_shared_group(self) -> bool:
+        """Whether the group id was given by the file or the environment, which other programs may use as well."""
+        found = self._properties.get(GROUP)
+        return found is not None and found.is_shared
+
     def without_environment_servers(self) -> ConnectionOptions:
         """Return the options without bootstrap servers that were given by an environment variable."""
         found = self._properties.get(SERVERS)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from asyncgroup.cli.common import add_topic, group_id, positive, seconds, stop_signals
-from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.common import (
+    add_missing_topics,
+    add_topic,
+    counted,
+    group_id,
+    positive,
+    seconds,
+    separator,
+    stop_signals,
+)
+from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.printing import RECORD_FORMATS, Printer, is_terminal, record_format
+from asyncgroup.cli.start_positions import Start, parse_offset, parse_partitions, parse_time, start_offsets
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
@@ -26,8 +36,9 @@ __all__ = ["add_parser"]
 
 _DESCRIPTION: Final = (
     "Prints records, one per line, until Ctrl-C. With --group it joins that group and commits the records "
-    "that it has printed; without, it reads all partitions and commits nothing. On a terminal control characters are "
-    "escaped; to a pipe the bytes are written unchanged. A null value is printed as null."
+    "that it has printed; without, it reads all partitions, or those of --partition, and commits nothing. On a terminal "
+    "control characters are escaped; to a pipe the bytes are written unchanged. A null value is printed as null, and so is "
+    "a null key."
 )
 
 BATCH_RECORDS = 500
@@ -45,23 +56,67 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--group", type=group_id, help="the consumer group to join (default: group.id, if it is set)"
     )
     parser.add_argument(
+        "-p",
+        "--partition",
+        dest="partitions",
+        metavar="N,N",
+        type=parse_partitions,
+        action="extend",
+        default=[],
+        help="read only this partition, or these; not with --group",
+    )
+    _add_start(parser)
+    _add_output(parser)
+    parser.add_argument("--max-messages", type=positive, metavar="N", help="stop after N records")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="S", help="stop when no record has been printed for S seconds"
+    )
+    add_missing_topics(parser, "with --group: ")
+    parser.set_defaults(run=run)
+
+
+def _add_start(parser: argparse.ArgumentParser) -> None:
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "-o",
+        "--offset",
+        metavar="OFFSET",
+        type=parse_offset,
+        help="where to start in each partition: an offset, -N for N records before the end, +N for N after the beginning, "
+        "earliest or latest; not with --from or --group",
+    )
+    start.add_argument(
+        "--from",
+        dest="start",
+        metavar="TIME",
+        type=parse_time,
+        help="where to start: earliest, latest, or with the first record of a time: 2026-11-27T10:00 (UTC), "
+        "2026-11-27T10:00+01:00, a timestamp in ms (13 digits) or seconds (10), or a duration before now such as 90s, 30m, "
+        "24h or 7d. In a group only for partitions without a committed offset (default: auto.offset.reset, or latest)",
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
         "--format",
         choices=sorted(RECORD_FORMATS),
         default="value",
         help="the value, or the whole record as a JSON object (default: %(default)s)",
     )
-    parser.add_argument(
-        "--from",
-        dest="start",
-        choices=("earliest", "latest"),
-        help="where to start reading; in a group only for partitions without a committed offset (default: "
-        "auto.offset.reset, or latest)",
+    shown.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as --format json"
     )
-    parser.add_argument("--max-messages", type=positive, metavar="N", help="stop after N records")
     parser.add_argument(
-        "--timeout", type=seconds, metavar="S", help="stop when no record has been printed for S seconds"
+        "--key", action="store_true", help="print the key, a tab, and the value; JSON always has the key"
     )
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "-K",
+        "--key-separator",
+        metavar="TEXT",
+        type=separator,
+        help="print the key, this text, and the value; `\\t` is a tab; not with JSON",
+    )
 
 
 class ConsumeOptions(NamedTuple):
@@ -69,26 +124,63 @@ class ConsumeOptions(NamedTuple):
 
     servers: str
     topic: str
+    partitions: Sequence[int]
+    """Without a group: the partitions to read, or none for all."""
     group_id: str | None
-    start: Literal["earliest", "latest"] | timedelta
+    start: Start
     config: ConsumerConfig
 
 
 def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
     given = connection_options(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
     servers = given.require_servers(options.usage)
-    config = given.config(ConsumerConfig, **({"auto_offset_reset": options.start} if options.start else {}))
+    group = _group_id(options, given)
+    keys: dict[str, Any] = {}
+    if group is None:
+        keys["allow_auto_topic_creation"] = False  # to look a topic up must not create it
+    elif options.missing_topics is not None:
+        keys["missing_topics"] = options.missing_topics
+    if isinstance(options.start, datetime):
+        # the configuration has no times, so claims seek, and marks go only forwards from where a claim began
+        keys["auto_offset_reset"] = "earliest"
+    elif options.start is not None:
+        keys["auto_offset_reset"] = options.start
+    config = given.config(ConsumerConfig, **keys)
     # without a group there are no committed offsets, so the reset policy must be a position
-    start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
-    return ConsumeOptions(servers, options.topic, options.group or given.group_id, start, config)
+    default: Start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
+    start = next((each for each in (options.offset, options.start) if each is not None), default)
+    return ConsumeOptions(servers, options.topic, options.partitions, group, start, config)
+
+
+def _group_id(options: argparse.Namespace, given: ConnectionOptions) -> str | None:
+    """Return the group to join, if any; exit with a usage error for options that exclude each other."""
+    alone = [
+        flag for flag, value in (("--partition", options.partitions), ("--offset", options.offset)) if value
+    ]
+    group: str | None = options.group or given.group_id
+    if alone and options.group is None and given.has_shared_group:
+        group = None  # a flag overrides the file and the environment
+    usage: argparse.ArgumentParser = options.usage
+    if group is not None and alone:
+        usage.error(
+            f"{' and '.join(alone)} cannot be combined with a group (--group, group.id): a group assigns the partitions, "
+            "and continues at its committed offsets"
+        )
+    if group is None and options.missing_topics is not None:
+        usage.error("--missing-topics is for --group: without a group the topic must exist")
+    if options.format == "json" and options.key_separator is not None:
+        usage.error("--key-separator cannot be combined with JSON, which has the key as a field")
+    return group
 
 
 async def run(options: argparse.Namespace) -> int:
     """Print records until Ctrl-C, SIGTERM, --max-messages or --timeout. Raises CommitFailedError of the last commit."""
     consume_options = _consume_options(options)
+    key_separator = options.key_separator or (b"\t" if options.key else None)
     with stop_signals() as stop:
-        printer = Printer(record_format(options.format, for_terminal=is_terminal()), options.max_messages)
-        read = _read_group if consume_options.group_id else _read_all
+        to_line = record_format(options.format, for_terminal=is_terminal(), key_separator=key_separator)
+        printer = Printer(to_line, options.max_messages)
+        read = _read_group if consume_options.group_id else _read_alone
         reading = asyncio.create_task(read(consume_options, printer, stop), name="consume")
         watching = asyncio.create_task(_watch(printer, stop, options.timeout), name="watch")
         try:
@@ -111,7 +203,7 @@ async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.E
     """Read as a member of a group; at the end commit everything that was printed, and leave the group."""
     assert options.group_id is not None
     async with ConsumerGroup(options.servers, options.group_id, options.config) as group:
-        handler = PrintingHandler(printer)
+        handler = PrintingHandler(printer, _seek_at_start(group, options.start))
         running = asyncio.create_task(group.run(options.topic, handler), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
@@ -129,11 +221,30 @@ async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.E
             await cancel_and_wait(running, stopped)
 
 
-class PrintingHandler(Handler):
-    """Prints records and marks those that were printed."""
+def _seek_at_start(group: ConsumerGroup, start: Start) -> Callable[[Claim], Awaitable[None]] | None:
+    """Return a coroutine function that seeks a claim to a time if the group has no commit for it; else None.
 
-    def __init__(self, printer: Printer) -> None:
+    Until the claim has marks no other member commits for its partition, so the lookup is still right at the seek.
+    """
+    if not isinstance(start, datetime):
+        return None
+
+    async def seek(claim: Claim) -> None:
+        from asyncgroup.offsets import OffsetManager
+
+        tp = TopicPartition(claim.topic, claim.partition)
+        if tp not in await OffsetManager(group.cluster, group.group_id, group.config).fetch([tp]):
+            claim.seek(start)
+
+    return seek
+
+
+class PrintingHandler(Handler):
+    """Prints records and marks those that were printed. `begin` is called with each claim before it is read."""
+
+    def __init__(self, printer: Printer, begin: Callable[[Claim], Awaitable[None]] | None = None) -> None:
         self._printer = printer
+        self._begin = begin
         self.is_stopping = False
         """Set when the command stops: records that the last session does not commit stay uncommitted."""
         self.commit_error: AsyncGroupError | None = None
@@ -158,6 +269,8 @@ class PrintingHandler(Handler):
         self.commit_error = session.cause
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
+        if self._begin is not None:
+            await self._begin(claim)
         async for batch in claim.batches(max_records=BATCH_RECORDS):
             try:
                 printed = await self._printer.print(batch)
@@ -174,19 +287,19 @@ class PrintingHandler(Handler):
                 return
 
 
-async def _read_all(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
-    """Read without a group: all partitions that the topic has now."""
+async def _read_alone(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
+    """Read without a group: the given partitions, or all that the topic has now."""
     from asyncgroup.consumer import Consumer
 
     async with Consumer(options.servers, options.config) as consumer:
+        starts = await start_offsets(consumer, options.topic, options.partitions, options.start)
         partitions = [
-            await consumer.partition(options.topic, number, options.start)
-            for number in await consumer.partitions(options.topic)
+            await consumer.partition(options.topic, number, start) for number, start in starts.items()
         ]
         readers = [asyncio.create_task(_read(each, printer), name=f"read {each.tp}") for each in partitions]
         stopped = asyncio.create_task(stop.wait(), name="stop")
         try:
-            _print_status(f"{options.topic}: {len(readers)} partitions, press Ctrl-C to stop")
+            _print_status(f"{options.topic}: {counted(len(readers), 'partition')}, press Ctrl-C to stop")
             done, _ = await asyncio.wait([*readers, stopped], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OffsetSpan",
+    "having",
     "log_spans",
     "parse_spans",
     "place",
@@ -42,6 +43,16 @@ class OffsetSpan(NamedTuple):
         last = "" if self.end == self.start + 1 else f"-{self.end - 1}"
         return f"{self.partition}@{self.start}{last}"
 
+    def contents(self) -> str:
+        """Return what a log with this span has: `has offsets 3 to 8`, or `is empty`."""
+        if self.end <= self.start:
+            return "is empty"
+        return (
+            f"has offset {self.start}"
+            if self.end == self.start + 1
+            else f"has offsets {self.start} to {self.end - 1}"
+        )
+
 
 def parse_spans(text: str) -> list[OffsetSpan]:
     """Return the spans of a text such as `0@17,1@3-8`. Raises ValueError that says what is expected."""
@@ -66,12 +77,15 @@ def place(record: Record) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def log_spans(consumer: Consumer, topic: str) -> dict[int, OffsetSpan]:
+async def log_spans(
+    consumer: Consumer, topic: str, partitions: Iterable[int] | None = None
+) -> dict[int, OffsetSpan]:
     """Return the offsets of each partition's log now, up to the high watermark (or the last stable offset).
 
-    Raises BrokerError for an unknown topic, OffsetLookupError, TransportError.
+    Of all partitions without `partitions`. Raises BrokerError for an unknown topic, OffsetLookupError, TransportError.
     """
-    tps = [TopicPartition(topic, number) for number in await consumer.partitions(topic)]
+    numbers = await consumer.partitions(topic) if partitions is None else partitions
+    tps = [TopicPartition(topic, number) for number in numbers]
     starts, ends = await asyncio.gather(consumer.beginning_offsets(tps), consumer.end_offsets(tps))
     return {tp.partition: OffsetSpan(tp.partition, starts[tp], ends[tp]) for tp in sorted(tps)}
 
@@ -90,12 +104,15 @@ def spans_within(topic: str, log: Mapping[int, OffsetSpan], wanted: Iterable[Off
 
 def _check_in_log(topic: str, log: Mapping[int, OffsetSpan], span: OffsetSpan) -> None:
     if span.partition not in log:
-        partitions = "partition 0" if len(log) == 1 else f"partitions 0 to {max(log)}"
-        raise UsageError(f"{topic}-{span}: there is no partition {span.partition}; {topic} has {partitions}")
+        raise UsageError(f"{topic}-{span}: there is no partition {span.partition}; {topic} {having(log)}")
     has = log[span.partition]
     if span.start < has.start or span.end > has.end:
-        offsets = f"has offsets {has.start} to {has.end - 1}" if has.end > has.start else "is empty"
-        raise UsageError(f"{topic}-{span}: no such offset; {topic}-{span.partition} {offsets}")
+        raise UsageError(f"{topic}-{span}: no such offset; {topic}-{span.partition} {has.contents()}")
+
+
+def having(partitions: Collection[int]) -> str:
+    """Return what a topic with these partitions has: `has partitions 0 to 5`."""
+    return "has partition 0" if len(partitions) == 1 else f"has partitions 0 to {max(partitions)}"
 
 
 async def read_span(consumer: Consumer, topic: str, span: OffsetSpan) -> AsyncGenerator[Record, None]:

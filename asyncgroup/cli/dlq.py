@@ -129,13 +129,10 @@ def _spans(text: str) -> list[OffsetSpan]:
 
 def reading_config(options: argparse.Namespace) -> ConsumerConfig:
     """Return the configuration for reading a dead letter topic: without records of aborted transactions by default."""
+    # to look a topic up must not create it, even if other programs with the same properties may create topics
+    keys = {"chunks": "assemble", "allow_auto_topic_creation": False}
     return client_config(
-        options,
-        ConsumerConfig,
-        {"chunks": "assemble"},
-        client_id="asyncgroup-dlq",
-        allow_auto_create_topics="false",
-        isolation_level="read_committed",
+        options, ConsumerConfig, keys, client_id="asyncgroup-dlq", isolation_level="read_committed"
     )
 
 

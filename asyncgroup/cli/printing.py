@@ -20,12 +20,16 @@ Format = Callable[[Record], bytes]
 """Returns the line for a record, without its line end."""
 
 NULL: Final = b"null"
-"""Printed for a null value, as by Kafka's console consumer; an empty value is an empty line."""
+"""Printed for a null key or value, as by Kafka's console consumer; an empty value is an empty line."""
 
 
 def as_value(record: Record) -> bytes:
     """Return the value unchanged."""
-    return NULL if record.value is None else record.value
+    return _or_null(record.value)
+
+
+def _or_null(data: bytes | None) -> bytes:
+    return NULL if data is None else data
 
 
 def as_json(record: Record) -> bytes:
@@ -56,13 +60,21 @@ def json_text(data: bytes | None) -> Any:
 RECORD_FORMATS: Final[Mapping[str, Format]] = {"value": as_value, "json": as_json}
 
 
-def record_format(name: str, *, for_terminal: bool) -> Format:
-    """Return the format with this name; for a terminal it escapes control characters in records."""
-    plain = RECORD_FORMATS[name]
-    escape = _escaped_json if name == "json" else printable
-    if not for_terminal:
-        return plain
-    return lambda record: escape(plain(record).decode(errors="backslashreplace")).encode()
+def record_format(name: str, *, for_terminal: bool, key_separator: bytes | None = None) -> Format:
+    """Return the format with this name; for a terminal it escapes control characters in records.
+
+    With `key_separator` the key and this text precede the value; JSON has the key in any case.
+    """
+    if name == "json":
+        return (lambda record: _escaped_json(as_json(record).decode()).encode()) if for_terminal else as_json
+    if key_separator is None:
+        return (lambda record: _escaped(as_value(record))) if for_terminal else as_value
+    shown = _escaped if for_terminal else bytes
+    return lambda record: shown(_or_null(record.key)) + key_separator + shown(as_value(record))
+
+
+def _escaped(data: bytes) -> bytes:
+    return printable(data.decode(errors="backslashreplace")).encode()
 
 
 def _escaped_json(text: str) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.cli.common import add_topic, rate, size, stop_signals
+from asyncgroup.cli.common import add_topic, partition, rate, record_count, separator, size, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.model import Header
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -40,19 +43,51 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     add_connection_options(parser)
     add_topic(parser)
     parser.add_argument("file", nargs="?", type=Path, help="the file to read (default: standard input)")
-    parser.add_argument(
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument(
+        "-K",
         "--key-separator",
         metavar="TEXT",
-        type=_separator,
-        help="each line is a key, this text, and a value; `\\t` is a tab",
+        type=separator,
+        help="each line is a key, this text, and a value; `\\t` is a tab; not with --key",
+    )
+    keys.add_argument(
+        "-k",
+        "--key",
+        metavar="TEXT",
+        type=os.fsencode,
+        help="the key of all records; not with --key-separator",
+    )
+    parser.add_argument(
+        "-H",
+        "--header",
+        dest="headers",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_header,
+        help="a header of all records; can be repeated, also with the same name",
+    )
+    parser.add_argument(
+        "-p",
+        "--partition",
+        metavar="N",
+        type=partition,
+        help="write all records to this partition (default: the key determines it; without a key, one partition for each "
+        "batch)",
     )
     parser.set_defaults(run=run)
 
 
-def _separator(text: str) -> bytes:
-    if not text:
-        raise argparse.ArgumentTypeError("the separator is empty")
-    return text.replace("\\t", "\t").encode()
+def _header(text: str) -> Header:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as trace=4711")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} has a name that is not UTF-8") from None
+    return name, os.fsencode(value)
 
 
 def _open(file: Path | None) -> LineReader:
@@ -72,7 +107,9 @@ async def run(options: argparse.Namespace) -> int:
     servers = given.require_servers(options.usage)
     config = given.config(ProducerConfig)
     source = _open(options.file)
-    line_producer = LineProducer(options.key_separator)
+    line_producer = LineProducer(
+        options.key_separator, key=options.key, headers=options.headers, partition=options.partition
+    )
     with stop_signals(source.stop) as stop:
         try:
             async with Producer(servers, config, hooks=[line_producer]) as producer:
@@ -97,13 +134,27 @@ async def _flush_quietly(producer: Producer) -> None:
 
 
 class LineProducer:
-    """Produces lines as records and counts them; as a hook of the producer it counts the acknowledged ones."""
+    """Produces lines as records and counts them; as a hook of the producer it counts the acknowledged ones.
 
-    def __init__(self, separator: bytes | None) -> None:
+    Lines are split at `key_separator`, if there is one; otherwise all records have the same `key`. All of them have the same
+    `headers`, and are written to `partition` if it is not None.
+    """
+
+    def __init__(
+        self,
+        key_separator: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        partition: int | None = None,
+    ) -> None:
         self.records = 0  # enqueued
         self.bytes = 0  # of the enqueued lines
         self.acknowledged = 0  # records
-        self._separator = separator
+        self._separator = key_separator
+        self._key = key
+        self._headers = headers
+        self._partition = partition
         self._started_at: float | None = None  # the event loop's time, in seconds
 
     def start(self) -> None:
@@ -121,26 +172,23 @@ class LineProducer:
             return
         duration = asyncio.get_running_loop().time() - self._started_at
         if self.acknowledged == self.records:
-            count, volume = f"{self.records:,} records", f"({size(self.bytes)}) "
+            count, volume = record_count(self.records), f"({size(self.bytes)}) "
         else:
-            count, volume = f"{self.acknowledged:,} of {self.records:,} records acknowledged", ""
+            count, volume = f"{self.acknowledged:,} of {record_count(self.records)} acknowledged", ""
         with contextlib.suppress(OSError):
             speed = rate(self.acknowledged, duration)
             print(f"{count} {volume}in {duration:.1f} s: {speed}", file=sys.stderr, flush=True)
 
     async def write(self, producer: Producer, topic: str, block: list[bytes]) -> None:
         """Produce lines. Raises BadLine, and what `Producer.enqueue` raises."""
-        separator = self._separator
+        between = self._separator
         for line in block:
-            key: bytes | None = None
-            value = line
-            if separator is not None:
-                key, found, value = line.partition(separator)
+            key, value = self._key, line
+            if between is not None:
+                key, found, value = line.partition(between)
                 if not found:
-                    text = line[:60].decode(errors="replace")
-                    raise BadLine(
-                        f"line {self.records + 1} has no separator {separator.decode()!r}: {text!r}"
-                    )
-            await producer.enqueue(topic, value, key=key)
+                    text, missing = line[:60].decode(errors="replace"), between.decode(errors="replace")
+                    raise BadLine(f"line {self.records + 1} has no separator {missing!r}: {text!r}")
+            await producer.enqueue(topic, value, key=key, headers=self._headers, partition=self._partition)
             self.records += 1
             self.bytes += len(line)

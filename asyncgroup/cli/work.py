@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.client_configs import client_config
-from asyncgroup.cli.common import group_id, positive, seconds, seconds_or_zero, stop_signals
+from asyncgroup.cli.common import (
+    add_missing_topics,
+    group_id,
+    positive,
+    seconds,
+    seconds_or_zero,
+    stop_signals,
+)
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.extras import INSTALL_RICH, has_rich
 from asyncgroup.cli.handler_loading import handler_name, load_handler
@@ -76,6 +83,20 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         choices=("earliest", "latest"),
         help="where to start in partitions without a committed offset (default: auto.offset.reset, or latest)",
     )
+    _add_redeliveries(parser)
+    parser.add_argument(
+        "--in-thread", action="store_true", help="the function is a plain function: call it in threads"
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the statistics as a JSON object every second, to standard output",
+    )
+    add_missing_topics(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_redeliveries(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ack-timeout",
         type=seconds,
@@ -99,15 +120,6 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="copy a record to the dead letter topic when its delivery number N + 1 has failed (default: deliver it again "
         "without limit)",
     )
-    parser.add_argument(
-        "--in-thread", action="store_true", help="the function is a plain function: call it in threads"
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the statistics as a JSON object every second, to standard output",
-    )
-    parser.set_defaults(run=run)
 
 
 def _topics(text: str) -> list[str]:
@@ -181,6 +193,8 @@ def _queue(options: argparse.Namespace) -> WorkQueue:
 def _consumer_config(options: argparse.Namespace) -> ConsumerConfig:
     """Return the configuration of the group, with the defaults of a queue that has none."""
     keys = {"chunks": "assemble"}
+    if options.missing_topics is not None:
+        keys["missing_topics"] = options.missing_topics
     defaults = {"client_id": "asyncgroup-work", "allow_auto_create_topics": "false"}
     return client_config(options, ConsumerConfig, keys, **defaults)
 
