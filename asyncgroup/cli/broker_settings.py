@@ -9,6 +9,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from asyncgroup.counting import counted
 from asyncgroup.errors import ConfigError, UsageError
 
 __all__ = ["Setting", "add_set_option", "cluster_options"]
@@ -255,7 +256,9 @@ def _check_known(one: Setting, own: Iterable[str]) -> None:
 
 def _check_sizes(options: dict[str, Any], seen: dict[str, Setting], nodes: int) -> None:
     if len(options.get("racks", range(nodes))) != nodes:
-        raise UsageError(f"{seen['racks']} is not allowed: one rack for each of {nodes} nodes (--nodes)")
+        raise UsageError(
+            f"{seen['racks']} is not allowed: one rack for each of {counted(nodes, 'node')} (--nodes)"
+        )
     if options.get("default_replication_factor", 1) > nodes:
         raise UsageError(
             f"{seen['default_replication_factor']} is not allowed: at most {nodes}, the number of nodes (--nodes)"

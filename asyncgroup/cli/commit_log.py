@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import error_name
 from asyncgroup.errors import UsageError
 from asyncgroup.escaping import escaping_logger
@@ -77,7 +78,7 @@ class CommitSummary:
         """Return the summary as one line of text."""
         named = [f"{tp} at {offset}" for tp, offset in sorted(self.offsets.items())]
         more = [f"{len(named) - MAX_PARTITIONS} more"] if len(named) > MAX_PARTITIONS else []
-        parts = [f"{self.commits} {'commit' if self.commits == 1 else 'commits'}"]
+        parts = [counted(self.commits, "commit")]
         if named:
             parts.append(", ".join(named[:MAX_PARTITIONS] + more))
         parts += [f"{count} refused: {name}" for name, count in sorted(self.errors.items())]

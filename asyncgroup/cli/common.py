@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.checks import check_group_id, check_topic
+from asyncgroup.counting import counted
 from asyncgroup.errors import ConfigError
 from asyncgroup.signals import on_signals
 
@@ -25,7 +26,6 @@ __all__ = [
     "add_topic",
     "argument",
     "cancel_on_sigterm",
-    "counted",
     "partition",
     "port",
     "positive",
@@ -181,11 +181,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Format a number of things: `1 partition`, `1,200 partitions`; `plural` is the plural of the noun if not with -s."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def record_count(count: int) -> str:

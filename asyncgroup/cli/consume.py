@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from asyncgroup.cli.common import (
     add_missing_topics,
     add_topic,
-    counted,
     group_id,
     positive,
     seconds,
@@ -23,6 +22,7 @@ from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_
 from asyncgroup.cli.printing import RECORD_FORMATS, Printer, is_terminal, record_format
 from asyncgroup.cli.start_positions import Start, parse_offset, parse_partitions, parse_time, start_offsets
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
 from asyncgroup.lifecycle import cancel_and_wait, wait_within

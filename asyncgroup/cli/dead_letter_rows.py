@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from asyncgroup.cli.common import record_count
-from asyncgroup.cli.printing import as_json, is_terminal, json_text
+from asyncgroup.cli.printing import as_json, json_text
+from asyncgroup.counting import counted
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 from asyncgroup.workqueue.copies import (
@@ -23,10 +22,7 @@ from asyncgroup.workqueue.copies import (
     origin,
 )
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-__all__ = ["DeadLetterRow", "full_dict", "full_text", "print_summary", "print_table", "shown_time"]
+__all__ = ["MAX_REASON", "UNKNOWN", "DeadLetterRow", "full_dict", "full_text", "shown_time"]
 
 MAX_KEY: Final = 32
 """Characters of a key in the table."""
@@ -34,9 +30,8 @@ MAX_NAME: Final = 80
 """Characters of an origin and of a group in the table."""
 MAX_REASON: Final = 100
 """Characters of a reason in the table and the summary."""
-MAX_REASONS: Final = 20
-"""Reasons in the summary: the most frequent ones."""
 UNKNOWN: Final = "-"
+"""Shown for a field that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +98,21 @@ class DeadLetterRow:
             printable(self.reason or UNKNOWN, MAX_REASON),
         ]
 
+    def details(self) -> str:
+        """Return the fields besides record and reason that are known, for terminals that are too narrow for columns."""
+        parts = []
+        if self.origin_topic is not None:
+            parts.append(printable(self.origin, MAX_NAME))
+        if self.group is not None:
+            parts.append(f"group {printable(self.group, MAX_NAME)}")
+        if self.deliveries is not None:
+            parts.append(counted(self.deliveries, "delivery", "deliveries"))
+        if self.key is not None:
+            parts.append(f"key {printable(self.key.decode(errors='backslashreplace'), MAX_KEY)}")
+        if (time := shown_time(self.timestamp)) != UNKNOWN:
+            parts.append(time)
+        return ", ".join(parts)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the row for JSON; the key is a string, or {"base64": …} if it is not UTF-8."""
         return {
@@ -139,46 +149,7 @@ def shown_time(timestamp: int) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}Z"
 
 
-# --- output -----------------------------------------------------------------------------------------------------------
-
-
-def print_table(rows: Sequence[DeadLetterRow], total: int) -> None:
-    """Print the rows; to a pipe or a file without line breaks in a row. `total` is the number of all dead letters."""
-    if not rows:
-        return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("record", "time", "origin", "group", "deliveries", "key"):
-        table.add_column(name, no_wrap=True, justify="right" if name == "deliveries" else "left")
-    table.add_column("reason", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row.cells()))
-    console = _console()
-    console.print(table)
-    if len(rows) < total:
-        console.print(f"{total - len(rows):,} more are not listed", markup=False)
-
-
-def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
-    """Print the number of records by reason, the most frequent one first."""
-    console = _console()
-    total = sum(reasons.values())
-    console.print(f"{topic}: {record_count(total)}", markup=False)
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0] or ""))
-    for reason, count in ordered[:MAX_REASONS]:
-        shown = UNKNOWN if reason is None else printable(reason, MAX_REASON)
-        console.print(f"{count:>8,}  {shown}", markup=False)
-    if more := ordered[MAX_REASONS:]:
-        console.print(f"{sum(count for _, count in more):>8,}  {len(more):,} other reasons", markup=False)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=not is_terminal(), width=None if is_terminal() else 10_000)
+# --- output of `show` -------------------------------------------------------------------------------------------------
 
 
 def full_dict(record: Record) -> dict[str, Any]:
@@ -202,7 +173,7 @@ def full_text(record: Record) -> str:
         f"  key         {_shown(record.key)}",
         f"headers ({len(record.headers)})",
         *(f"  {printable(name)}: {_shown(value)}" for name, value in record.headers),
-        f"value ({0 if record.value is None else len(record.value):,} bytes)",
+        f"value ({counted(0 if record.value is None else len(record.value), 'byte')})",
     ]
     return "\n".join([*lines, *_value_lines(record.value)])
 

@@ -138,7 +138,7 @@ def reading_config(options: argparse.Namespace) -> ConsumerConfig:
 
 async def run_list(options: argparse.Namespace) -> int:
     """List the records of the topic. Raises RichMissing, BrokerError for an unknown topic, and as the iterator of `PartitionConsumer`."""
-    from asyncgroup.cli.dead_letter_rows import DeadLetterRow, print_summary, print_table
+    from asyncgroup.cli.dead_letter_rows import DeadLetterRow
     from asyncgroup.consumer import Consumer
 
     if not options.json:
@@ -158,6 +158,8 @@ async def run_list(options: argparse.Namespace) -> int:
         for row in rows:
             print(json.dumps(row.as_dict(), ensure_ascii=False))
     else:
+        from asyncgroup.cli.dead_letter_table import print_summary, print_table
+
         print_table(rows, sum(reasons.values()))
         print_summary(options.topic, reasons)
     return 0

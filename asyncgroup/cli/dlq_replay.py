@@ -24,6 +24,7 @@ from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, place, read_
 from asyncgroup.cli.lines import LineReader
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer import Consumer
+from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, UsageError
 from asyncgroup.escaping import printable
 from asyncgroup.model import Header, Record
@@ -314,7 +315,8 @@ async def _write(
             finally:
                 replayer.report()
     if replayer.written < len(plan):  # the log was cut between the two passes
+        gone = len(plan) - replayer.written
         raise ReplayStopped(
-            f"{options.topic}: {record_count(len(plan) - replayer.written)} are no longer in the log"
+            f"{options.topic}: {counted(gone, 'record is', 'records are')} no longer in the log"
         )
     return 0

@@ -8,6 +8,7 @@ from itertools import count, takewhile
 from types import MappingProxyType
 from uuid import UUID
 
+from asyncgroup.counting import counted
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
@@ -115,7 +116,7 @@ def topic_error(view: ClusterView, name: str, count: int = 0) -> BrokerError | N
         return BrokerError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"partition {TopicPartition(name, count - 1)}",
-            f"the topic has {len(topic.partitions)} partitions, this one does not exist",
+            f"the topic has {counted(len(topic.partitions), 'partition')}, this one does not exist",
         )
     return None
 

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
+from asyncgroup.counting import counted
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
@@ -228,7 +229,7 @@ class Route:
                 raise BrokerError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"partition {self.topic}-{partition}",
-                    f"the topic has {self.partition_count} partitions",
+                    f"the topic has {counted(self.partition_count, 'partition')}",
                 )
             return self._accumulator.append(
                 self._queues[partition], timestamp, key, value, headers, size, future

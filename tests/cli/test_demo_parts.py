@@ -91,7 +91,7 @@ def test_every_difference_is_reported() -> None:
     wrong = differences(expected(), found)
     assert wrong == [
         "3 flights are missing: rows 2, 3, 9 of the CSV",
-        "1 flights are there more than once: rows 4 of the CSV",
+        "1 flight is there more than once: rows 4 of the CSV",
         "HA: flights 0, in the CSV 4",
         "HA: delays 0, in the CSV 4",
         "HA: delay sum 0, in the CSV 8",

@@ -519,7 +519,7 @@ async def test_a_record_without_a_way_back_stops_the_plan(headers: list[Header],
 async def test_offsets_that_do_not_exist_stop_the_plan() -> None:
     async with cluster_with(2) as cluster:
         for offsets, words in (
-            ("0@0,0@1", f"{DLQ}-0@1: no such offset; {DLQ}-0 has offsets 0 to 0"),
+            ("0@0,0@1", f"{DLQ}-0@1: no such offset; {DLQ}-0 has offset 0"),
             ("0@0-5", f"{DLQ}-0@0-5: no such offset"),
             ("7@0", f"{DLQ}-7@0: there is no partition 7"),
         ):

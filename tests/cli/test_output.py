@@ -224,7 +224,7 @@ def test_produce_reports_acknowledged_records_after_a_bad_line() -> None:
     with broker("--topic", "t:1") as servers:
         ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
     first, second = ended.stderr.splitlines()
-    assert first.startswith("1 records (4 B) in ")
+    assert first.startswith("1 record (4 B) in ")
     assert second == "asyncgroup produce: line 2 has no separator '::': 'c'"
     assert ended.returncode == 1
 

@@ -243,7 +243,7 @@ def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
         assert ended.stderr.endswith("\nasyncgroup produce: [Errno 21] Is a directory: '/'\n")
         ended = run("produce", "-b", servers, "-t", "t", "--key-separator", "::", stdin="a::b\nc\n")
         assert ended.returncode == 1
-        assert ended.stderr.startswith("1 records (4 B) in ")
+        assert ended.stderr.startswith("1 record (4 B) in ")
         assert ended.stderr.endswith("\nasyncgroup produce: line 2 has no separator '::': 'c'\n")
         for ended in both:
             assert ended.returncode == 1
@@ -328,7 +328,7 @@ async def test_tls_and_sasl_from_a_file_and_the_environment(
         cluster.create_topic("t", 1)
         connected = ("-b", cluster.bootstrap_servers, "--config", str(file))
         written = await asyncio.to_thread(run, "produce", *connected, "-t", "t", stdin="a\n")
-        assert (written.returncode, written.stderr[:16]) == (0, "1 records (1 B) ")
+        assert (written.returncode, written.stderr[:15]) == (0, "1 record (1 B) ")
         monkeypatch.setenv("ASYNCGROUP_CONFIG", str(file))
         monkeypatch.setenv("ASYNCGROUP_BOOTSTRAP_SERVERS", cluster.bootstrap_servers)
         shown = await asyncio.to_thread(run, "consume", "-t", "t", "--group", "g", "--max-messages", "1")
@@ -381,10 +381,10 @@ def test_v_logs_members_and_commits() -> None:
     member = r"asyncgroup-consume-[0-9a-f-]{36}"
     for expected in (
         r"node 1 listens on 127\.0\.0\.1:\d+",
-        r"topic t: created with 1 partitions",
+        r"topic t: created with 1 partition",
         rf"group g: member {member} joined, client 'asyncgroup-consume' from 127\.0\.0\.1; client reason: .+",
         rf"group g: rebalance after generation 0: new member {member}; client reason: .+",
-        rf"group g: generation 1 has 1 members, leader {member}, protocol range",
+        rf"group g: generation 1 has 1 member, leader {member}, protocol range",
         rf"group g: member {member} left; client reason: .+",
         r"group g: \d+ commits?; t-0 at 2",
         r"node 1 stopped",

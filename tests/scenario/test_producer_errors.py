@@ -189,7 +189,7 @@ MISTAKES = [
     Mistake(
         unknown_partition,
         BrokerError,
-        r"partition orders-9: UNKNOWN_TOPIC_OR_PARTITION \(3\): the topic has 1 partitions",
+        r"partition orders-9: UNKNOWN_TOPIC_OR_PARTITION \(3\): the topic has 1 partition",
     ),
     Mistake(
         wrong_type,

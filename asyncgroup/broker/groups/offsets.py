@@ -20,6 +20,7 @@ from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.broker.groups.shared.interfaces import ExpiredOffsets, WriteCallback
 from asyncgroup.broker.groups.shared.requests import CommitReply, CommitRequest, OffsetAndMetadata
 from asyncgroup.broker.groups.store.offset_store import OffsetStore
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.model import TopicPartition
@@ -252,7 +253,8 @@ class OffsetMetadataManager:
             found = self._find_expired(group, unreplicated)
             if any(found):
                 and_group = " and the group" if found.group else ""
-                log.info("group %s: %d offsets%s expired", group.group_id, len(found.partitions), and_group)
+                expired = counted(len(found.partitions), "offset")
+                log.info("group %s: expired: %s%s", group.group_id, expired, and_group)
             return found
 
         def written(error: ErrorCode) -> None:  # after a failure the next check finds the same offsets again

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, NewType
 
 from asyncgroup.broker.errors import AppendError
 from asyncgroup.broker.log.topic_configs import LogConfig
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import Record
@@ -228,7 +229,9 @@ class BatchValidator:
             records = sorted(keyless + untimely)
             raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, "records have invalid timestamps", records)
         if keyless:
-            raise InvalidRecords(ErrorCode.INVALID_RECORD, f"{len(keyless)} records have no key", keyless)
+            raise InvalidRecords(
+                ErrorCode.INVALID_RECORD, f"without a key: {counted(len(keyless), 'record')}", keyless
+            )
 
     def _decoded(self, batch: BatchView) -> Iterator[Record]:
         try:

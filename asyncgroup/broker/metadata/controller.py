@@ -31,6 +31,7 @@ from asyncgroup.broker.metadata.topics import (
     check_topic_name,
     new_offsets_topic,
 )
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UsageError
 from asyncgroup.escaping import escaping_logger
@@ -100,7 +101,8 @@ class Controller:
         self._listeners.pop(node_id, None)
         led = [partition for partition in self._partitions() if partition.leader == node_id]
         if led and self.alive:
-            log.info("node %d stopped: %d partitions get new leaders", node_id, len(led))
+            moving = counted(len(led), "partition gets a new leader", "partitions get new leaders")
+            log.info("node %d stopped: %s", node_id, moving)
         for partition in led:
             self._elect_leader(partition, next((r for r in partition.replicas if r in self.alive), NO_LEADER))
         self.coordinators.node_down(node_id, self.alive)
@@ -201,7 +203,7 @@ class Controller:
             self.journal.topic_changed(topic)
             self.topics[name] = self.topics_by_id[topic.id] = topic
             self.configs_changed(topic)
-            log.info("topic %s: created with %d partitions", name, len(replicas))
+            log.info("topic %s: created with %s", name, counted(len(replicas), "partition"))
         return topic
 
     def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
@@ -260,7 +262,7 @@ class Controller:
             self._add_partitions(topic, replicas)
             self._apply_configs(topic)
             self._keep_new_partitions(topic, missing)
-            log.info("topic %s: now has %d partitions", topic.name, total)
+            log.info("topic %s: now has %s", topic.name, counted(total, "partition"))
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic with its records. Deleting `__consumer_offsets` deletes all groups."""

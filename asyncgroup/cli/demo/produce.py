@@ -15,6 +15,7 @@ from asyncgroup.cli.demo.screen import Screen
 from asyncgroup.cli.demo.target import Admin, DemoTarget
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig, ProducerConfig
+from asyncgroup.counting import counted
 from asyncgroup.producer import Producer
 
 __all__ = ["Expected", "fill", "load", "produce"]
@@ -61,7 +62,7 @@ async def produce(target: DemoTarget, flights: Sequence[Flight], screen: Screen)
             await producer.flush()
     count, duration = len(flights), time() - begun
     total = size(sum(len(flight.value) for flight in flights))
-    screen.say(f"produced {count:,} flights ({total}) in {duration:.1f} s: {rate(count, duration)}")
+    screen.say(f"produced {counted(count, 'flight')} ({total}) in {duration:.1f} s: {rate(count, duration)}")
 
 
 async def fill(

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
@@ -94,9 +95,9 @@ class GroupProgress:
                 async with asyncio.timeout(STALL_TIMEOUT):
                     await self.next_change.wait()
             except TimeoutError:
+                done = f"{self.committed_records:,} of {counted(self.total, 'record was', 'records were')} committed"
                 raise DemoFailed(
-                    f"no progress for {STALL_TIMEOUT:.0f} s while waiting for {what}; "
-                    f"{self.committed_records:,} of {self.total:,} records were committed"
+                    f"no progress for {STALL_TIMEOUT:.0f} s while waiting for {what}; {done}"
                 ) from None
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from asyncgroup.cli.demo.expected import LATE, StreakFigures
 from asyncgroup.cli.demo.flights import CarrierFigures, Figures
 from asyncgroup.cli.demo.sinks import FoundFlights
+from asyncgroup.counting import counted
 
 __all__ = ["Phases", "comparison", "differences", "longest_streaks", "verdict"]
 
@@ -95,11 +96,13 @@ def differences(expected: Figures, found: FoundFlights) -> list[str]:
     texts = []
     missing = expected.flights - found.distinct
     if missing > 0 or found.missing:
-        texts.append(f"{missing:,} flights are missing: rows {_examples(found.missing, missing)} of the CSV")
+        texts.append(
+            f"{counted(missing, 'flight is', 'flights are')} missing: rows {_examples(found.missing, missing)} of the CSV"
+        )
     more = found.figures.flights - found.distinct
     if more > 0:
         texts.append(
-            f"{more:,} flights are there more than once: rows {_examples(found.twice, more)} of the CSV"
+            f"{counted(more, 'flight is', 'flights are')} there more than once: rows {_examples(found.twice, more)} of the CSV"
         )
     nothing = CarrierFigures()
     for carrier in sorted(expected.carriers.keys() | found.figures.carriers.keys()):
@@ -116,7 +119,7 @@ def differences(expected: Figures, found: FoundFlights) -> list[str]:
 
 def verdict(expected: Figures, found: FoundFlights, wrong: list[str]) -> str:
     """Return the last line of the demonstration's output."""
-    share = f"{found.distinct:,} of {expected.flights:,} flights"
+    share = f"{found.distinct:,} of {counted(expected.flights, 'flight')}"
     return f"{share}, each exactly once" if not wrong else f"{share}; something went wrong, see above"
 
 

@@ -11,8 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from asyncgroup.cli.common import record_count
 from asyncgroup.cli.demo.members import DemoMember
 from asyncgroup.cli.demo.progress import GroupProgress
+from asyncgroup.counting import counted
 
 if TYPE_CHECKING:
     from asyncgroup.cli.demo.queries import Queries
@@ -52,7 +54,7 @@ class GroupProgressView:
         done = Table.grid(padding=(0, 1))
         done.add_row(
             Bar(progress.total, 0, progress.committed_records, width=24, color="green"),
-            f"{progress.committed_records / progress.total:4.0%}  {progress.committed_records:,} of {progress.total:,} records"
+            f"{progress.committed_records / progress.total:4.0%}  {progress.committed_records:,} of {record_count(progress.total)}"
             f"  {progress.meter.rate:,.0f} records/s",
         )
         return Group(table, done, *(Text(f"  {event}", "cyan") for event in self._events))
@@ -88,8 +90,8 @@ def line(members: Sequence[DemoMember], progress: GroupProgress) -> str:
         else "rebalancing"
     )
     return (
-        f"{progress.committed_records:>7,} of {progress.total:,} records ({progress.committed_records / progress.total:4.0%})"
-        f"  {progress.meter.rate:>7,.0f} records/s  {len(present)} members, {generation}"
+        f"{progress.committed_records:>7,} of {record_count(progress.total)} ({progress.committed_records / progress.total:4.0%})"
+        f"  {progress.meter.rate:>7,.0f} records/s  {counted(len(present), 'member')}, {generation}"
     )
 
 
@@ -118,8 +120,8 @@ class QueryProgressView:
         """Yield a line for each query whose progress has changed."""
         for each in self._queries.progress:
             until = f", complete until {_until(each)}" if _until(each) else ""
-            batches = f"{each.batches} {'batch' if each.batches == 1 else 'batches'}"
-            line = f"query {each.name:<8} {each.records:>9,} records in {batches}{until}"
+            batches, records = counted(each.batches, "batch", "batches"), record_count(each.records)
+            line = f"query {each.name:<8} {records:>17} in {batches}{until}"
             if each.batches and line not in self._printed:
                 self._printed.add(line)
                 yield line

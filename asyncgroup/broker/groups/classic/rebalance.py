@@ -13,6 +13,7 @@ from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, Classic
 from asyncgroup.broker.groups.classic.group_member import GroupMember
 from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, WriteGroup
 from asyncgroup.broker.groups.shared.requests import JoinResult, SyncResult
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -146,10 +147,10 @@ class Rebalance:
 
     def _answer_joins(self, group: ClassicGroup) -> None:
         log.info(
-            "group %s: generation %d has %d members, leader %s, protocol %s",
+            "group %s: generation %d has %s, leader %s, protocol %s",
             group.group_id,
             group.generation_id,
-            len(group.members),
+            counted(len(group.members), "member"),
             group.leader,
             group.protocol_name,
         )

@@ -36,6 +36,7 @@ from asyncgroup.broker.groups.consumer.regexes import is_unresolved, resolved, u
 from asyncgroup.broker.groups.consumer.topics import TopicsImage
 from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, WriteCallback
 from asyncgroup.broker.groups.shared.requests import LeavingMember
+from asyncgroup.counting import counted
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.escaping import escaping_logger
 
@@ -256,9 +257,8 @@ class ConsumerGroups:
 
     def _log(self, before: ModernGroup, group: ModernGroup) -> None:
         if group.epoch != before.epoch:
-            log.info(
-                "consumer group %s: epoch %d, %d members", group.group_id, group.epoch, len(group.members)
-            )
+            members = counted(len(group.members), "member")
+            log.info("consumer group %s: epoch %d, %s", group.group_id, group.epoch, members)
 
     # -- removal ---------------------------------------------------------------------------------------------
 
