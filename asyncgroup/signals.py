@@ -1,14 +1,15 @@
-"""Signal handlers for asyncio programs, also where event loops don't support them (Windows)."""
+"""Signal handlers for asyncio programs, with every event loop and while a task blocks it."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 __all__ = ["STOP_SIGNALS", "on_signals"]
 
@@ -20,9 +21,18 @@ STOP_SIGNALS: Final = tuple(
 
 @contextmanager
 def on_signals(
-    call: Callable[[signal.Signals], object], numbers: tuple[signal.Signals, ...] = STOP_SIGNALS
+    call: Callable[[signal.Signals], object],
+    numbers: tuple[signal.Signals, ...] = STOP_SIGNALS,
+    *,
+    handled: int | None = None,
+    then_previous: bool = False,
 ) -> Iterator[Callable[[], None]]:
     """Call `call(number)` on the running event loop for each of these signals while the block runs.
+
+    Only the first `handled` signals, if that is given; a later one ends the process at once, as without any handler. With
+    `then_previous` the previous handler is called once in between, such as that of `asyncio.run`, which cancels the main
+    task on Ctrl-C. Signals are counted where they arrive, so this is also true while a task blocks the event loop and
+    `call` has to wait.
 
     Yields a function that restores the previous handlers before the end of the block. Outside of the main thread, where
     Python allows no signal handlers, this does nothing.
@@ -32,28 +42,40 @@ def on_signals(
         return
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in numbers}
+    left = handled
 
-    def from_python(number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(call, signal.Signals(number))
+    # not `add_signal_handler`: its handlers wait for the event loop, so that no signal would end a program whose task
+    # blocks it. Python runs this one in the main thread between two instructions
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal left
+        loop.call_soon_threadsafe(call, signal.Signals(number))  # wakes up an event loop that waits
+        if left is not None:
+            left -= 1
+            if left == 0:
+                take_no_more()
 
-    def install(number: signal.Signals) -> None:
-        try:
-            loop.add_signal_handler(number, call, number)
-        except NotImplementedError:
-            # Python runs this handler in the main thread; call_soon_threadsafe() wakes an event loop that is waiting
-            signal.signal(number, from_python)
+    def take_no_more() -> None:
+        for number, handler in before.items():
+            last = (
+                functools.partial(_once, handler) if then_previous and callable(handler) else signal.SIG_DFL
+            )
+            signal.signal(number, last)
 
     def restore() -> None:
         while before:
             number, handler = before.popitem()
-            with suppress(NotImplementedError):
-                loop.remove_signal_handler(number)
             # None: the handler was not installed by Python and cannot be installed again
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     try:
         for number in numbers:
-            install(number)
+            signal.signal(number, on_signal)
         yield restore
     finally:
         restore()
+
+
+def _once(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+    """Call a handler; the next signal ends the process."""
+    signal.signal(number, signal.SIG_DFL)
+    handler(number, frame)

@@ -1,4 +1,4 @@
-"""Signal handlers for asyncio programs, with and without support by the event loop."""
+"""Signal handlers for asyncio programs: without those of the event loop, and while it is blocked."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ def refuse(*_: object) -> None:
     raise NotImplementedError
 
 
-@pytest.fixture(params=["loop", "no-loop-signals"], autouse=True)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run each test with the event loop's signal handlers, and without them, as on Windows."""
-    if request.param != "loop":
-        monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", refuse)
-        monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", refuse)
-    return str(request.param)
+@pytest.fixture(autouse=True)
+def _without_loop_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test without the event loop's signal handlers, as on Windows."""
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", refuse)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", refuse)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -66,6 +64,39 @@ async def test_the_loop_wakes_up_for_a_signal() -> None:
         threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
         async with asyncio.timeout(10):
             await came.wait()
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in STOP_SIGNALS]
+
+
+async def test_signals_are_counted_while_the_loop_is_blocked() -> None:
+    """Without a turn of the event loop, after the second signal a third one would end the process."""
+    before, came = handlers(), []
+    with on_signals(came.append, handled=2):
+        ours = handlers()
+        signal.raise_signal(signal.SIGTERM)
+        assert handlers() == ours
+        signal.raise_signal(signal.SIGINT)
+        assert handlers() == [signal.SIG_DFL] * len(STOP_SIGNALS)
+        assert came == []
+        await until(lambda: came == [signal.SIGTERM, signal.SIGINT])
+    assert handlers() == before
+
+
+async def test_the_previous_handler_is_called_once() -> None:
+    called: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: called.append(number))
+    try:
+        came: list[int] = []
+        with on_signals(came.append, handled=1, then_previous=True):
+            signal.raise_signal(signal.SIGINT)
+            assert (called, signal.getsignal(signal.SIGTERM)) == ([], signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+            assert (called, signal.getsignal(signal.SIGINT)) == ([signal.SIGINT], signal.SIG_DFL)
+            await until(lambda: came == [signal.SIGINT])
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_other_threads_take_no_signals() -> None:

@@ -135,18 +135,18 @@ class StopEvent(asyncio.Event):
 def stop_signals(on_stop: Callable[[], None] | None = None) -> Iterator[StopEvent]:
     """Yield an event that Ctrl-C and SIGTERM set, for commands that then shut down cleanly; call `on_stop` as well.
 
-    Only the first signal is handled: a second one has its default effect, in case the shutdown takes too long.
+    Only the first signal is handled. In case the shutdown takes too long, a second one cancels the command (Ctrl-C) or ends
+    the process (SIGTERM); a third one ends the process at once, also while a task blocks the event loop.
     """
     stop = StopEvent()
 
     def on_signal(number: signal.Signals) -> None:
-        restore()
         stop.exit_code = stop.exit_code or 128 + number
         stop.set()
         if on_stop is not None:
             on_stop()
 
-    with on_signals(on_signal) as restore:
+    with on_signals(on_signal, handled=1, then_previous=True):
         yield stop
 
 

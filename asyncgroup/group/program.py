@@ -34,7 +34,10 @@ def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike) -> int:
     - The first one closes the group with `group.aclose()`: claims end before their next record, handlers finish their
       record, marks are committed, and the member leaves, all within `close_timeout`.
     - The second one cancels the handlers at once; marks are still committed and the member leaves.
-    - Later ones have their usual effect: SIGTERM ends the process.
+    - The third one ends the process at once: nothing more is committed, and the member does not leave.
+
+    The first two need the event loop. If a handler blocks it and never yields, they have no effect, and the third one ends
+    the process; only code in C that does not return to Python has to be ended with SIGKILL.
 
     Returns the exit code: 128 + the number of the first signal, as shells do (130 for Ctrl-C, 143 for SIGTERM), or 0 if
     the group was closed without a signal. A program that does not pass it to `sys.exit` exits with 0 after a regular
@@ -101,12 +104,10 @@ class Program:
             if len(self._signals) == 1 and self._is_open:
                 self._closing = start_task(self._consumer.aclose(), name="close")
                 _log.info("group %s: %s, closing", self._consumer.group_id, number.name)
-                return
-            # the second signal, or the first one before the group is open
-            give_back()
-            work.cancel()
+            elif not work.cancelling():  # the second signal, or the first one before the group is open
+                work.cancel()
 
-        with on_signals(on_signal) as give_back:
+        with on_signals(on_signal, handled=2):
             try:
                 await wait_shielded(work)
             except asyncio.CancelledError:

@@ -99,7 +99,7 @@ def test_every_option_and_topic_default_can_be_set() -> None:
         (["--set", "nodes=3"], "--set nodes=3: use --nodes"),
         (["--set", "topics=a"], "--set topics=a: use --topic"),
         (["--set", "fsync=maybe"], "--set fsync=maybe is not allowed: true or false"),
-        (["--set", "racks=a,b"], "--set racks=a,b is not allowed: one rack for each of 1 nodes (--nodes)"),
+        (["--set", "racks=a,b"], "--set racks=a,b is not allowed: one rack for each of 1 node (--nodes)"),
         (
             ["--set", "default.replication.factor=3", "--nodes", "2"],
             "--set default.replication.factor=3 is not allowed: at most 2, the number of nodes (--nodes)",

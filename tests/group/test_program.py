@@ -20,15 +20,6 @@ pytestmark = pytest.mark.asyncio
 
 STOPS = [signal.SIGINT, signal.SIGTERM]
 
-WITHOUT_LOOP_SIGNALS = """
-import asyncio
-
-def refuse(*_):
-    raise NotImplementedError  # as on Windows
-
-asyncio.SelectorEventLoop.add_signal_handler = asyncio.SelectorEventLoop.remove_signal_handler = refuse
-"""
-
 WORK = """
 import asyncio, sys
 from asyncgroup import ConsumerConfig, ConsumerGroup, run
@@ -125,11 +116,10 @@ async def test_the_readmes_first_handler_ends_without_a_traceback(number: signal
 
 
 @pytest.mark.parametrize("number", STOPS)
-@pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
-async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.Signals, prelude: str) -> None:
+async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.Signals) -> None:
     """The handler finishes the record in hand, which is committed."""
     async with greetings() as cluster:
-        code = prelude + WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
+        code = WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
             assert await worker.line() == "begin"
             worker.signal(number)
@@ -161,11 +151,10 @@ async def test_a_signal_closes_the_group_although_a_log_filter_raises() -> None:
         assert committed(cluster) == {("greetings", 0): 1}
 
 
-@pytest.mark.parametrize("prelude", ["", WITHOUT_LOOP_SIGNALS], ids=["loop", "no-loop-signals"])
-async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
+async def test_a_second_signal_cancels_the_handlers() -> None:
     """The member still leaves; the interrupted record is not committed."""
     async with greetings() as cluster:
-        code = prelude + WATCHED.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
+        code = WATCHED.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
             assert await worker.line() == "begin"
             worker.signal(signal.SIGTERM)
@@ -176,19 +165,49 @@ async def test_a_second_signal_cancels_the_handlers(prelude: str) -> None:
         assert cluster.group("printers").members == {}
 
 
-async def test_a_third_signal_has_its_usual_effect() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+async def test_a_third_signal_ends_the_process(number: signal.Signals) -> None:
+    """Also if the handler ignores its cancellation."""
     async with greetings() as cluster:
-        body = "asyncio.to_thread(__import__('time').sleep, 3600)"
-        code = WATCHED.format(body=body, servers=cluster.bootstrap_servers)
+        code = WATCHED.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
         code = code.replace("            raise\n", "            await asyncio.sleep(3600)\n")
         async with program(code) as worker:
             assert await worker.line() == "begin"
-            worker.signal(signal.SIGTERM)
+            worker.signal(number)
             assert await worker.line() == "ending"
-            worker.signal(signal.SIGTERM)
+            worker.signal(number)
             assert await worker.line() == "cancelled"
-            worker.signal(signal.SIGTERM)
-            assert await worker.end() == (-signal.SIGTERM, "", "")
+            worker.signal(number)
+            assert await worker.end() == (-number, "", "")
+
+
+BLOCKING = """
+def block():
+    import time
+    while True:
+        time.sleep(0.01)
+        print("blocked", flush=True)
+
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+async def test_a_third_signal_ends_a_process_whose_handler_never_yields(number: signal.Signals) -> None:
+    """The first two wait for the event loop, and have no effect."""
+    async with greetings() as cluster:
+        async with program(
+            BLOCKING + WORK.format(body="block()", servers=cluster.bootstrap_servers)
+        ) as worker:
+            assert await worker.line() == "begin"
+            for _ in range(2):
+                worker.signal(number)
+                for _ in range(5):  # Python has handled the signal when the function goes on
+                    assert await worker.line() == "blocked"
+            worker.signal(number)
+            code, out, _ = await worker.end()
+        assert code == -number
+        assert set(out.split()) <= {"blocked"}
+        assert committed(cluster) == {}
 
 
 async def test_a_signal_while_no_broker_responds() -> None:

@@ -230,7 +230,9 @@ class BatchValidator:
             raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, "records have invalid timestamps", records)
         if keyless:
             raise InvalidRecords(
-                ErrorCode.INVALID_RECORD, f"without a key: {counted(len(keyless), 'record')}", keyless
+                ErrorCode.INVALID_RECORD,
+                f"{counted(len(keyless), 'record has', 'records have')} no key",
+                keyless,
             )
 
     def _decoded(self, batch: BatchView) -> Iterator[Record]:
