@@ -75,7 +75,7 @@ class BrokerPartitions:
         self._skipped: dict[TopicPartition, int] = {}
         """Partitions, with their versions, that the last main fetch left out as they were on the express lane."""
         self._deferred: dict[TopicPartition, TopicPartitionState] = {}
-        """Partitions that have changed while in flight on the main lane: looked at when it has ended."""
+        """Partitions that have changed while in flight on the main lane; they are looked at when that fetch has ended."""
         self._avoids_until = float("-inf")  # loop time until which a replica is avoided
         self._next_lease_end = float("inf")  # loop time at which the lease of a preferred read replica ends
         self._seen: tuple[object, ...] = ()  # what all partitions depend on, as of the last plan
@@ -275,7 +275,7 @@ class BrokerPartitions:
             self.candidates.changed.update(dict.fromkeys(deferred))
             return
         for tp, planned in plan.partitions.items():
-            # a later fetch may be registered here, and another broker's reservation in the partition
+            # there may be a later fetch of the partition here, and the partition may have another broker's reservation
             if self._express.get(tp) is planned:
                 del self._express[tp]
                 planned.partition.reserved = 0

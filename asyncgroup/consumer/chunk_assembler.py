@@ -105,8 +105,8 @@ class _PendingValue:
 class ChunkAssembler:
     """The incomplete values of one partition. The current loop time is a parameter.
 
-    Its state is that after all records below the reader's position. So a completed value is kept until `confirm`: when the
-    reader has it. Then reading can go on at its last chunk once more.
+    Its state includes all records below the reader's position. So a completed value is kept until the reader has it (`confirm`):
+    before that, reading may continue at its last chunk once more.
     """
 
     def __init__(self, limits: ChunkLimits, listener: ChunkListener) -> None:

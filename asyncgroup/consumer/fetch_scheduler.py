@@ -268,7 +268,7 @@ class FetchScheduler:
     def _redispatch(
         self, partitions: list[TopicPartitionState], error: Exception, now: float, *, hinted: bool = False
     ) -> None:
-        """Fetch from another broker; at once with a hint and for those of a follower, else after a pause."""
+        """Fetch from another broker: at once with a hint or if a follower was asked, otherwise after a pause."""
         no_answer = isinstance(error, TransportError)
         at_leader: list[TopicPartitionState] = []
         at_follower: list[TopicPartitionState] = []

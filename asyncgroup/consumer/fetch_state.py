@@ -133,11 +133,11 @@ class FetchFailures:
     def __init__(self) -> None:
         self.count = 0
         self.error: Exception | None = None
-        """That of the last one."""
+        """The last failure's error."""
         self.began_at = float("-inf")
-        """Loop time of the first one."""
+        """Loop time of the first failure."""
         self.before_new_leader = 0
-        """How many of them a former leader caused; its pauses do not count against the new leader."""
+        """Failures that a former leader caused; its pauses do not count against the new leader."""
         self.reported = 0
         """The count when an error was last raised to the reader."""
         self.redirected = False

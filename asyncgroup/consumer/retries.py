@@ -201,9 +201,9 @@ class LeaderWatch:
             self._is_stale = True
 
     def in_election(self, partition: TopicPartitionState, error: Exception, now: float) -> bool:
-        """Return whether an error is that of a leader which is being elected, and no longer than `EAGER_SECONDS`.
+        """Return whether an error belongs to a leader election that has lasted for at most `EAGER_SECONDS`.
 
-        It is called before the failure is counted.
+        Call it before the failure is counted.
         """
         failures = partition.fetch_failures
         # the first one at a new leader: `since` is still that of the former one

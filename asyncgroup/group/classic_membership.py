@@ -98,7 +98,7 @@ class ClassicMembership:
         """The purpose of the connection for this member's JoinGroup and SyncGroup."""
         self._parked = ParkedRequests(cluster, group_id, config, self.lane)
         self._confirmed_id = ""
-        """The member id whose refusal is believed: it was refused once before, or was just accepted by JoinGroup."""
+        """The member id for which the next refusal counts: it was refused once before, or JoinGroup has just accepted it."""
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
         self._last_topics: list[str] | None = None  # of the last join
         self._stay: CooperativeStay | None = None  # between two joins, if the protocol is cooperative

@@ -71,7 +71,7 @@ class _Fields(NamedTuple):
 
 
 class ConsumerMemberState:
-    """A member's id, epoch, assignment and owned partitions, and what the coordinator was sent of them.
+    """A member's id, epoch, assignment and owned partitions, and which of these the coordinator has received.
 
     One heartbeat is in flight at a time: `next_request` is followed by `on_response`, `on_error` or `on_lost_response`.
     `rebalance_timeout` is in seconds.
@@ -145,7 +145,7 @@ class ConsumerMemberState:
         self._forget_assignment()
 
     def subscribe(self, topics: Iterable[str] | SubscriptionPattern) -> None:
-        """Change the topics: the next heartbeat has them, and its response or a later one the assignment."""
+        """Change the topics: the next heartbeat sends them; its response, or a later one, has the assignment."""
         if isinstance(topics, SubscriptionPattern):
             self._topics, self.regex = (), topics.pattern
         else:

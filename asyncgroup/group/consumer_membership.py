@@ -99,7 +99,7 @@ class ConsumerMembership:
         return self._state.identity
 
     def is_fatal(self, code: int) -> bool:
-        """As for the response to a heartbeat, except for a group that is gone with its members."""
+        """Return whether a code is fatal in the response to a heartbeat, except for a group that was removed with its members."""
         is_fatal = CONSUMER_HEARTBEAT_ACTIONS.get(code) is HeartbeatAction.FAIL
         return is_fatal and code != ErrorCode.GROUP_ID_NOT_FOUND
 

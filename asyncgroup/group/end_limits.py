@@ -14,11 +14,11 @@ __all__ = ["MIN_RESERVE_SHARE", "EndLimits", "reserve_for"]
 RESERVE_SHARE: Final = 0.2
 """Share of the shutdown time that is reserved for the phases after the handlers."""
 RESERVE_MAX: Final = 5.0
-"""Most seconds of the reserve."""
+"""Maximum of the reserve in seconds."""
 MIN_RESERVE_SHARE: Final = 1 / 6
-"""Least share of the reserve for each hook, for the last commit and for LeaveGroup, even if an earlier one made it late."""
+"""Minimum share of the reserve for each hook, the last commit and LeaveGroup, also after earlier phases took too long."""
 MIN_HANDLER_SHARE: Final = 0.25
-"""Least share of `rebalance_timeout` until the deadline, if the last successful heartbeat is too long ago."""
+"""Minimum share of `rebalance_timeout` until the deadline, if the last successful heartbeat is too long ago."""
 
 
 def reserve_for(timeout: float) -> float:
@@ -36,8 +36,8 @@ class EndLimits:
     - any other cause: `rebalance_timeout` from now.
 
     `consume_claim` is cancelled before the deadline by the reserve (a fifth of the time, at most 5 s), hooks by half of the
-    reserve, and the last commit by a quarter; the rest is for what follows. A hook or a commit that begins late has a
-    sixth of the reserve nevertheless.
+    reserve, and the last commit by a quarter; the rest is for what follows. A hook or a commit that begins late still
+    has a sixth of the reserve.
 
     A revocation while the session goes on has separate limits, `within` those of the session: if it ends in that
     time, the smaller of both count.

@@ -74,7 +74,7 @@ class HandlerCalls:
         # `setup` or `on_assigned` while it runs
         self._starting: HandlerTasks | None = None
         self._revocation: EndLimits | None = None  # of a revocation that waits for it
-        # on_assigned was called with them, and its counterpart was not yet
+        # partitions of calls of `on_assigned` without a call of `on_revoked` or `on_lost` so far
         self._assigned: set[TopicPartition] = set()
         self._begun: set[str] = set()  # names of the methods that have begun to run
         # a token instead of this object: timers and tasks that a handler starts keep their context beyond the session

@@ -51,7 +51,7 @@ class Session:
 
     @property
     def generation_id(self) -> int:
-        """The generation of the group; with the consumer protocol the epoch of this member, others may have another one."""
+        """The generation of the group; with the consumer protocol this member's epoch, which may differ from other members'."""
         return self._state.identity.generation_id
 
     @property

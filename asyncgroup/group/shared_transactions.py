@@ -235,7 +235,7 @@ class SharedTransactions:
         return transaction
 
     def request_end(self, transaction: SharedTransaction) -> None:
-        """Let no further batch begin, so that the transaction can be committed once those that run are complete."""
+        """Let no further batch begin, so that the transaction can be committed once the running ones are complete."""
         if transaction.phase is Phase.OPEN:
             transaction.phase = Phase.ENDING
             self.changed.set()

@@ -59,7 +59,7 @@ class Stalls:
         self._emit("event loop", seconds, str(error))
 
     def on_stuck(self, error: ClaimStuck) -> None:
-        """A claim is stuck, so the membership is lost. What found it logs that: the heartbeat thread, or the session."""
+        """A claim is stuck, so the membership is lost. The heartbeat thread or the session, which found it, logs that."""
         self._emit("claim", error.seconds, str(error))
 
     def on_silence(self, last_response_at: float, interval: float) -> None:

@@ -157,7 +157,7 @@ class StartLookups:
         self._pending |= {tp: PendingStart(tp, version, now) for tp in partitions}
 
     def keep(self, assigned: AbstractSet[TopicPartition]) -> None:
-        """Forget the partitions that are no longer assigned: answers for them are void, and so are their errors."""
+        """Forget the partitions that are no longer assigned: later responses and errors for them are ignored."""
         for tp in [tp for tp in self._pending if tp not in assigned]:
             del self._pending[tp]
         for tp in [tp for tp in self._found if tp not in assigned]:

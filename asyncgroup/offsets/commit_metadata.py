@@ -42,7 +42,7 @@ class CommitMetadata(NamedTuple):
     window: str = ""
     """The acknowledged offsets above the committed one (`window_encoding`); empty if there are none."""
     is_open: bool = False
-    """Whether the member that committed had not ended its claim in order; a crash leaves this set."""
+    """Whether the member had not ended its claim at this commit; it stays True if the member crashes."""
     end_epoch: int = -1
     """The leader epoch of the last acknowledged record in `window`; -1 if unknown."""
 

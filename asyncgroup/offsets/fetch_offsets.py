@@ -55,7 +55,7 @@ class StoredCommit(NamedTuple):
 
 
 class CommitsResult(NamedTuple):
-    """The response to one OffsetFetch: for each partition its commit, or its error; neither without a commit."""
+    """The response to one OffsetFetch: the commit or the error of each partition; one without a commit has neither."""
 
     found: dict[TopicPartition, StoredCommit]
     problems: dict[TopicPartition, AsyncGroupError]

@@ -219,7 +219,7 @@ class PartitionMarks:
             self.dirty = False
 
     def seek(self, offset: int) -> None:
-        """Follow a seek of a work queue: what is before `offset` is done, and nothing from there on."""
+        """Follow a seek of a work queue: all records before `offset` count as done, and none from there on."""
         assert self.window is not None
         self._skipped = (0, 0, -1)
         self._hold.release_from(0)
@@ -295,7 +295,7 @@ class PartitionMarks:
         self.rejected = self.rejected or (self.dirty and self._is_current(value))
 
     def shrink(self, code: int) -> bool:
-        """Commit less of the window, if a broker refused it with a code that means too large; return whether that is less."""
+        """If a broker refused the window as too large (`code`), commit less of it; return whether it became smaller."""
         if self.window is None or code not in (
             ErrorCode.OFFSET_METADATA_TOO_LARGE,
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,

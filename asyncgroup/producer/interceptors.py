@@ -54,7 +54,7 @@ class ProducerInterceptor:
 
 
 class ProducerInterceptors:
-    """A chain of interceptors, called in this order. What one raises or returns in error is logged once, and ignored."""
+    """A chain of interceptors, called in this order. An exception or a wrong result of one is logged once and ignored."""
 
     def __init__(self, chain: Iterable[ProducerInterceptor]) -> None:
         self._chain = _checked(chain)

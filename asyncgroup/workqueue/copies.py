@@ -179,7 +179,7 @@ def _add_origin(headers: list[Header], record: Record, group_id: str) -> None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return a delay in ms, rounded up, but for the inexact last digit of a float; 0 for a negative one."""
+    """Return a delay in ms, rounded up, except for the inexact last digit of a float; 0 for a negative delay."""
     if not seconds > 0:
         return 0
     if seconds >= _LONGEST_DELAY:

@@ -151,14 +151,14 @@ class CopyQueue:
         return max(0.0, self._trial_at - now) if self._held else None
 
     def note_written(self, partitions: set[TopicPartition]) -> None:
-        """A copy was written to each of these partitions, be its transaction committed or not."""
+        """A copy was written to each of these partitions, whether or not its transaction is committed."""
         if freed := self.stalled.keys() & partitions:
             for tp in freed:
                 del self.stalled[tp]
             self._release()
 
     def note_stalled(self, batch: CopyBatch, unwritten: set[TopicPartition], now: float) -> None:
-        """Not all copies were written within the time of a transaction, as the partitions `unwritten` do not answer."""
+        """Record that the partitions `unwritten` did not answer within the time of a transaction, so not all copies were written."""
         for copy in batch.copies:
             copy.is_proven = copy in batch.metadata
         stalled = unwritten - batch.written

@@ -23,8 +23,8 @@ INTERVAL: Final = 30.0
 """Seconds between two attempts while the queue runs."""
 
 KEPT: Final = {"retention.ms": "-1"}
-"""Copies keep the timestamps of their originals, from which retention counts: it could delete a copy of an old record at once,
-and its original is acknowledged."""
+"""Copies keep the timestamps of their originals, from which retention counts. Without this, the copy of an old record, whose
+original is acknowledged, could be deleted at once."""
 
 
 class CopyTopicCreation:

@@ -203,7 +203,7 @@ class Delivery:
         return self._dispatcher.key_of(self.record)
 
     async def ack(self, *, durable: bool = False) -> AckOutcome:
-        """Acknowledge the record: it is not delivered again once a commit contains that.
+        """Acknowledge the record: once a commit contains the acknowledgement, the record is not delivered again.
 
         Commits are grouped; with `durable` returns when the commit that contains this acknowledgement is done, and
         raises CommitFailedError if it failed (the record may then be delivered again). Raises UsageError if the

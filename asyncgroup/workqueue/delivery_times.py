@@ -46,6 +46,6 @@ class DeliveryTimes:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next record may be due, or the clock is looked at again; infinity if none waits."""
+        """Seconds until the next record may be due, or until the clock is read again; infinity if no record waits."""
         first = self._due.first
         return NEVER if first == NEVER else min(max(0.0, (first - self._clock()) / 1000), RECHECK)

@@ -65,7 +65,7 @@ class IdleMember:
             self._timer = asyncio.get_running_loop().call_later(self._grace, self._report)
 
     def stop(self) -> None:
-        """The session has ended: the next one may have partitions. What was reported stays until then."""
+        """The session has ended: the next one may have partitions. A reported problem stays until then."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

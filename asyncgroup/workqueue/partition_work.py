@@ -143,7 +143,7 @@ class PartitionWork:
         return self.is_idle and len(self.waiting) == len(self.delayed)
 
     def may_grow(self, record: Record) -> bool:
-        """Whether a record above a full window may be delivered: one that was before, or if no other one can shrink the window."""
+        """Whether a record above a full window may be delivered: if it was delivered before, or if no other record can shrink the window."""
         return record.offset in self.window.attempts or (self.is_next_in_order and not self.retries)
 
     async def commit(self) -> AckOutcome:

@@ -22,7 +22,7 @@ __all__ = ["INTERVAL", "RetryTopicCleanup", "delete_records"]
 _log = logging.getLogger("asyncgroup.workqueue")
 
 INTERVAL: Final = 30.0
-"""Seconds from a commit to the deletion of what it has done; one round of requests in this time at most."""
+"""Seconds between a commit and the deletion of the records that it covers; at most one round of requests in this time."""
 
 TIMEOUT_MS: Final = 30_000
 """Milliseconds that a leader may wait until the followers have also deleted the records."""
