@@ -36,7 +36,7 @@ class Handler:
        are revoked. If the membership was lost, so that commits are impossible, `on_lost` instead.
     5. `cleanup`; with `auto_commit` the last commit follows and includes all marks made until then.
 
-    In a cooperative group and by the consumer protocol a session lasts over rebalances. At each of them the claims that are
+    In a cooperative group and by the consumer protocol a session lasts through rebalances. At each of them the claims that are
     revoked end and their marks are committed, then `on_revoked` is called with their partitions; those that are added
     get `on_assigned` and `consume_claim`, as at the start. The other claims go on.
 

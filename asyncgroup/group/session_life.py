@@ -15,7 +15,7 @@ What lasts how long: the group object keeps the Membership with its identity, an
 known topics and the brokers' fetch sessions, from one session to the next. A session has its own committer, fetcher
 and handler calls, which are created here and closed at its end. By the eager protocol the membership starts new heartbeats
 after each join, and a session lasts for one generation, so all of these do. With an incremental protocol a session, what it
-has, and the heartbeats last over many generations.
+has, and the heartbeats last for many generations.
 """
 
 from __future__ import annotations

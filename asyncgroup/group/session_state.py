@@ -104,7 +104,7 @@ class SessionState:
         self._member_health = member_health
         self.group_id = group_id
         self.identity = identity
-        """The member that commits now; its generation changes if the session lasts over a rebalance."""
+        """The member that commits now; its generation changes if the session lasts through a rebalance."""
         self.assignment = assignment
         self.user_data = user_data
         """The user data of the assignment, for assignors that send some; else None."""

@@ -135,7 +135,7 @@ class LocalDispatch:
         self.dispatch()
 
     def withdraw(self, work: PartitionWork | None = None) -> None:
-        """Give back the deliveries of a partition (None: of all) that are in no consumer's hands yet."""
+        """Give back the deliveries of a partition (None: of all) that no consumer has received yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
         for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
             if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):

@@ -168,7 +168,7 @@ class Rebalance:
         )
 
     def _try_complete_initial_rebalance(self, group: ClassicGroup, delay: float, remaining: float) -> None:
-        """End the initial delay, or extend it if a member joined during it and the rebalance timeout is not over."""
+        """End the initial delay, or extend it if a member joined during it and the rebalance timeout has not passed."""
         if group.new_member_added and remaining > 0:
             group.new_member_added = False
             next_delay = min(self.config.initial_rebalance_delay, remaining)
