@@ -1,6 +1,7 @@
 """Contract test for the parts of aiokafka that `wire/compiled.py` imports, symbol by symbol.
 
-aiokafka's internals change with every minor release. When these tests pass with a new one, the version pin may be widened.
+aiokafka's internals change with every minor release. `python -m tests.wire.next_aiokafka` runs these tests with the newest
+one; when they pass, the version pin may be widened.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import struct
 from importlib.metadata import version
 from pathlib import Path
 
+import aiokafka
 import pytest
 from aiokafka.errors import KafkaError, UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
 
 import asyncgroup.wire
+from tests.wire.next_aiokafka import allowed_versions
 
 SYMBOLS = {
     ("aiokafka.errors", "UnsupportedCodecError"),
@@ -26,8 +31,18 @@ SYMBOLS = {
     ("aiokafka.record.memory_records", "MemoryRecords"),
     ("aiokafka.record.util", "calc_crc32c"),
 }
+MEMBERS = {
+    "builder": (r"\b_builder\.(\w+)", {"append", "build", "set_producer_state", "size"}),
+    "class of batches": (r"\bDefaultRecordBatch\.(\w+)", {"validate_crc"}),
+    "class of several batches": (r"\bMemoryRecords\([^)]*\)\.(\w+)", {"next_batch"}),
+    "record": (r"\braw\.(\w+)", {"headers", "key", "offset", "timestamp", "value"}),
+}
+"""How the code names members of aiokafka's objects, and which it relies on."""
+USERS = ("wire/batch_run.py", "wire/records.py", "consumer/decoding.py")
+"""The modules that use these objects."""
 TIME = 1_700_000_000_000
 PURE_PYTHON = "AIOKAFKA_NO_EXTENSIONS" in os.environ
+NEXT = os.environ.get("ASYNCGROUP_NEXT_AIOKAFKA")
 
 
 def builder(codec: int = 0, transactional: int = 0, size: int = 1000) -> DefaultRecordBatchBuilder:
@@ -54,8 +69,28 @@ def test_only_these_symbols_are_imported_and_only_by_one_module():
     assert all(hasattr(importlib.import_module(module), name) for module, name in SYMBOLS)
 
 
-def test_the_installed_aiokafka_release_is_supported():
-    assert (0, 13) <= tuple(map(int, version("aiokafka").split(".")[:2])) < (0, 15)
+@pytest.mark.parametrize("kind", MEMBERS)
+def test_only_these_members_are_used(kind):
+    pattern, members = MEMBERS[kind]
+    package = Path(asyncgroup.wire.__file__).parents[1]
+    texts = [(package / name).read_text(encoding="utf-8") for name in USERS]
+    assert {found for text in texts for found in re.findall(pattern, text)} == members
+
+
+def test_only_these_modules_use_them():
+    package = Path(asyncgroup.wire.__file__).parents[1]
+    pattern = re.compile(r"\b(?:raw_records|DefaultRecordBatch|DefaultRecordBatchBuilder|MemoryRecords)\(")
+    found = {path for path in package.rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))}
+    assert found == {package / name for name in USERS}
+
+
+def test_the_release_is_the_expected_one():
+    """One that the pin allows, or the newest one if `python -m tests.wire.next_aiokafka` runs this."""
+    assert aiokafka.__version__ == version("aiokafka")
+    if NEXT is None:
+        assert aiokafka.__version__ in allowed_versions()
+    else:
+        assert aiokafka.__version__ == NEXT
 
 
 @pytest.mark.skipif(PURE_PYTHON, reason="AIOKAFKA_NO_EXTENSIONS selects the pure Python classes")
@@ -70,7 +105,14 @@ def test_building():
     empty = made.size()
     assert made.append(0, TIME, b"key", b"value", [("h", b"x"), ("n", None)]) is not None
     assert made.size() > empty == 61
-    assert isinstance(made.build(), bytes | bytearray)
+    assert isinstance(made.build(), bytearray)  # the producer's fields are written into it
+
+
+def test_producers_fields_can_be_set_until_it_is_built():
+    made = builder()
+    assert made.append(0, TIME, None, b"value", []) is not None
+    made.set_producer_state(70, 80, 90)
+    assert struct.unpack_from(">qhi", made.build(), 43) == (70, 80, 90)
 
 
 def test_append_returns_none_for_a_full_batch_except_for_its_first_record():
@@ -107,6 +149,12 @@ def test_reading_several_batches():
 def test_no_timestamp_is_minus_one():
     *_, last = DefaultRecordBatch(batch())
     assert last.timestamp == -1
+
+
+def test_the_checksum_is_crc_32c():
+    """Of the digits, as in the catalogues of such functions."""
+    for data in (b"123456789", bytearray(b"123456789"), memoryview(b"123456789")):
+        assert calc_crc32c(data) == 0xE3069283
 
 
 def test_validate_crc_returns_false():
