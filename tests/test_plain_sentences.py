@@ -23,7 +23,7 @@ STUMBLES: Final = {
     r"follow(?:s|ed|ing)?\b[^.;:]{0,40}? up\b": "say what comes next, and where it ends",
     r"(?:holds?|held|holding)\b[^.;:]{0,40}? up\b(?! to)": "`delays`, `stops`, `is stalled`",
     r", too(?=[.,;:)]|$| \()": "`also` before the verb",
-    r"(?:is|are|was|were|be|been) over\b": "`has ended`, `has passed`",
+    r"(?:is|are|was|were|be|been)(?: not| all)? over\b": "`has ended`, `has passed`",
     r"of (?:its|their|our|your|his|her|one's) own\b": "`its own task`, `a separate task`",
     r"in hand\b": "`acquired` of records, `open` of deliveries, `in progress`",
     r"hand(?:s|ed|ing)?(?: \w+){0,3} out\b": "`deliver`, `return`, `assign`",
