@@ -269,7 +269,7 @@ def test_the_error_asks_if_a_long_duration_is_in_milliseconds(made: Any, message
         ),
         (
             lambda: ProducerConfig(delivery_timeout=20.0, request_timeout=30.0, linger=1.0),
-            "delivery_timeout=20.0 is not allowed: at least linger [+] request_timeout = 31.0",
+            "delivery_timeout=20.0 is not allowed: at least linger=1.0 [+] request_timeout=30.0",
         ),
     ],
 )

@@ -189,7 +189,7 @@ class ProducerConfig(ClientConfig):
         self._check_level()
         shortest = self.request_timeout + self.effective_linger
         if self.delivery_timeout < shortest:
-            limit = f"at least linger + request_timeout = {shortest!r}"
+            limit = f"at least linger={self.effective_linger!r} + request_timeout={self.request_timeout!r}"
             raise ConfigError("delivery_timeout", self.delivery_timeout, limit)
 
     def _check_chunking(self) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.spark.arrow import frame_schema
+from asyncgroup.spark.option_words import SINK_WORDS, SOURCE_WORDS
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.options.parser import read_include_headers, read_settings
 from asyncgroup.spark.source.readers import AsyncGroupReader, AsyncGroupStreamReader
@@ -35,7 +36,7 @@ class AsyncGroupDataSource(DataSource):
         """Return `asyncgroup`."""
         return "asyncgroup"
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def schema(self) -> StructType:
         """Return the columns of Spark's Kafka source. Raises OptionError for options that no kind of query allows.
 
@@ -44,26 +45,26 @@ class AsyncGroupDataSource(DataSource):
         self._check_options()
         return frame_schema(include_headers=read_include_headers(self.options))
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of `spark.read`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupReader(read_settings(self.options, stream=False))
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return the reader of `spark.readStream`. Raises OptionError, also if the user has set a schema."""
         self._check_schema(schema)
         return AsyncGroupStreamReader(read_settings(self.options, stream=True))
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of `df.write`. Raises ConfigError for an option, column or save mode that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # not needed for reading
 
         return make_writer(self.options, schema, stream=False, overwrite=overwrite)
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of `df.writeStream`. Raises ConfigError for an option or column that is not allowed."""
         from asyncgroup.spark.sink.writer import make_writer  # not needed for reading

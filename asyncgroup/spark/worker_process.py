@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, ParamSpec, TypeVar
 
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.spark.option_words import OptionWords
 
 __all__ = [
     "freeze_heap",
@@ -55,34 +56,38 @@ async def notice_closed_connections() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def strip_traceback(method: Callable[P, T]) -> Callable[P, T]:
+def strip_traceback(words: OptionWords) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Decorate a method that Spark calls: an AsyncGroupError leaves it without traceback, other exceptions unchanged.
 
     Spark turns an exception into text in the JVM: the whole traceback first, the message last, which is sufficient by
-    itself. The traceback is logged by the logger `asyncgroup.spark` at level DEBUG.
+    itself: with the options of the user in place of keys, by `words`. The error as it was is logged with its traceback by the
+    logger `asyncgroup.spark` at level DEBUG.
     """
 
-    @functools.wraps(method)  # Spark inspects the signature
-    def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(*args, **kwargs)
-        except AsyncGroupError as error:
-            raise _stripped(error) from None
+    def decorate(method: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(method)  # Spark inspects the signature
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return method(*args, **kwargs)
+            except AsyncGroupError as error:
+                raise _stripped(error, words) from None
 
-    return called
+        return called
+
+    return decorate
 
 
-def strip_batch_tracebacks(batches: Iterator[T]) -> Iterator[T]:
+def strip_batch_tracebacks(batches: Iterator[T], words: OptionWords) -> Iterator[T]:
     """Do the same for the iterator from which Spark reads the rows of a task."""
     try:
         yield from batches
     except AsyncGroupError as error:
-        raise _stripped(error) from None
+        raise _stripped(error, words) from None
 
 
-def _stripped(error: AsyncGroupError) -> AsyncGroupError:
+def _stripped(error: AsyncGroupError, words: OptionWords) -> AsyncGroupError:
     _log.debug("%s", error, exc_info=error)
-    return error.with_traceback(None)
+    return words.error(error).with_traceback(None)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.model import Batch, Record
 from asyncgroup.spark import BatchId, OffsetRange, register
 from asyncgroup.spark.bridge.frames import create_frame
-from asyncgroup.spark.source.options.values import OWN_OPTIONS, SPARK_OPTIONS
+from asyncgroup.spark.source.options.values import OWN_OPTIONS, SINK_OPTIONS, SPARK_OPTIONS
 from asyncgroup.testing import KafkaServer
 from tests.guide.pages import page, snippet
 
@@ -29,8 +29,10 @@ def test_the_reference_lists_all_options() -> None:
     text = page("spark-reference").split("| option of `format(")[1].split("\n\n")[0]
     named = {name for row in text.splitlines()[2:] for name in re.findall(r"`([\w.]+)`", row.split("|")[1])}
     without_effect = {"groupIdPrefix", "partition.metadata.cache.ttl.ms"}
-    sink = {"kafka.bootstrap.servers", "topic", "transactional.id.prefix"}
-    assert named - sink == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
+    sink = {*SINK_OPTIONS, *("kafka.max.block.ms", "kafka.chunking", "kafka.max.chunk.size")}
+    both = {"kafka.bootstrap.servers", "kafka.default.api.timeout.ms"}
+    assert named - sink - both == {*SPARK_OPTIONS, *OWN_OPTIONS} - without_effect
+    assert named > sink | both
 
 
 @pytest.mark.timeout(600)

@@ -12,6 +12,7 @@ import pytest
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.data_source import AsyncGroupDataSource
+from asyncgroup.spark.option_words import SOURCE_WORDS
 from asyncgroup.spark.source.errors import OptionError
 from asyncgroup.spark.source.readers import AsyncGroupStreamReader
 from asyncgroup.spark.worker_process import strip_batch_tracebacks, strip_traceback
@@ -46,7 +47,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def test_errors_of_asyncgroup_have_no_traceback(logged: io.StringIO) -> None:
-    lines = shown(lambda: strip_traceback(deep)(5, AsyncGroupError("what is wrong")))
+    lines = shown(lambda: strip_traceback(SOURCE_WORDS)(deep)(5, AsyncGroupError("what is wrong")))
     assert lines[-1] == "asyncgroup.errors.AsyncGroupError: what is wrong"
     assert CAUSE not in lines
     assert not any(line.endswith(", in deep") for line in lines)
@@ -55,7 +56,7 @@ def test_errors_of_asyncgroup_have_no_traceback(logged: io.StringIO) -> None:
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    lines = shown(lambda: strip_traceback(deep)(5, KeyError("a mistake of ours")))
+    lines = shown(lambda: strip_traceback(SOURCE_WORDS)(deep)(5, KeyError("a mistake of ours")))
     assert CAUSE in lines
 
 
@@ -64,7 +65,7 @@ def test_rows_are_passed_until_an_error() -> None:
         yield from (1, 2)
         deep(5, AsyncGroupError("no more"))
 
-    batches = strip_batch_tracebacks(rows())
+    batches = strip_batch_tracebacks(rows(), SOURCE_WORDS)
     assert [next(batches), next(batches)] == [1, 2]
     assert CAUSE not in shown(lambda: next(batches))
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
-from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, TransportError
+from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, NoBrokersError, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
-from asyncgroup.spark.sink.write_settings import WriteSettings
+from asyncgroup.spark.api_timeout import API_TIMEOUT, within
+from asyncgroup.spark.sink.write_settings import TIMEOUT_OPTION, WriteSettings
 
 __all__ = ["AckRecorder", "OpenProducer", "ProducerCache", "WrittenRange", "open_retrying", "producer_cache"]
 
@@ -31,9 +31,6 @@ _log = logging.getLogger("asyncgroup.spark")
 
 T = TypeVar("T")
 Client = TypeVar("Client", bound=AbstractAsyncContextManager[Any])
-
-OPEN_TIMEOUT: Final = 60.0
-"""Seconds for which opening a producer is retried if no broker can be reached (`max.block.ms` of kafka-clients)."""
 
 IDLE_TIMEOUT: Final = 600.0
 """Seconds after which an unused producer is closed (`spark.kafka.producer.cache.timeout`)."""
@@ -94,17 +91,21 @@ class OpenProducer:
 
 
 async def open_retrying(
-    config: ProducerConfig, create: Callable[[], Client], rng: random.Random | None = None
+    settings: WriteSettings, create: Callable[[], Client], rng: random.Random | None = None
 ) -> Client:
-    """Create and enter a client; retry for `OPEN_TIMEOUT` while no broker can be reached. Raises TransportError."""
-    retry = RetryLoop(RetryBackoff.configured(config, rng or random.Random()), timeout=OPEN_TIMEOUT)
+    """Create and enter a client; retry for `api_timeout` seconds while no broker can be reached. Raises TransportError."""
+    limit = API_TIMEOUT if settings.api_timeout is None else settings.api_timeout
+    retry = RetryLoop(RetryBackoff.configured(settings.config, rng or random.Random()), timeout=limit)
+    last: TransportError | None = None
     while True:
         client = create()
         try:
-            await client.__aenter__()
+            await within(retry.deadline, client.__aenter__(), last)
         except TransportError as error:
             if not retry.failed():
-                raise
+                where = f"no broker of {settings.bootstrap_servers} has answered"
+                raise NoBrokersError(f"{where} within {limit:g} s ({TIMEOUT_OPTION}): {error}") from error
+            last = error
             _log.warning("%s; retrying for up to %.0f s", error, retry.left)
             await retry.wait()
         else:
@@ -157,7 +158,9 @@ class ProducerCache:
         """Open a producer; retry while no broker can be reached, as a failed task may end its query."""
         acks = AckRecorder()
         servers, config = settings.bootstrap_servers, settings.config
-        producer = await open_retrying(config, lambda: Producer(servers, config, hooks=[acks]), self._random)
+        producer = await open_retrying(
+            settings, lambda: Producer(servers, config, hooks=[acks]), self._random
+        )
         return OpenProducer(producer, acks)
 
     async def _discard(self, key: tuple[tuple[str, str], ...]) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ConfigError
+from asyncgroup.properties.names import PROPERTIES
 from asyncgroup.secret import reduce_with_secrets
-from asyncgroup.spark.source.options.kafka_options import (
+from asyncgroup.spark.option_words import KAFKA_PREFIX, SINK_WORDS
+from asyncgroup.spark.source.errors import OptionError
+from asyncgroup.spark.source.options import values
+from asyncgroup.spark.source.options.kafka_options import check_servers, check_tls, refuse_oauthbearer
+from asyncgroup.spark.source.options.kafka_properties import (
+    OptionReader,
+    api_timeout,
     as_option_error,
-    check_servers,
-    check_tls,
-    refuse_oauthbearer,
+    refuse_other_names,
+    separate,
 )
 from asyncgroup.spark.source.options.values import Options, check_names
 
-__all__ = ["WriteSettings", "write_settings"]
+__all__ = ["TIMEOUT_OPTION", "WriteSettings", "write_settings"]
 
-PREFIX: Final = "kafka."
+_log = logging.getLogger("asyncgroup.spark")
+
 SERVERS: Final = "bootstrap.servers"
 TRANSACTIONAL_ID_PREFIX: Final = "transactional.id.prefix"
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
@@ -32,6 +40,24 @@ _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "value.serializer": "values are written unchanged: cast the column to string or binary",
     "transactional.id": f"each task needs one of its own; the option {TRANSACTIONAL_ID_PREFIX} makes them",
 }
+
+_CONSUMER_PROPERTIES: Final = (
+    frozenset(PROPERTIES["ConsumerConfig"]) - frozenset(PROPERTIES["ClientConfig"])
+) | {"group.id", "max.poll.records"}
+"""Properties of the source, ignored with a warning, as by Java's producer: options are often shared by source and sink."""
+
+_SINK: Final = OptionReader("sink", SINK_WORDS, _CONSUMER_PROPERTIES, "consumer")
+
+_TIMEOUT_NAMES: Final = ("max.block.ms", "default.api.timeout.ms")
+"""Java's producer has the first, its consumer and admin client the second; the sink does what all of them do."""
+
+TIMEOUT_OPTION: Final = f"{KAFKA_PREFIX}{_TIMEOUT_NAMES[0]}"
+
+_OWN_PROPERTIES: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "chunking": ("chunking", values.boolean),
+    "max.chunk.size": ("max_chunk_size", values.integer(1, values.INT32_MAX)),
+}
+"""Keys of `ProducerConfig` that have no property in Kafka."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +72,15 @@ class WriteSettings:
     """Rows are written in transactions with the ids `<prefix>-<slot>`; None: without transactions."""
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """The `kafka.*` options that these settings are made of; tasks with the same ones share a producer."""
+    api_timeout: float | None = None
+    """Seconds for which requests are repeated while no broker answers; None: the defaults of each."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    """Warnings about options without effect."""
+
+    def warn(self) -> None:
+        """Log the warnings. Called once per query, by its driver."""
+        for warning in self.warnings:
+            _log.warning("%s", warning)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with passwords and keys, which tasks need for connecting."""
@@ -61,20 +96,30 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
     """
     check_names(Options(options), sink=True)
     given = {name.lower(): value for name, value in options.items()}
-    kafka = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
+    kafka = {
+        name.removeprefix(KAFKA_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(KAFKA_PREFIX)
+    }
     for name, instead in _REFUSED_PROPERTIES.items():
         if name in kafka:
-            raise ConfigError(PREFIX + name, kafka[name], f"leave it out; {instead}")
-    refuse_oauthbearer(kafka)
+            raise OptionError(KAFKA_PREFIX + name, kafka[name], f"leave it out; {instead}")
+    words = SINK_WORDS.including(kafka)
+    refuse_other_names(kafka, words)
+    timed = dict(kafka)
+    timeout = api_timeout(timed, *_TIMEOUT_NAMES)
+    wanted, warnings = separate(timed, _SINK)
+    own = _own_keys(wanted)
+    refuse_oauthbearer(wanted)
     try:
-        config, rest = ProducerConfig.from_properties(kafka)
+        config, rest = ProducerConfig.from_properties(wanted, **own)
     except ConfigError as error:
-        raise as_option_error(error, kafka) from None
-    check_tls(config, kafka)
+        raise as_option_error(error, wanted, words) from None
+    check_tls(config, wanted)
     servers = rest.get(SERVERS, "").strip()
     if not servers:
-        raise ConfigError(
-            f"option {PREFIX}{SERVERS} is missing: host:port of the brokers, several separated by commas"
+        raise OptionError(
+            f"option {KAFKA_PREFIX}{SERVERS} is missing: host:port of the brokers, several separated by commas"
         )
     topic = given.get("topic")
     prefix = given.get(TRANSACTIONAL_ID_PREFIX)
@@ -86,17 +131,31 @@ def write_settings(options: Mapping[str, str]) -> WriteSettings:
         None if topic is None else topic.strip(),
         prefix,
         tuple(sorted(kafka.items())),
+        timeout,
+        warnings,
     )
+
+
+def _own_keys(properties: dict[str, str]) -> dict[str, Any]:
+    """Remove the properties that Kafka does not have; return the keys that they stand for. Raises OptionError."""
+    found = {}
+    for name, (key, parse) in _OWN_PROPERTIES.items():
+        if (text := properties.pop(name, None)) is not None:
+            try:
+                found[key] = parse(text.strip())
+            except ValueError as error:
+                raise OptionError(KAFKA_PREFIX + name, text, str(error)) from None
+    return found
 
 
 def _transactional(config: ProducerConfig, prefix: str, kafka: Mapping[str, str]) -> ProducerConfig:
     """Return the configuration for transactions; raise ConfigError if there can be none."""
     if not prefix or prefix != prefix.strip():
-        raise ConfigError(
+        raise OptionError(
             TRANSACTIONAL_ID_PREFIX, prefix, "a text that is not empty, without spaces around it"
         )
     if not config.effective_enable_idempotence:
-        raise ConfigError(
+        raise OptionError(
             TRANSACTIONAL_ID_PREFIX, prefix, "only with kafka.acks=all and kafka.enable.idempotence=true"
         )
     if TRANSACTION_TIMEOUT in kafka:

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Header
 from asyncgroup.producer.arguments import RecordFields
+from asyncgroup.spark.option_words import SINK_WORDS
 from asyncgroup.spark.sink.key_partitions import key_partitions
 from asyncgroup.spark.sink.producer_cache import OpenProducer, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
@@ -90,6 +91,7 @@ def make_writer(
     if overwrite and not stream:
         raise ConfigError("save mode", "overwrite", "append: a topic's records cannot be replaced")
     settings = write_settings(options)
+    settings.warn()
     check_columns(schema, settings.topic)
     if settings.transactional_id_prefix is not None:
         from asyncgroup.spark.sink.transactions import writers  # not needed otherwise
@@ -108,7 +110,7 @@ class _Writer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self._settings.topic or 'topics by column'}>"
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task; return when all are acknowledged. Runs on an executor.
 

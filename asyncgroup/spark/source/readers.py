@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.option_words import SOURCE_WORDS
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.options.offsets_json import dump, parse
 from asyncgroup.spark.source.options.settings import ReadSettings, TopicIds
@@ -76,12 +77,12 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     # --- in the driver's process --------------------------------------------------------------------------------
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a new query starts."""
         return dump(self._driver_progress.initial_offsets())
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember the present ends of the logs, up to which a query with Trigger.AvailableNow reads."""
         self._driver_progress.prepare_available_now()
@@ -90,7 +91,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return one limit, as Python's API allows one only; `TriggerLimits` applies all limits of the options."""
         return ReadMaxRows(self._settings.max_offsets_per_trigger or NO_LIMIT)
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the batch that starts at `start`, up to which the query has finished."""
         offsets = parse(start)
@@ -102,7 +103,7 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         """Return the ends of the logs, for the query's progress."""
         return dump(self._driver_progress.latest) or None
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch's tasks."""
         tasks = self._driver_progress.tasks(parse(start), parse(end))
@@ -156,7 +157,9 @@ class AsyncGroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         from asyncgroup.spark.source.executor.workers import read_ranges
 
         assert isinstance(partition, TaskRanges)
-        return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        return strip_batch_tracebacks(
+            read_ranges(self._settings, partition.ranges, partition.topic_ids), SOURCE_WORDS
+        )
 
 
 class AsyncGroupReader(DataSourceReader):
@@ -168,7 +171,7 @@ class AsyncGroupReader(DataSourceReader):
     def __repr__(self) -> str:
         return f"<AsyncGroupReader {self._settings.strategy}>"
 
-    @strip_traceback
+    @strip_traceback(SOURCE_WORDS)
     def partitions(self) -> list[InputPartition]:
         """Return the ranges of each task."""
         from asyncgroup.spark.source.driver.broker_client import BrokerClient
@@ -186,4 +189,6 @@ class AsyncGroupReader(DataSourceReader):
 
         if not isinstance(partition, TaskRanges):
             return iter(())  # if there are no partitions, Spark passes one without a value
-        return strip_batch_tracebacks(read_ranges(self._settings, partition.ranges, partition.topic_ids))
+        return strip_batch_tracebacks(
+            read_ranges(self._settings, partition.ranges, partition.topic_ids), SOURCE_WORDS
+        )

@@ -193,15 +193,27 @@ def test_a_description_without_a_transaction_is_asked_for_again(spark: Spark) ->
     assert visible(spark.server) == [1, 2]
 
 
-def test_descriptions_that_never_have_a_transaction_end_in_an_error(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("asyncgroup.spark.sink.transactions.kafka.REQUEST_TIMEOUT", 0.2)
+def test_descriptions_that_never_have_a_transaction_end_in_an_error(spark: Spark) -> None:
+    spark.options["kafka.max.block.ms"] = "2000"
     spark.server.faults.on("DescribeTransactions", mutate=without_slot_1, times=None)
     messages = spark.tasks(0, [[1], [2]])
     with pytest.raises(AsyncGroupError, match=r"DescribeTransactions .* node 1 has no entry for 'copy-1'"):
         spark.writer().commit(messages, 0)
     assert not visible(spark.server), "nothing is committed"
+
+
+def test_values_in_chunks(spark: Spark) -> None:
+    """A value is committed whole; the number of rows of a slot is that of its values, not of the chunks."""
+    spark.options |= {"kafka.chunking": "true", "kafka.max.chunk.size": "1024"}
+    spark.enter_task(0, 0)
+    batch = pa.RecordBatch.from_pydict({"value": ["x" * 5000]})
+    message = spark.writer().write(iter([batch]))
+    assert message.result.rows == 1
+    assert not spark.server.call(lambda cluster: committed(cluster, topic="out"))
+    spark.writer().commit([message], 0)
+    parts = spark.server.call(lambda cluster: committed(cluster, topic="out"))
+    assert len(parts) > 4
+    assert b"".join(value or b"" for value in parts) == b"x" * 5000
 
 
 # --- deaths -----------------------------------------------------------------------------------------------------------
@@ -379,7 +391,7 @@ def test_a_second_attempt_fences_a_running_task(spark: Spark) -> None:
 
     with pytest.raises(AsyncGroupError, match=r"copy-0.*fenced: producer id") as fenced:
         spark.writer().write(batches())
-    assert "same transactional_id was started" in str(fenced.value)
+    assert "same transactional id was started" in str(fenced.value)
     spark.writer().commit(attempts, 0)
     assert visible(spark.server) == [1, 2]
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from asyncgroup import Consumer, ConsumerConfig
 from asyncgroup.errors import BrokerError, ConfigError, DeliveryFailedError, ErrorCode, NoBrokersError
 from asyncgroup.spark.sink import producer_cache as producers_module
 from asyncgroup.spark.sink.producer_cache import OpenProducer, ProducerCache, WrittenRange, producer_cache
@@ -92,7 +93,7 @@ def test_options() -> None:
         (SERVERS | {"kafka.key.serializer": "x"}, "kafka.key.serializer='x'.*cast the column"),
         (SERVERS | {"kafka.value.serializer": "x"}, "kafka.value.serializer"),
         (SERVERS | {"kafka.acks": "2"}, "kafka.acks='2'"),
-        (SERVERS | {"kafka.acsk": "1"}, "kafka.acsk.*did you mean acks"),
+        (SERVERS | {"kafka.acsk": "1"}, "kafka.acsk.*did you mean kafka.acks"),
         (SERVERS | {"kafka.transactional.id": "x"}, "kafka.transactional.id"),
         (SERVERS | {"transactional.id.prefx": "x"}, "no such option; did you mean transactional.id.prefix?"),
         (SERVERS | {"transactionalIdPrefix": "x"}, "no such option; did you mean transactional.id.prefix?"),
@@ -311,6 +312,37 @@ def test_refused_records_fail_the_task(kafka_server: KafkaServer, own_cache: Pro
     assert writer.write(iter([batch_of(range(3))])).ranges == (WrittenRange("orders", 0, 0, 2, 3),)
 
 
+def test_large_values(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
+    """They are refused with the options that would allow them, or split by `kafka.chunking`."""
+    kafka_server.create_topic("orders", 1)
+    small = {"topic": "orders", "kafka.max.request.size": "5000"}
+    batches = [pa.RecordBatch.from_pydict({"value": ["x" * 12_000, "y"]})]
+    with pytest.raises(
+        ConfigError, match=r"kafka.max.request.size=5000 \(kafka.chunking=true splits values\)"
+    ):
+        writer_for(kafka_server, "value string", **small).write(iter(batches))
+    chunks = {"kafka.chunking": "TRUE", "kafka.max.chunk.size": "3000"}
+    message = writer_for(kafka_server, "value string", **small, **chunks).write(iter(batches))
+    (written,) = message.ranges
+    assert message.rows == 2
+    assert written.records > 4
+    consumed = asyncio.run(assembled(kafka_server.bootstrap_servers, "orders", 2))
+    assert consumed == [b"x" * 12_000, b"y"]
+
+
+async def assembled(servers: str, topic: str, count: int) -> list[bytes | None]:
+    """Read values, those in chunks put together."""
+    config = ConsumerConfig(chunks="assemble")
+    async with Consumer(servers, config) as consumer:
+        reading = await consumer.partition(topic, 0, 0)
+        values = []
+        async for record in reading:
+            values.append(record.value)
+            if len(values) == count:
+                break
+    return values
+
+
 def test_a_broker_restart_is_waited_for(kafka_server: KafkaServer, own_cache: ProducerCache) -> None:
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string", topic="orders")
@@ -334,10 +366,9 @@ def test_unreachable_brokers_at_the_start_of_a_task(
     writer = writer_for(kafka_server, "value string", topic="orders")
     node = kafka_server.leader("orders", 0)
     kafka_server.stop_node(node)
-    monkeypatch.setattr(producers_module, "OPEN_TIMEOUT", 0.0)
-    with pytest.raises(NoBrokersError):
-        writer.write(iter([]))
-    monkeypatch.undo()
+    hasty = writer_for(kafka_server, "value string", topic="orders", **{"kafka.max.block.ms": "50"})
+    with pytest.raises(NoBrokersError, match=r"no broker of .* within 0.05 s \(kafka.max.block.ms\)"):
+        hasty.write(iter([]))
     own = ProducerCache()
     monkeypatch.setattr("asyncgroup.spark.sink.writer.producer_cache", own)
     opening = own._open

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -222,13 +223,14 @@ def test_a_coordinator_that_does_not_answer_delays_no_batch(
 def test_commits_that_keep_failing(
     kafka_server: KafkaServer,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
     failure: str,
 ) -> None:
-    monkeypatch.setattr(group_committer, "FAILURE_TIMEOUT", 0.0)
     produce(kafka_server, 5)
     with query(kafka_server, commit_failure=failure) as progress:
         end = progress.next_end(progress.initial_offsets())
+        committer = progress._client._commits
+        assert committer is not None
+        committer._settings = replace(committer._settings, api_timeout=0.0)
         kafka_server.faults.on("OffsetCommit", times=None, error="COORDINATOR_LOAD_IN_PROGRESS")
         if failure == "fail":
             with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_COMMIT_FAILED\]"):

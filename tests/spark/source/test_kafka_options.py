@@ -116,7 +116,7 @@ def test_security_settings_reach_the_executors_and_are_never_shown(properties, s
             SERVERS | {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "u"},
             ["kafka.sasl.password"],
         ),
-        (SERVERS | {"sasl.passwrd": SECRET}, ["kafka.sasl.passwrd", "did you mean sasl.password"]),
+        (SERVERS | {"sasl.passwrd": SECRET}, ["kafka.sasl.passwrd", "did you mean kafka.sasl.password"]),
         (SERVERS | {"ssl.truststore.password": SECRET}, ["kafka.ssl.truststore.password"]),
         (TLS | {"ssl.truststore.location": "ca.jks"}, ["kafka.ssl.truststore.type='JKS'", "PEM"]),
         (TLS | {"ssl.truststore.type": "PEM", "ssl.truststore.location": "no.pem"}, ["'no.pem'", "exists"]),
@@ -135,7 +135,10 @@ def test_security_settings_reach_the_executors_and_are_never_shown(properties, s
         ),
         (SERVERS | {"isolation.level": "serializable"}, ["kafka.isolation.level='serializable'"]),
         (SERVERS | {"request.timeout.ms": "-1"}, ["kafka.request.timeout.ms"]),
-        (SERVERS | {"fetch.max.byte": "5"}, ["kafka.fetch.max.byte='5'", "did you mean fetch.max.bytes"]),
+        (
+            SERVERS | {"fetch.max.byte": "5"},
+            ["kafka.fetch.max.byte='5'", "did you mean kafka.fetch.max.bytes"],
+        ),
         (SERVERS | {"session.timeout.ms": "soon"}, ["kafka.session.timeout.ms='soon'"]),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import BrokerError, ErrorCode
-from asyncgroup.spark.source.driver import broker_lookups, retry_policy
+from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, Queries, offsets, produce
@@ -31,13 +31,10 @@ def test_an_end_that_temporarily_goes_back_is_looked_up_again(
     assert progress.next_end(start) == start
 
 
-def test_no_broker_at_the_address(
-    kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.3)
+def test_no_broker_at_the_address(kafka_server: KafkaServer, query: Queries) -> None:
     kafka_server.stop_node(1)
     with pytest.raises(SourceError, match=r"^\[ASYNCGROUP_BROKERS_UNREACHABLE\]"):
-        query().initial_offsets()
+        query(api_timeout=0.3).initial_offsets()
 
 
 def test_authorization_errors_are_not_retried(kafka_server: KafkaServer, query: Queries) -> None:

@@ -235,9 +235,8 @@ def test_an_unreachable_coordinator_does_not_fail_a_query(
     api: str,
 ) -> None:
     """With commitFailure=warn: only the commits need the coordinator."""
-    monkeypatch.setattr(retry_policy, "API_TIMEOUT", 0.2)
     produce(kafka_server, 5)
-    progress = query(group_id="reports")
+    progress = query(group_id="reports", api_timeout=0.2)
     held = kafka_server.faults.on(api, times=None, **fault)
     with caplog.at_level(logging.WARNING, "asyncgroup.spark"):
         end = progress.next_end(progress.initial_offsets())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
@@ -20,7 +21,9 @@ from asyncgroup.errors import (
     ErrorCode,
     ProducerFencedError,
     ProtocolError,
+    RequestTimedOut,
     TransactionAbortedError,
+    TransactionOutcomeUnknown,
     TransportError,
     UnsupportedVersionError,
 )
@@ -28,6 +31,8 @@ from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.producer import OpenTransaction, Producer, end_transaction
+from asyncgroup.producer.open_transaction import END_TIMEOUT
+from asyncgroup.spark.api_timeout import API_TIMEOUT, within
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
 from asyncgroup.spark.sink.transactions.records import (
     BatchRecord,
@@ -40,12 +45,9 @@ from asyncgroup.spark.sink.transactions.records import (
 )
 from asyncgroup.wire import messages as m
 
-__all__ = ["REQUEST_TIMEOUT", "KafkaTransactions", "slot_offsets"]
+__all__ = ["KafkaTransactions", "slot_offsets"]
 
 T = TypeVar("T")
-
-REQUEST_TIMEOUT: Final = 60.0
-"""Seconds for which a request is repeated while brokers are unavailable (`default.api.timeout.ms` of kafka-clients)."""
 
 ONGOING: Final = "Ongoing"
 """The state of an open transaction (`TransactionState` in Kafka)."""
@@ -76,13 +78,21 @@ class _IncompleteResponse(ProtocolError):
 
 
 class KafkaTransactions:
-    """The transactions of one prefix (`steps.SinkTransactions`), by the requests of an open cluster."""
+    """The transactions of one prefix (`steps.SinkTransactions`), by the requests of an open cluster.
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, prefix: str) -> None:
+    `timeout` is the limit of each request with its retries, in seconds; by default that of Java, and of `end_transaction`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, prefix: str, timeout: float | None = None
+    ) -> None:
         self.prefix = prefix
         self._cluster = cluster
         self._client = client_of(cluster)
         self._config = config
+        self._timeout = API_TIMEOUT if timeout is None else timeout
+        self._end_timeout = END_TIMEOUT if timeout is None else timeout
+        self._open_timeout = timeout  # without one a producer has its own limit
 
     def __repr__(self) -> str:
         return f"<KafkaTransactions {self.prefix!r}>"
@@ -100,7 +110,7 @@ class KafkaTransactions:
         marks = committer.manage(TopicPartition(record.topic, 0), record.number - 1)
         try:
             marks.mark(record.number, encode_record(record))
-            await committer.commit_last(REQUEST_TIMEOUT)
+            await within(self._deadline(self._timeout), committer.commit_last(self._timeout))
         except ConfigError as error:
             raise _too_many_slots(record) from error
         except CommitFailedError as error:
@@ -138,7 +148,10 @@ class KafkaTransactions:
         name = _slot_name(self.prefix, transaction.slot)
         opened = OpenTransaction(name, *transaction[1:])
         try:
-            await end_transaction(self._cluster, opened, commit=commit)
+            ending = end_transaction(self._cluster, opened, commit=commit, timeout=self._end_timeout)
+            await within(self._deadline(self._end_timeout), ending)
+        except RequestTimedOut as error:
+            raise TransactionOutcomeUnknown(name, str(error), commit=commit) from error
         except (TransactionAbortedError, ProducerFencedError):
             return False
         except BrokerError as error:
@@ -190,7 +203,7 @@ class KafkaTransactions:
         """Return the slots with an open transaction, if all brokers support ListTransactions (KIP-664)."""
         nodes = list(self._client.view.brokers)
         try:
-            listed = await asyncio.gather(*map(self._list, nodes))
+            listed = await within(self._deadline(self._timeout), asyncio.gather(*map(self._list, nodes)))
         except UnsupportedVersionError:
             return []
         slots = re.compile(re.escape(self.prefix) + r"-(0|[1-9]\d*)")
@@ -209,23 +222,36 @@ class KafkaTransactions:
 
     async def abort_slot(self, slot: int) -> None:
         """Abort the slot's open transaction, and fence the producer that has opened it."""
-        async with self.producer(slot):
-            pass
+        async with contextlib.AsyncExitStack() as stack:
+            await self.enter(stack, self.producer(slot))
+
+    async def enter(self, stack: contextlib.AsyncExitStack, producer: Producer) -> Producer:
+        """Enter a producer of `producer`. Raises RequestTimedOut besides what it raises."""
+        opening = stack.enter_async_context(producer)
+        if self._open_timeout is None:
+            return await opening
+        return await within(self._deadline(self._open_timeout), opening)
 
     def producer(self, slot: int, hooks: Sequence[object] = ()) -> Producer:
         """Return a producer with the slot's transactional id; entering it fences the one before."""
         config = replace(self._config, transactional_id=_slot_name(self.prefix, slot))
         return Producer(self._cluster, config, hooks=hooks)
 
+    @staticmethod
+    def _deadline(timeout: float) -> float:
+        return asyncio.get_running_loop().time() + timeout
+
     async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat while the error is retriable, for at most `REQUEST_TIMEOUT` seconds."""
-        retry = self._client.retry(timeout=REQUEST_TIMEOUT, longest=1.0)
+        """Repeat while the error is retriable, for at most `timeout` seconds."""
+        retry = self._client.retry(timeout=self._timeout, longest=1.0)
+        last: AsyncGroupError | None = None
         while True:
             try:
-                return await attempt()
+                return await within(retry.deadline, attempt(), last)
             except (BrokerError, TransportError, _IncompleteResponse) as error:
                 if not error.retriable:
                     raise
+                last = error
                 await retry.pause(error)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from asyncgroup.cluster import Cluster
+from asyncgroup.spark.option_words import SINK_WORDS
 from asyncgroup.spark.sink.producer_cache import (
     AckRecorder,
     OpenProducer,
@@ -80,7 +81,7 @@ class _TransactionalWriter:
 
     # --- on executors ---------------------------------------------------------------------------------------------
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task in a transaction, which is left open. Runs on an executor.
 
@@ -107,7 +108,7 @@ class _TransactionalWriter:
         async with contextlib.AsyncExitStack() as stack:
             producer = client.producer(place.slot, [acks])
             _, is_committed = await open_slot(
-                client, place.batch, place.slot, lambda: stack.enter_async_context(producer)
+                client, place.batch, place.slot, lambda: client.enter(stack, producer)
             )
             if is_committed:
                 return None
@@ -150,7 +151,7 @@ class _TransactionalWriter:
     def _run(self, step: Callable[[KafkaTransactions], Awaitable[None]]) -> None:
         async def run() -> None:
             config, servers = self._settings.config, self._settings.bootstrap_servers
-            cluster = await open_retrying(config, lambda: Cluster(servers, config))
+            cluster = await open_retrying(self._settings, lambda: Cluster(servers, config))
             try:
                 await step(self._client(cluster))
             finally:
@@ -159,7 +160,8 @@ class _TransactionalWriter:
         asyncio.run(run())
 
     def _client(self, cluster: Cluster) -> KafkaTransactions:
-        return KafkaTransactions(cluster, self._settings.config, self._prefix)
+        settings = self._settings
+        return KafkaTransactions(cluster, settings.config, self._prefix, settings.api_timeout)
 
 
 class TransactionalBatchWriter(_TransactionalWriter, DataSourceArrowWriter):
@@ -168,12 +170,12 @@ class TransactionalBatchWriter(_TransactionalWriter, DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, rows: RowWriter) -> None:
         super().__init__(settings, rows, f"batch-{uuid.uuid4()}")
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit all transactions. Raises TransactionalSinkError, BrokerError, TransportError."""
         self._commit(messages)
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort all transactions, unless their commit has begun. Raises BrokerError, TransportError."""
         self._abort(messages)
@@ -182,12 +184,12 @@ class TransactionalBatchWriter(_TransactionalWriter, DataSourceArrowWriter):
 class TransactionalStreamWriter(_TransactionalWriter, DataSourceStreamArrowWriter):
     """The writer of `df.writeStream`: each batch becomes visible once, also if Spark repeats it."""
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Commit the batch. Raises TransactionalSinkError, BrokerError, TransportError."""
         self._commit(messages)
 
-    @strip_traceback
+    @strip_traceback(SINK_WORDS)
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Abort the batch, unless its commit has begun. Raises BrokerError, TransportError."""
         self._abort(messages)

@@ -92,12 +92,19 @@ class BrokerLookups:
 
     async def open(self) -> None:
         """Connect. Raises ASYNCGROUP_BROKERS_UNREACHABLE if no broker answers, AuthenticationError."""
-        await self.retries.retry_until_timeout("Connecting", self._connect)
+        await self.retries.retry_until_timeout("Connecting", self._connect, is_cut=True)
 
     async def _connect(self) -> None:
         # a query must not create topics; Java's admin client, which Spark's source uses, does not either
+        given, limit = self._settings.config, self._settings.api_timeout
         config = replace(
-            self._settings.config, allow_auto_topic_creation=False, metadata_full=self._pattern is not None
+            given,
+            allow_auto_topic_creation=False,
+            metadata_full=self._pattern is not None,
+            # no single request takes longer than all its attempts may
+            request_timeout=min(given.request_timeout, limit),
+            connect_timeout=min(given.connect_timeout, limit),
+            fetch_max_wait=min(given.fetch_max_wait, limit / 2),
         )
         cluster = ClusterClient(self._settings.bootstrap_servers, config)
         cluster.track(self._topics())
@@ -256,7 +263,7 @@ class BrokerLookups:
         Raises an error if it stays, or if a partition has been unavailable for less than `wait` seconds.
         """
         time = asyncio.get_running_loop().time
-        limit = UNAVAILABLE_TIMEOUT if wait is None else wait
+        limit = min(UNAVAILABLE_TIMEOUT if wait is None else wait, self._settings.api_timeout)
         answer = await self._ask(wanted, limit=limit)
         if not answer.problems:
             return answer.offsets

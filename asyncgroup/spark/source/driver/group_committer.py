@@ -43,9 +43,6 @@ INITIAL_WAIT: Final = 10.0
 coordinator must not delay the reading of records.
 """
 
-FAILURE_TIMEOUT: Final = 60.0
-"""Seconds of retriable failures after which `commitFailure=fail` fails the query: Java's `default.api.timeout.ms`."""
-
 RETRY_PAUSE: Final = 1.0
 """Seconds until the next attempt after a commit that failed with all its retries."""
 
@@ -95,7 +92,7 @@ class GroupCommitter:
 
         Returns when the commit has succeeded or failed, at the latest after `COMMIT_WAIT` seconds. Raises a SourceError if
         the group has members when the query starts. With `commitFailure=fail` it also raises for a failed commit: at once
-        if the error is not retriable, otherwise after `FAILURE_TIMEOUT` seconds of failures.
+        if the error is not retriable, otherwise after `api_timeout` seconds of failures.
         """
         if not self._started and not await self._ensure_started(offsets):
             return
@@ -214,7 +211,7 @@ class GroupCommitter:
         )
         final = in_use or not all(e.retriable for e in error.errors.values())
         if self._settings.commit_failure == "fail" and (
-            final or now - self._failing_since >= FAILURE_TIMEOUT
+            final or now - self._failing_since >= self._settings.api_timeout
         ):
             if in_use:
                 raise self._in_use(await self._members()) from error

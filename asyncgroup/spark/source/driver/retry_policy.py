@@ -19,10 +19,11 @@ from asyncgroup.errors import (
     ProtocolError,
     TransportError,
 )
+from asyncgroup.spark.api_timeout import within
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings
 
-__all__ = ["API_TIMEOUT", "RetryPolicy", "offset_attempts"]
+__all__ = ["RetryPolicy", "offset_attempts"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -30,11 +31,6 @@ T = TypeVar("T")
 
 MayPass: TypeAlias = Callable[[AsyncGroupError], bool]
 """Returns whether the same request may succeed after this error."""
-
-API_TIMEOUT: Final = 60.0
-"""Seconds for which one attempt retries retriable errors: Java's `default.api.timeout.ms`.
-
-The number of attempts is `fetchOffset.numRetries`."""
 
 WARNING_INTERVAL: Final = 10.0
 """Seconds between warnings about an operation that keeps failing."""
@@ -90,19 +86,26 @@ class RetryPolicy:
             await retry.wait()
 
     async def retry_until_timeout(
-        self, what: str, ask: Callable[[], Awaitable[T]], may_pass: MayPass | None = None
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        may_pass: MayPass | None = None,
+        *,
+        is_cut: bool = False,
     ) -> T:
-        """Await `ask()` repeatedly while it raises errors that `may_pass`, for at most `API_TIMEOUT` seconds.
+        """Await `ask()` repeatedly while it raises errors that `may_pass`, for at most `settings.api_timeout` seconds.
 
-        By default these are the retriable ones.
+        By default these are the retriable ones. The last attempt may take longer, unless it `is_cut`.
         Raises the last error; ASYNCGROUP_BROKERS_UNREACHABLE if no broker has answered.
         """
         backoff = RetryBackoff.configured(self._settings.config, self._random)
-        retry = RetryLoop(backoff, timeout=API_TIMEOUT)
+        retry = RetryLoop(backoff, timeout=self._settings.api_timeout)
+        last: AsyncGroupError | None = None
         while True:
             try:
-                return await ask()
+                return await (within(retry.deadline, ask(), last) if is_cut else ask())
             except AsyncGroupError as error:
+                last = error
                 may_retry = retry.failed()
                 if not (may_pass or is_retriable_error)(error):
                     raise

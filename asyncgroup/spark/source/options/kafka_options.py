@@ -12,21 +12,19 @@ from typing import Any, Final, NamedTuple
 from asyncgroup.checks import check_group_id, parse_servers
 from asyncgroup.config import ClientConfig, ConsumerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES
-from asyncgroup.properties.reader import is_secret
-from asyncgroup.security import HIDDEN
+from asyncgroup.spark.api_timeout import API_TIMEOUT
+from asyncgroup.spark.option_words import KAFKA_PREFIX, SOURCE_WORDS
 from asyncgroup.spark.source.errors import OptionError
-from asyncgroup.spark.source.options.values import KAFKA_PREFIX
+from asyncgroup.spark.source.options.kafka_properties import (
+    OptionReader,
+    api_timeout,
+    as_option_error,
+    refuse_other_names,
+    separate,
+)
 
-__all__ = [
-    "KafkaOptions",
-    "as_option_error",
-    "check_servers",
-    "check_tls",
-    "read_kafka",
-    "refuse_oauthbearer",
-]
+__all__ = ["KafkaOptions", "check_servers", "check_tls", "read_kafka", "refuse_oauthbearer"]
 
 _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "auto.offset.reset": "leave it out; startingOffsets sets where a new query starts, restarted ones use the checkpoint",
@@ -37,15 +35,10 @@ _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
 }
 """Refused with any value, as by Spark's source."""
 
-_PRODUCER_PROPERTIES: Final = frozenset(PROPERTIES["ProducerConfig"]) - frozenset(
-    PROPERTIES["ClientConfig"]
-) | {
-    "enable.idempotence",
-    "transactional.id",
-    "transaction.timeout.ms",
-    "partitioner.class",
-}
-"""Producer properties, ignored with a warning, as by Java's consumer: options are often shared by source and sink."""
+_PRODUCER_PROPERTIES: Final = (
+    frozenset(PROPERTIES["ProducerConfig"]) - frozenset(PROPERTIES["ClientConfig"])
+) | {"max.block.ms", "chunking", "max.chunk.size"}
+"""Properties of the sink, ignored with a warning, as by Java's consumer: options are often shared by source and sink."""
 
 _MEMBER_PROPERTIES: Final = frozenset(
     {
@@ -55,12 +48,21 @@ _MEMBER_PROPERTIES: Final = frozenset(
 )
 """Properties of group members, ignored as by Spark's source, since a query is no member; times are still checked."""
 
-_PUBLIC_SUFFIXES: Final = (".mechanism", ".mechanisms", ".type", ".location", ".algorithm")
-"""Suffixes of property names whose values are not secret, so that an error message may show them."""
-
-_NO_EFFECT_PREFIXES: Final = tuple(IGNORED_PREFIXES)
+_SOURCE: Final = OptionReader(
+    "source",
+    SOURCE_WORDS,
+    _PRODUCER_PROPERTIES,
+    "producer",
+    {
+        "max.poll.records": (
+            "tasks fetch by bytes (fetchBytes), batches are limited by maxOffsetsPerTrigger and maxBytesPerTrigger"
+        ),
+    },
+)
 
 _READ_SEPARATELY: Final = ("bootstrap.servers", "metadata.broker.list", "group.id")
+
+_API_TIMEOUT_NAME: Final = "default.api.timeout.ms"
 
 
 class KafkaOptions(NamedTuple):
@@ -72,6 +74,8 @@ class KafkaOptions(NamedTuple):
     group_id: str | None
     fetch_bytes: int | None
     """`kafka.max.partition.fetch.bytes`, if set."""
+    api_timeout: float = API_TIMEOUT
+    """`kafka.default.api.timeout.ms` in seconds."""
     warnings: tuple[str, ...] = ()
     """About properties without effect; to be logged once per query."""
 
@@ -81,21 +85,20 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
     for name, allowed in _REFUSED_PROPERTIES.items():
         if name in properties:
             raise OptionError(KAFKA_PREFIX + name, properties[name], allowed)
-    wanted = {name: value for name, value in properties.items() if name not in _PRODUCER_PROPERTIES}
-    ignored = {
-        name
-        for name in wanted.keys() - _MEMBER_PROPERTIES
-        if name in IGNORED or name.startswith(_NO_EFFECT_PREFIXES)
-    }
-    left_out = {*_READ_SEPARATELY, *_MEMBER_PROPERTIES, *ignored}
+    words = SOURCE_WORDS.including(properties)
+    refuse_other_names(properties, words)
+    timed = dict(properties)
+    timeout = api_timeout(timed, _API_TIMEOUT_NAME)
+    wanted, warnings = separate(timed, _SOURCE)
     _check_members(wanted)
     refuse_oauthbearer(wanted)
+    left_out = {*_READ_SEPARATELY, *_MEMBER_PROPERTIES}
     try:
         config, _ = ConsumerConfig.from_properties(
             {name: value for name, value in wanted.items() if name not in left_out}, **_fixed_settings(wanted)
         )
     except ConfigError as error:
-        raise as_option_error(error, wanted) from None
+        raise as_option_error(error, wanted, words) from None
     check_tls(config, wanted)
     given = "max.partition.fetch.bytes" in wanted or "fetch.message.max.bytes" in wanted
     return KafkaOptions(
@@ -103,24 +106,8 @@ def read_kafka(properties: Mapping[str, str]) -> KafkaOptions:
         config,
         _group_id(wanted),
         config.max_partition_fetch_bytes if given else None,
-        (
-            *(
-                f"{KAFKA_PREFIX}{name} is a producer property, ignored by the source"
-                for name in sorted(_PRODUCER_PROPERTIES & properties.keys())
-            ),
-            *(
-                f"{KAFKA_PREFIX}{name} has no effect on the source: {_reason_ignored(name)}"
-                for name in sorted(ignored)
-            ),
-        ),
-    )
-
-
-def _reason_ignored(name: str) -> str:
-    if name == "max.poll.records":
-        return "tasks fetch by bytes (fetchBytes), batches are limited by maxOffsetsPerTrigger and maxBytesPerTrigger"
-    return IGNORED.get(name) or next(
-        why for prefix, why in IGNORED_PREFIXES.items() if name.startswith(prefix)
+        API_TIMEOUT if timeout is None else timeout,
+        warnings,
     )
 
 
@@ -197,13 +184,3 @@ def _group_id(properties: Mapping[str, str]) -> str | None:
         return check_group_id(group_id)
     except ConfigError as error:
         raise OptionError(f"{KAFKA_PREFIX}group.id", error.value, error.allowed) from None
-
-
-def as_option_error(error: ConfigError, properties: Mapping[str, str]) -> OptionError:
-    """Convert an error to one that names the option with its prefix; secrets are hidden."""
-    if error.allowed is None:
-        return OptionError(f"kafka.* options: {error}")
-    is_hidden = is_secret(error.key) and not error.key.endswith(_PUBLIC_SUFFIXES)
-    value = HIDDEN if is_hidden and error.value else error.value
-    is_property = "." in error.key or error.key in properties
-    return OptionError(KAFKA_PREFIX + error.key if is_property else error.key, value, error.allowed)

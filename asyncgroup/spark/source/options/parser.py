@@ -74,6 +74,7 @@ def read_settings(options: Mapping[str, str], *, stream: bool) -> ReadSettings:
         trusts_checkpoint=given.read("missingCommits", values.choice(check=False, ignore=True), False),
         commit_interval=given.read("commitInterval", values.duration(minimum=0.001, default_unit=None), 60.0),
         poll_timeout=given.read("kafkaConsumer.pollTimeoutMs", values.milliseconds, 120.0),
+        api_timeout=kafka.api_timeout,
         offset_retries=given.read("fetchOffset.numRetries", count, 3),
         offset_retry_interval=given.read("fetchOffset.retryIntervalMs", count, 1000) / 1000,
         fetch_bytes=given.read("fetchBytes", fetch, kafka.fetch_bytes or ReadSettings.fetch_bytes),

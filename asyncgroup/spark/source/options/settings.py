@@ -11,6 +11,7 @@ from uuid import UUID
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.secret import reduce_with_secrets
+from asyncgroup.spark.api_timeout import API_TIMEOUT
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -147,6 +148,8 @@ class ReadSettings:
     """How often commits are repeated while the query is idle, so that the group's offsets do not expire."""
     poll_timeout: float = 120.0
     """How long a task waits for records of a range before it fails."""
+    api_timeout: float = API_TIMEOUT
+    """How long the driver repeats a request while no broker answers, in one of its `offset_retries` attempts."""
     offset_retries: int = 3
     offset_retry_interval: float = 1.0
     fetch_bytes: int = 4 * 1024 * 1024

@@ -13,12 +13,13 @@ from typing import Final, Literal, TypeVar
 
 from asyncgroup.properties.reader import is_secret
 from asyncgroup.security import HIDDEN
+from asyncgroup.spark.option_words import KAFKA_PREFIX
 from asyncgroup.spark.source.errors import OptionError
 
 __all__ = [
+    "ALL_OPTIONS",
     "INT32_MAX",
     "INT64_MAX",
-    "KAFKA_PREFIX",
     "STRATEGIES",
     "Options",
     "boolean",
@@ -34,9 +35,6 @@ INT32_MAX: Final = 0x7FFFFFFF
 INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 T = TypeVar("T")
-
-KAFKA_PREFIX: Final = "kafka."
-"""The prefix of Kafka client properties."""
 
 STRATEGIES: Final = ("subscribe", "subscribePattern", "assign")
 """A query must have exactly one of these."""
@@ -63,6 +61,11 @@ OWN_OPTIONS: Final = (
 )
 
 SINK_OPTIONS: Final = ("topic", "transactional.id.prefix")
+
+ALL_OPTIONS: Final[Mapping[str, str]] = {
+    name.lower(): name for name in (*SPARK_OPTIONS, *OWN_OPTIONS, *SINK_OPTIONS, "checkpointLocation")
+}
+"""The options of the source and of the sink, by lower case."""
 
 _FOREIGN_NAMES: Final = frozenset(
     {
@@ -133,7 +136,7 @@ def check_names(options: Options, *, sink: bool = False) -> None:
     options, as the same options are often used for both.
     """
     source_options = (*SPARK_OPTIONS, *OWN_OPTIONS)
-    accepted = {name.lower() for name in (*source_options, *SINK_OPTIONS)} | _FOREIGN_NAMES
+    accepted = ALL_OPTIONS.keys() | _FOREIGN_NAMES
     own = SINK_OPTIONS if sink else source_options
     for lower, name in options.as_given().items():
         if lower in accepted or lower.startswith((KAFKA_PREFIX, "_", "spark.", "option.")):
