@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Final
 from zlib import crc32
 
@@ -309,7 +310,7 @@ def batch_sizes(buffer: Buffer) -> Iterator[tuple[int, int]]:
 # -- writing -------------------------------------------------------------------------------------------------
 
 
-def assign_offsets(batch: bytearray, base_offset: int, leader_epoch: int, start: int = 0) -> None:
+def assign_offsets(batch: bytearray | mmap, base_offset: int, leader_epoch: int, start: int = 0) -> None:
     """Write base offset and leader epoch into a batch in place, as a broker does on append; the CRC covers neither."""
     _BASE_OFFSET.pack_into(batch, start, base_offset)
     _LEADER_EPOCH.pack_into(batch, start + LOG_OVERHEAD, leader_epoch)

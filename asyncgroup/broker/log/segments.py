@@ -14,13 +14,13 @@ from typing import Final, Protocol, overload
 
 from asyncgroup.broker.errors import KafkaStorageError
 from asyncgroup.broker.log.batch_index import BatchIndex, SegmentChunk, StoredBatch
+from asyncgroup.broker.log.memory_chunks import LARGEST_CHUNK, MemoryChunk
 from asyncgroup.wire.batch_view import BatchView, assign_offsets
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["LogSegments", "MemoryStore", "Segment", "SegmentStore", "append_stamped", "update_timestamps"]
 
 _FIRST_CHUNK: Final = 1 << 14
-_LARGEST_CHUNK: Final = 1 << 22
 
 
 class Segment(Protocol):
@@ -72,21 +72,6 @@ def update_timestamps(segment: Segment, max_timestamp: int) -> None:
         segment.first_timestamp = max_timestamp
 
 
-class MemoryChunk:
-    """A fixed-size buffer."""
-
-    __slots__ = ("data", "used", "view")
-
-    def __init__(self, capacity: int) -> None:
-        self.data = bytearray(capacity)
-        self.view = memoryview(self.data).toreadonly()
-        self.used = 0
-
-    def read(self, position: int, size: int) -> memoryview:
-        """Return a view, without a copy."""
-        return self.view[position : position + size]
-
-
 class MemorySegment:
     """A segment in memory, in chunks of growing size; `growing` allocates a chunk of at least the given size."""
 
@@ -128,7 +113,7 @@ class MemoryStore:
         self._capacity = _FIRST_CHUNK // 2
 
     def _grow(self, least: int) -> MemoryChunk:
-        self._capacity = min(2 * self._capacity, _LARGEST_CHUNK)
+        self._capacity = min(2 * self._capacity, LARGEST_CHUNK)
         return MemoryChunk(max(self._capacity, least))
 
     def create(self, base_offset: int) -> MemorySegment:
@@ -145,7 +130,7 @@ class MemoryStore:
         kept = list(batches)
         most = sum(batch.size for batch in kept)
         segment = MemorySegment(
-            old[0].base_offset, lambda least: MemoryChunk(max(min(most, _LARGEST_CHUNK), least))
+            old[0].base_offset, lambda least: MemoryChunk(max(min(most, LARGEST_CHUNK), least))
         )
         return segment, [append_stamped(segment, batch) for batch in kept]
 
