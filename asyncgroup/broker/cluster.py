@@ -74,7 +74,7 @@ class EmbeddedCluster:
     opens it again continues with its topics, offsets, epochs, groups and transactions. Acknowledged writes survive
     a killed process; with `fsync` every write waits for the disk, so that they survive a power loss too, at the
     disk's speed. File I/O blocks the loop. A write that fails on disk has no effect: KAFKA_STORAGE_ERROR is
-    returned, NOT_COORDINATOR by coordinators. Batches found damaged on disk are moved aside (`.corrupt`) together
+    returned, NOT_COORDINATOR by coordinators, and the log names the file; an OSError at the start does as well. Batches found damaged on disk are moved aside (`.corrupt`) together
     with all batches after them; damaged metadata is refused (KafkaStorageError).
 
     `retention_check_interval`: Kafka's `log.retention.check.interval.ms`; a cluster in memory checks only topics

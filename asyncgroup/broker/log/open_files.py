@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from asyncgroup.wire.primitives import Buffer
 
 __all__ = ["OpenFiles"]
+
+log = logging.getLogger(__name__)
 
 MAX_OPEN: Final = 256
 """Number of files kept open; beyond it the least recently used one is closed.
@@ -21,8 +26,9 @@ _OPEN: Final = os.O_RDWR  # no child process inherits descriptors of `os.open` (
 
 
 class OpenFiles:
-    """File descriptors by path, opened on demand. All methods raise OSError if the disk fails.
+    """File descriptors by path, opened on demand. All methods raise OSError, which names the file, if the disk fails.
 
+    The first failure of a file is logged, and the next success; retries between them are not.
     `fsync`: the effect of a method, including names of files, is on the disk when it returns.
     """
 
@@ -30,6 +36,7 @@ class OpenFiles:
         self.fsync = fsync
         self._max_open = max_open
         self._descriptors: dict[Path, int] = {}  # in order of use, the most recently used last
+        self._failing: set[Path] = set()  # files whose last operation failed
 
     def __repr__(self) -> str:
         return f"<OpenFiles {len(self._descriptors)} open>"
@@ -46,50 +53,59 @@ class OpenFiles:
     def create(self, path: Path) -> None:
         """Create an empty file and its parent directories."""
         self.make_directory(path.parent)
-        os.ftruncate(self._descriptor(path, _OPEN | os.O_CREAT), 0)
+        with self._errors_name(path):
+            os.ftruncate(self._descriptor(path, _OPEN | os.O_CREAT), 0)
         self.sync_directory(path.parent)
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents; no error if it exists."""
         missing = [one for one in (path, *path.parents) if not one.exists()]
-        path.mkdir(parents=True, exist_ok=True)
+        with self._errors_name(path):
+            path.mkdir(parents=True, exist_ok=True)
         for made in reversed(missing):
             self.sync_directory(made.parent)
 
     def write(self, path: Path, position: int, parts: list[Buffer]) -> None:
         """Write `parts` at `position`, the end of the file; after an OSError the file has its former length."""
-        descriptor = self._descriptor(path)
-        try:
-            written = os.pwritev(descriptor, parts, position)
-            if written < sum(len(part) for part in parts):
-                raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {path}")
-            if self.fsync:
-                os.fsync(descriptor)
-        except OSError:
-            os.ftruncate(descriptor, position)
-            raise
+        with self._errors_name(path):
+            descriptor = self._descriptor(path)
+            try:
+                written = os.pwritev(descriptor, parts, position)
+                rest = sum(len(part) for part in parts) - written
+                # the rest again: the system says only then why it wrote less
+                if rest and os.pwritev(descriptor, [b"".join(parts)[-rest:]], position + written) < rest:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if self.fsync:
+                    os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, position)
+                raise
 
     def read(self, path: Path, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer at the end of the file."""
-        return os.pread(self._descriptor(path), size, position)
+        with self._errors_name(path):
+            return os.pread(self._descriptor(path), size, position)
 
     def truncate(self, path: Path, size: int) -> None:
         """Truncate a file to `size` bytes."""
-        descriptor = self._descriptor(path)
-        os.ftruncate(descriptor, size)
-        if self.fsync:
-            os.fsync(descriptor)
+        with self._errors_name(path):
+            descriptor = self._descriptor(path)
+            os.ftruncate(descriptor, size)
+            if self.fsync:
+                os.fsync(descriptor)
 
     def replace(self, source: Path, target: Path) -> None:
         """Rename `source` to `target` atomically, replacing it. `sync_directory` makes the new name durable."""
         self.close_file(target)
         self.close_file(source)
-        source.replace(target)
+        with self._errors_name(target):
+            source.replace(target)
 
     def remove(self, path: Path) -> None:
         """Delete a file; no error if there is none."""
         self.close_file(path)
-        path.unlink(missing_ok=True)
+        with self._errors_name(path):
+            path.unlink(missing_ok=True)
         self.sync_directory(path.parent)
 
     def close_file(self, path: Path) -> None:
@@ -107,8 +123,28 @@ class OpenFiles:
         """With fsync: make the names in a directory durable."""
         if not self.fsync or not directory.exists():
             return
-        descriptor = os.open(directory, os.O_RDONLY)
+        with self._errors_name(directory):
+            descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _errors_name(self, path: Path) -> Iterator[None]:
+        """Context manager: an OSError names the file, which those of calls with a descriptor do not."""
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            yield
+        except OSError as error:
+            named = error
+            if error.filename is None and error.errno is not None:
+                named = OSError(error.errno, error.strerror, str(path))
+            if path not in self._failing:
+                self._failing.add(path)
+                log.error("a file of the data directory cannot be used: %s", named)
+            if named is error:
+                raise
+            raise named from error
+        if path in self._failing:
+            self._failing.discard(path)
+            log.info("%s can be used again", path)

@@ -204,11 +204,14 @@ def _lock(path: Path) -> int:
     descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(descriptor)
         raise UsageError(
             f"data directory {path} is in use by another cluster, in this or another process"
         ) from error
+    except OSError as error:  # a file system without locks
+        os.close(descriptor)
+        raise OSError(error.errno, error.strerror, str(path / "lock")) from error
     return descriptor
 
 
