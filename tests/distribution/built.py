@@ -95,7 +95,8 @@ class Installed:
     def link(self, distribution: importlib.metadata.Distribution) -> None:
         """Make a distribution available that is installed here."""
         for name in {Path(str(file)).parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
-            (self.packages / name).symlink_to(Path(str(distribution.locate_file(name))).resolve())
+            if not (self.packages / name).exists():  # another one may need it as well
+                (self.packages / name).symlink_to(Path(str(distribution.locate_file(name))).resolve())
 
     def size(self) -> int:
         """Return the bytes of the installed packages, without byte code."""

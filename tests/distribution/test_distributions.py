@@ -67,6 +67,17 @@ async def main():
 asyncio.run(main())
 """
 
+TEST = """
+import pytest
+from asyncgroup import Producer
+
+@pytest.mark.asyncio
+@pytest.mark.kafka(topics="orders")
+async def test_produce(kafka_cluster):
+    async with Producer(kafka_cluster.bootstrap_servers) as producer:
+        assert (await producer.send("orders", b"one")).offset == 0
+"""
+
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
@@ -177,6 +188,19 @@ def test_the_demo_without_spark_runs_with_the_extra_cli(installed: Installed) ->
     ended = installed.run("asyncgroup", "demo", "--no-spark", "--json", "--rows", "3000")
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout)["distinct"] == 3_000
+
+
+def test_the_pytest_plugin_works_outside_of_the_checkout(installed: Installed) -> None:
+    for each in required(map(Requirement, ("pytest", "pytest-asyncio"))).values():
+        installed.link(each)
+    suite = installed.directory / "suite"
+    suite.mkdir()
+    (suite / "test_cluster.py").write_text(TEST, encoding="utf-8")
+    ended = installed.run(
+        "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", "suite", "suite"
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "1 passed" in ended.stdout
 
 
 def test_the_tests_have_no_other_python(installed: Installed) -> None:

@@ -34,7 +34,8 @@ def register(
 def check_all_registered(keys: Collection[int]) -> None:
     """Raise HandlersMissing unless `keys` contain those of all APIs whose messages exist.
 
-    The modules are found by listing the package's directory, so that a missing one causes no error at its import.
+    The modules are found by listing the package's directory, so that a missing one causes no error at its import. An API
+    whose messages are added therefore gets a handler at the same time.
     """
     missing = [api.name for key, api in APIS.items() if key not in keys]
     if missing:
