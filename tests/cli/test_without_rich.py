@@ -67,6 +67,17 @@ def test_work_prints_status_lines_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     assert terminal.getvalue() == "working: group g\nfor a live table: pip install 'asyncgroup[cli]'\n"
 
 
+@pytest.mark.usefixtures("without_rich")
+def test_work_as_json_does_not_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def show(*_: object) -> None:
+        """Stands in for `show_json`."""
+
+    monkeypatch.setattr("asyncgroup.cli.work_view.show_json", show)
+    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
+    asyncio.run(_show(QueueView.__new__(QueueView), asyncio.Event(), "group g", as_json=True))
+    assert terminal.getvalue() == "working: group g\n"
+
+
 def test_rich_is_imported_when_something_is_drawn() -> None:
     """Only modules that are imported after a check import it with themselves: those of the demo, and the table of `dlq list`."""
     found = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import runpy
 import subprocess
 import sys
@@ -10,11 +12,11 @@ import tomllib
 from importlib.util import find_spec
 from modulefinder import ModuleFinder
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 
 import asyncgroup.broker.handlers
+from asyncgroup.broker.handlers import registry
 from asyncgroup.broker.handlers.registry import HandlersMissing, check_all_registered
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire.protocol import APIS
@@ -56,7 +58,7 @@ pkgutil.iter_modules = lambda *where: (each for each in listed(*where) if each.n
 def the_hook() -> Path:
     """Return the hook, which is found as PyInstaller finds it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (directory,) = resolve_name(project["entry-points"]["pyinstaller40"]["hook-dirs"])()
+    (directory,) = pkgutil.resolve_name(project["entry-points"]["pyinstaller40"]["hook-dirs"])()
     (hook,) = Path(directory).glob("hook-*.py")
     return hook
 
@@ -82,6 +84,20 @@ def test_missing_handlers_are_an_error() -> None:
     with pytest.raises(ImportError, match=r"of 1 of its \d+ APIs \(Fetch\): a frozen program has to include"):
         check_all_registered(set(APIS) - {1})
     assert issubclass(HandlersMissing, AsyncGroupError)
+
+
+def test_the_import_of_the_handlers_fails_if_their_directory_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = asyncgroup.broker.handlers
+    for name in ("HANDLERS", "iter_modules"):
+        monkeypatch.setattr(
+            package, name, getattr(package, name)
+        )  # a second import replaces them: to be restored
+    monkeypatch.setattr(pkgutil, "iter_modules", lambda *_: [])
+    monkeypatch.setattr(registry, "HANDLERS", {})
+    with pytest.raises(HandlersMissing, match=rf"the modules of {len(APIS)} of its {len(APIS)} APIs"):
+        importlib.reload(package)
 
 
 @pytest.mark.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,25 @@ def test_jars_are_downloaded_once(
     assert out == ""
     assert "downloading Apache Kafka 1.2.3" in err
     assert sorted(path.name for path in jars.parent.iterdir()) == ["1.2.3", "1.2.3.lock"]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "counted"), [(_Terminal, 4), (io.StringIO, 0), (None, 0)])
+def test_a_terminal_shows_how_many_files_were_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO] | None, counted: int
+) -> None:
+    """A program without a console has no standard error."""
+    java_that(monkeypatch, tmp_path, FETCH)
+    stderr = None if kind is None else kind()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    kafka_jars("1.2.3")
+    begin = "downloading Apache Kafka 1.2.3 (44 MB, once) …\n"
+    end = "".join(f"\r{number} files fetched" for number in range(1, counted + 1)) + "\n" * bool(counted)
+    assert stderr is None or stderr.getvalue() == begin + end
 
 
 def test_jars_are_downloaded_again_if_one_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
