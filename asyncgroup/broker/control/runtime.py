@@ -23,6 +23,7 @@ from asyncgroup.broker.metadata.journal import Journal
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.net.listener import Endpoint, ListenerOptions
 from asyncgroup.broker.net.sasl import Authenticator
+from asyncgroup.broker.net.security import passwords_of
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.net.tls import connection_factory
 from asyncgroup.broker.node import ClusterState, Node
@@ -64,7 +65,7 @@ class ClusterRuntime:
         )
         self.injector = Injector()
         if options.security is not None:
-            self.state.controller.scram_users.add_passwords(options.security.users, self._rng)
+            self.state.controller.scram_users.add_passwords(passwords_of(options.security), self._rng)
         self._entered = False
 
     def __repr__(self) -> str:

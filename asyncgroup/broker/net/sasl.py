@@ -19,7 +19,7 @@ from asyncgroup.broker.net.sasl_mechanisms import (
     SaslServer,
     ScramServer,
 )
-from asyncgroup.broker.net.security import ListenerSecurity
+from asyncgroup.broker.net.security import ListenerSecurity, passwords_of
 from asyncgroup.error_codes import ErrorCode
 
 __all__ = ["MAX_TOKEN_BYTES", "Authenticator"]
@@ -145,7 +145,7 @@ class Authenticator:
 
     def _new_server(self, mechanism: str) -> SaslServer:
         if mechanism == "PLAIN":
-            return PlainServer(self._security.users)
+            return PlainServer(passwords_of(self._security))
         return ScramServer(mechanism, self._users, self._rng)
 
     def authenticate(self, token: bytes) -> tuple[bytes, float]:

@@ -13,6 +13,7 @@ from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.errors import ConfigError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.secret import reveal
 
 __all__ = ["TlsHandshake", "connection_factory"]
 
@@ -154,7 +155,7 @@ def _tls_context(security: ListenerSecurity) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    password = security.key_password or ""  # with None, OpenSSL would prompt at the terminal
+    password = reveal(security.key_password) or ""  # with None, OpenSSL would prompt at the terminal
     try:
         context.load_cert_chain(security.cert_file, security.key_file, lambda: password)
     except (OSError, ValueError) as error:

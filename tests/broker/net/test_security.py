@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
+import pickle
 import ssl
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import Cluster, Consumer, Producer
-from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker.net.security import passwords_of
 from asyncgroup.cluster.authentication import ScramClient
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.error_codes import ErrorCode
@@ -389,5 +393,14 @@ async def test_certificates_that_cannot_be_read(tmp_path: Path, certificate):
             EmbeddedCluster(security=ListenerSecurity(**settings))
 
 
-async def test_repr_hides_passwords():
-    assert PASSWORD not in repr(SECURED)
+async def test_passwords_are_hidden(certificate):
+    secured = ListenerSecurity(cert_file=certificate, key_password=PASSWORD, users=USERS)
+    copies = (secured, copy.deepcopy(secured), dataclasses.replace(secured), pickle.loads(pickle.dumps(secured)))
+    for one in copies:
+        assert one == secured
+        for shown in (repr(one), str(vars(one)), str(dataclasses.asdict(one)), str(ClusterOptions(security=one))):
+            assert PASSWORD not in shown
+    assert passwords_of(copies[-1]) == USERS
+    with pytest.raises(ConfigError) as caught:
+        ListenerSecurity(cert_file=certificate, key_password=PASSWORD.encode())
+    assert PASSWORD not in str(caught.value)
