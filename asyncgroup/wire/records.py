@@ -53,7 +53,7 @@ def check_batch(topic: str, partition: int, batch: BatchView, check_crc: bool = 
     if check_crc and not batch.crc_is_valid():
         text = "the CRC of the batch does not match its bytes"
         raise CorruptRecordsError(f"{_location(topic, partition, batch)}: {text}")
-    if batch.codec >= len(CODECS):
+    if batch.record_count and batch.codec >= len(CODECS):
         text = f"unknown compression codec {batch.codec:#04x}"
         raise UnsupportedVersionError(f"{_location(topic, partition, batch)}: {text}")
 
@@ -128,7 +128,10 @@ def uncompressed(batch: BatchView, limit: int) -> BatchView | None:
 
 
 def _plain_bytes(batch: BatchView, limit: int) -> bytearray | None:
-    out = decompress_within(batch.codec, batch.payload, limit, HEADER_SIZE)
+    if batch.record_count:
+        out = decompress_within(batch.codec, batch.payload, limit, HEADER_SIZE)
+    else:  # compaction leaves the header; brokers may keep its codec. Java reads nothing either (`DefaultRecordBatch.iterator`)
+        out = bytearray(HEADER_SIZE)
     if out is None:
         return None
     if batch.record_count > (len(out) - HEADER_SIZE) // MIN_RECORD_SIZE:

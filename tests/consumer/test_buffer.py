@@ -255,6 +255,21 @@ def test_a_corrupt_batch_stays_in_the_buffer_after_the_good_ones() -> None:
     assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [4]
 
 
+@pytest.mark.parametrize("codec", [*range(1, 5), 7], ids=lambda codec: f"codec {codec}")
+@pytest.mark.parametrize("by", ["pop", "pop_records"])
+def test_a_batch_without_records_is_skipped_with_any_codec(codec: int, by: str) -> None:
+    """Compaction leaves such a header for the producer's sequence numbers, in some brokers with the codec's bits."""
+    data = bytearray(batch(0, [], last=4))
+    data[22] |= codec
+    struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
+    buffer = RecordBuffer(TP, 0, check_crcs=True)
+    buffer.add(bytes(data) + batch(5), zero_copy=True)
+    found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "pop_records" else []
+    while by == "pop" and (buffer.decoded or buffer.advance()):
+        found += [record.offset for record in [pop(buffer)] if record is not None]
+    assert (found, buffer.bytes) == ([5], 0)
+
+
 def test_without_check_crcs_a_changed_value_is_not_detected() -> None:
     buffer = RecordBuffer(TP, 0, check_crcs=False)
     data = bytearray(batch(0, count=1, value=b"abc"))

@@ -12,7 +12,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
 
-KINDS = ("dense", "gaps", "tail gone", "empty", "marker", "old", "old compressed", "gzip")
+KINDS = ("dense", "gaps", "tail gone", "empty", "empty lz4", "marker", "old", "old compressed", "gzip")
 
 
 def log_of(kinds: Sequence[str], start: int = 0) -> bytes:
@@ -22,6 +22,7 @@ def log_of(kinds: Sequence[str], start: int = 0) -> bytes:
         "gaps": lambda base: batch(base, [base + 1, base + 3], last=base + 4),
         "tail gone": lambda base: batch(base, count=2, last=base + 4),
         "empty": lambda base: batch(base, [], last=base + 4),
+        "empty lz4": lambda base: batch(base, [], last=base + 4, codec="lz4"),
         "marker": lambda base: batch(base, count=1, last=base + 4, control=True),
         "old": lambda base: legacy(range(base, base + 5)),
         "old compressed": lambda base: legacy(range(base, base + 5), compressed=True),
