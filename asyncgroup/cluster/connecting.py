@@ -95,14 +95,16 @@ async def _set_up(connection: Connection, config: ClientConfig, timeout: float) 
 async def _learn_versions(connection: Connection, timeout: float) -> None:
     """Request ApiVersions in the newest version and store the broker's version ranges on the connection.
 
-    A broker that does not support that version answers in version 0 with its own range (KIP-511).
+    A broker that does not support that version answers with its own range (KIP-511), and is asked again; without a usable
+    range in version 0, as Java and librdkafka do (`NetworkClient.handleApiVersionsResponse`).
     """
     version = APIS[m.ApiVersionsRequest.API_KEY].versions.high
     request = m.ApiVersionsRequest(client_software_name=_SOFTWARE, client_software_version=_SOFTWARE_VERSION)
     response = await connection.request(request, version, timeout)
-    if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+    while response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
         theirs = {key.api_key: key.max_version for key in response.api_keys}
-        version = min(theirs.get(m.ApiVersionsRequest.API_KEY, 0), version)
+        named = theirs.get(m.ApiVersionsRequest.API_KEY, 0)
+        version = named if 0 <= named < version else 0
         response = await connection.request(request, version, timeout)
     if response.error_code:
         error = BrokerError(response.error_code, f"{connection.address}: ApiVersions")

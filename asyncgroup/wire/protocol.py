@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
-from asyncgroup.wire.codec import decode, write_pieces
+from asyncgroup.wire.codec import decode, decode_from, write_pieces
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
 from asyncgroup.wire.schema import NO_VERSIONS, VersionRange, parse_head
@@ -43,6 +43,7 @@ INT32 = struct.Struct(">i")
 INT16 = struct.Struct(">h")
 _INT16_MAX = 0x7FFF
 _UNSUPPORTED_VERSION = INT16.pack(35)
+_NO_KEYS: Final = INT32.pack(0)  # the empty array of an ApiVersions response in version 0
 _NEVER: Final = _INT16_MAX + 1  # above every version
 R = TypeVar("R", bound=Message)
 
@@ -128,14 +129,23 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
     """Decode the message of a response frame (without its size).
 
     A broker that does not support the version of an ApiVersions request answers in version 0 with error 35 (KIP-511). The
-    error code is the first field in every version, so this is detected from the bytes.
+    error code is the first field in every version, so this is detected from the bytes. Some brokers answer in another
+    format, such as librdkafka's mock cluster (`rdkafka_mock_handlers.c`): then only the error code is read. That one also ends
+    flexible responses with one more empty section of tagged fields, a zero. Raises DecodeError for other bytes left over.
     """
     position = 4
     if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
-        version = 0
-    if cls.API_KEY != API_VERSIONS_KEY and version >= APIS[cls.API_KEY].flexible_from:
+        try:
+            return decode(cls, 0, frame, position)
+        except DecodeError:
+            return decode(cls, 0, _UNSUPPORTED_VERSION + _NO_KEYS)
+    is_flexible = version >= APIS[cls.API_KEY].flexible_from
+    if cls.API_KEY != API_VERSIONS_KEY and is_flexible:
         try:
             position = skip_tags(frame, position)
         except IndexError as error:
             raise DecodeError(f"response header of {cls.NAME} v{version}: truncated") from error
-    return decode(cls, version, frame, position)
+    message, end = decode_from(cls, version, frame, position)
+    if end == len(frame) or (is_flexible and not any(frame[end:])):
+        return message
+    raise DecodeError(f"{cls.NAME} v{version}: {len(frame) - end} bytes are left over")

@@ -201,6 +201,21 @@ class TestResponseHeaders:
         frame = b"".join(encode_response(answer, 0, 7))[4:]
         assert decode_response(m.ApiVersionsResponse, 4, frame) == answer
 
+    @pytest.mark.parametrize(
+        ("version", "rest"), [(3, b"\x00"), (4, b"\x00\x01"), (4, b"\x00" * 40 + b"\x01")]
+    )
+    def test_bytes_left_over(self, version, rest):
+        frame = b"".join(encode_response(m.HeartbeatResponse(), version, 7))[4:]
+        with pytest.raises(
+            DecodeError, match=f"HeartbeatResponse v{version}: {len(rest)} bytes are left over"
+        ):
+            decode_response(m.HeartbeatResponse, version, frame + rest)
+
+    def test_one_more_empty_section_of_tagged_fields(self):
+        """As librdkafka's mock cluster sends it; Java ignores whatever follows a response."""
+        frame = b"".join(encode_response(m.HeartbeatResponse(error_code=27), 4, 7))[4:]
+        assert decode_response(m.HeartbeatResponse, 4, frame + b"\x00") == m.HeartbeatResponse(error_code=27)
+
     def test_truncated_tagged_fields(self):
         with pytest.raises(DecodeError, match="response header of HeartbeatResponse v4"):
             decode_response(m.HeartbeatResponse, 4, b"\x00\x00\x00\x07")

@@ -395,10 +395,20 @@ async def test_certificates_that_cannot_be_read(tmp_path: Path, certificate):
 
 async def test_passwords_are_hidden(certificate):
     secured = ListenerSecurity(cert_file=certificate, key_password=PASSWORD, users=USERS)
-    copies = (secured, copy.deepcopy(secured), dataclasses.replace(secured), pickle.loads(pickle.dumps(secured)))
+    copies = (
+        secured,
+        copy.deepcopy(secured),
+        dataclasses.replace(secured),
+        pickle.loads(pickle.dumps(secured)),
+    )
     for one in copies:
         assert one == secured
-        for shown in (repr(one), str(vars(one)), str(dataclasses.asdict(one)), str(ClusterOptions(security=one))):
+        for shown in (
+            repr(one),
+            str(vars(one)),
+            str(dataclasses.asdict(one)),
+            str(ClusterOptions(security=one)),
+        ):
             assert PASSWORD not in shown
     assert passwords_of(copies[-1]) == USERS
     with pytest.raises(ConfigError) as caught:
