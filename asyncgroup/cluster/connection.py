@@ -25,6 +25,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
+from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
 from asyncgroup.wire.schema import VersionRange
@@ -236,9 +237,10 @@ class Connection:
         low = max(lowest, api.versions.low)
         if theirs is None or theirs.high < low or theirs.low > high:
             offer = f"offers {theirs}" if theirs else "does not offer it"
-            raise UnsupportedVersionError(
-                f"{api.name}: {self.address} {offer}, this client supports {VersionRange(low, high)}"
-            )
+            text = f"{api.name}: {self.address} {offer}, this client supports {VersionRange(low, high)}"
+            is_older = theirs is None or theirs.high < low
+            needed = needs_release(api.name) if is_older else None
+            raise UnsupportedVersionError(f"{text} ({needed})" if needed else text)
         return min(theirs.high, high)
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -348,7 +350,10 @@ class Connection:
         if not self.is_open:
             raise ConnectionLost(f"{self.address}: the connection is closed")
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        pieces = encode_request(message, version, correlation_id, self._config.client_id)
+        try:
+            pieces = encode_request(message, version, correlation_id, self._config.client_id)
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{self.address}: {error}") from error
         self._protocol.transport.writelines(pieces)
         self.last_used = now = self._loop.time()
         name = APIS[message.API_KEY].name

@@ -15,7 +15,13 @@ from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.consumer.decoding import ListedTransaction
 from asyncgroup.consumer.fetch_session import PartitionData
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import BrokerError, CorruptRecordsError, ErrorCode, RecordTooLargeError
+from asyncgroup.errors import (
+    BrokerError,
+    CorruptRecordsError,
+    ErrorCode,
+    RecordTooLargeError,
+    UnsupportedVersionError,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import truncated_batch_size
@@ -170,12 +176,17 @@ def fetch_action(code: int) -> FetchAction:
 def response_partitions(
     response: m.FetchResponse, names: Mapping[UUID, str]
 ) -> list[tuple[TopicPartition, Any]]:
-    """Return a response's partitions with their data; `names` are the topics by id, for versions without names."""
-    return [
-        (TopicPartition(topic.topic or names.get(topic.topic_id, ""), data.partition_index), data)
-        for topic in response.responses
-        for data in topic.partitions
-    ]
+    """Return a response's partitions with their data; `names` are the topics by id, for versions without names.
+
+    Raises UnsupportedVersionError if a topic has neither: the broker answers in a version that it does not know.
+    """
+    found = []
+    for topic in response.responses:
+        if not topic.topic and topic.topic_id == m.NO_UUID:
+            raise UnsupportedVersionError("the Fetch response has a topic without name and id (KIP-516)")
+        name = topic.topic or names.get(topic.topic_id, "")
+        found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
+    return found
 
 
 def fetch_outcomes(

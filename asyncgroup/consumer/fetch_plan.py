@@ -9,6 +9,7 @@ from uuid import UUID
 from asyncgroup.consumer.fetch_session import TOPIC_ID_VERSION, PartitionData
 from asyncgroup.consumer.fetch_state import NO_NODE
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -79,6 +80,15 @@ class FetchPlan(NamedTuple):
         """The highest usable version of Fetch, None for no limit: newer ones need the id of every topic."""
         return None if self.has_topic_ids else TOPIC_ID_VERSION - 1
 
+    def explained(self, error: Exception) -> Exception:
+        """Return the error of a failed fetch; if no usable version is left without topic ids, with the topics that have none."""
+        if self.has_topic_ids or not isinstance(error, UnsupportedVersionError):
+            return error
+        topics = sorted({tp.topic for tp, data in self.wanted.items() if data.topic_id == m.NO_UUID})
+        return UnsupportedVersionError(
+            f"{error}; later versions name topics by id (KIP-516), and the metadata has no id of {', '.join(topics)}"
+        )
+
 
 def lanes_of(lane_suffix: str) -> set[str]:
     """Return the fetch lanes of one client."""
@@ -87,7 +97,7 @@ def lanes_of(lane_suffix: str) -> set[str]:
 
 def topic_names(wanted: Mapping[TopicPartition, PartitionData]) -> dict[UUID, str]:
     """Return the names of topics by their ids."""
-    return {data.topic_id: tp.topic for tp, data in wanted.items()}
+    return {data.topic_id: tp.topic for tp, data in wanted.items() if data.topic_id != m.NO_UUID}
 
 
 class RequestSet:
@@ -140,10 +150,10 @@ class RequestSet:
             self.unproven[tp] = planned
 
     def _note_topic(self, tp: TopicPartition, topic_id: UUID) -> None:
-        self.names[topic_id] = tp.topic
         if topic_id == m.NO_UUID:
             self.nameless.add(tp)
         else:
+            self.names[topic_id] = tp.topic
             self.nameless.discard(tp)
 
     def drop(self, tp: TopicPartition) -> None:

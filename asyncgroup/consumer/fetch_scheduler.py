@@ -38,6 +38,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     TopicRecreatedError,
     TransportError,
+    UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import MillisClock, TopicPartition
@@ -259,6 +260,7 @@ class FetchScheduler:
 
     def fetch_failed(self, broker: BrokerPartitions, plan: FetchPlan, error: Exception, now: float) -> None:
         """End a fetch that failed; all its partitions are tried again."""
+        error = plan.explained(error)
         broker.give_up(plan)
         partitions = [planned.partition for planned in plan.partitions.values()]
         self._redispatch([p for p in partitions if broker.has(p)], error, now)
@@ -289,11 +291,28 @@ class FetchScheduler:
             for partition in partitions:
                 self.states.raise_to_reader(partition, copy_error(error), now)
             return
+        if isinstance(error, UnsupportedVersionError):
+            partitions = self._raise_repeated(partitions, error, now)
         self.states.report(partitions, error)
         pauses: dict[int, float] = {}
         for partition in partitions:
             if not (hinted and self.states.redirect(partition, now)):
                 self.states.retry_later(partition, error, now, pauses)
+
+    def _raise_repeated(
+        self, partitions: list[TopicPartitionState], error: UnsupportedVersionError, now: float
+    ) -> list[TopicPartitionState]:
+        """Raise a missing version to the readers whose last try had the same; return the other partitions.
+
+        The first one may be of a broker that was replaced since: the next try asks for its versions again.
+        """
+        first_time = []
+        for partition in partitions:
+            if isinstance(partition.fetch_failures.error, UnsupportedVersionError):
+                self.states.raise_to_reader(partition, copy_error(error), now)
+            else:
+                first_time.append(partition)
+        return first_time
 
     def _move_to_replica(self, partition: TopicPartitionState, replica: int, now: float) -> None:
         """Fetch from the read replica that the leader advises; a second move without a fetch in between waits."""

@@ -45,6 +45,8 @@ _log = logging.getLogger("asyncgroup.producer")
 ADDS_PARTITIONS: Final = 12
 """The first Produce version that adds partitions to the transaction (KIP-890)."""
 
+ZSTD: Final = 7
+"""The first Produce version with batches compressed by zstd (KIP-110)."""
 
 MAX_TURN: Final = 0.002
 """Seconds after which a plan leaves the next requests to the next turn of the event loop."""
@@ -302,6 +304,11 @@ class Sender:
             raise UnsupportedVersionError(
                 f"transaction.version=2 is finalized, but node {request.node} has Produce up to version {version} only"
             )
+        if version < ZSTD and self._config.compression_type == "zstd":
+            # with acks=0 the refusal of such a broker would not even be seen
+            raise UnsupportedVersionError(
+                f"compression_type='zstd' needs Kafka 2.1, but node {request.node} has Produce up to version {version} only"
+            )
         return build_produce_request(
             request.batches, request.ids, self._acks, self._config.request_timeout, request.transactional_id
         )
@@ -326,8 +333,9 @@ class Sender:
         self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:
-        """A request was not sent; with acks=0 it may have been."""
-        self._fail_attempt(request, error, may_be_written=self._acks == 0)
+        """A request was not sent; with acks=0 it may have been, unless the broker has no version for it."""
+        may_be_written = self._acks == 0 and not isinstance(error, UnsupportedVersionError)
+        self._fail_attempt(request, error, may_be_written=may_be_written)
 
     def _fail_attempt(self, request: PendingRequest, error: Exception, *, may_be_written: bool) -> None:
         """There is no response to a request."""

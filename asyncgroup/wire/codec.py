@@ -25,6 +25,7 @@ from asyncgroup.wire import messages
 from asyncgroup.wire.compiling import MAX_STRING
 from asyncgroup.wire.decoder import decoder_source
 from asyncgroup.wire.encoder import encoder_source
+from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import NO_UUID, Message
 from asyncgroup.wire.primitives import Buffer, packer, read_uuid, read_uvarint, skip_tags, unpacker, uvarint
 from asyncgroup.wire.schema import MessageSpec, message_spec
@@ -48,6 +49,8 @@ Decoder: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
 
 def _missing(message: str, field: str, version: int) -> None:
+    if (needed := needs_release(message, field)) is not None:
+        raise UnsupportedVersionError(f"{needed}: version {version} of {message} does not have {field}")
     raise UnsupportedVersionError(
         f"{message}.{field} is set, but version {version} of {message} does not have this field: leave it at its default"
     )

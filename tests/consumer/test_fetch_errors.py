@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -12,8 +13,11 @@ from asyncgroup.errors import (
     BrokerError,
     CorruptRecordsError,
     ErrorCode,
+    UnsupportedVersionError,
 )
 from asyncgroup.testing import current_network
+from asyncgroup.wire import messages as m
+from asyncgroup.wire.protocol import APIS
 from tests.broker.internals import log_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
@@ -55,6 +59,57 @@ async def test_a_retriable_error_is_not_raised(brokers: EmbeddedCluster, code: E
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 2) == [0, 1]
         assert [error.code for error in reader.errors] == [code] * 3  # type: ignore[attr-defined]
+
+
+def offer(**ranges: tuple[int, int]) -> Callable[[m.ApiVersionsResponse], None]:
+    """Return a change of ApiVersions responses: other version ranges."""
+
+    def change(response: m.ApiVersionsResponse) -> None:
+        for key in response.api_keys:
+            low_high = ranges.get(APIS[key.api_key].name if key.api_key in APIS else "")
+            key.min_version, key.max_version = low_high or (key.min_version, key.max_version)
+
+    return change
+
+
+WITHOUT_IDS = "offers 13-17, this client supports 4-12; later versions name topics by id .* no id of orders"
+
+
+async def test_a_broker_without_a_usable_version_is_an_error(brokers: EmbeddedCluster) -> None:
+    """Found from outside: a broker whose metadata has no topic ids was asked without end, with a log line as the only sign."""
+    fill(brokers, "orders", 0, batches=1)
+    fault = brokers.faults.on("ApiVersions", times=None).mutate(offer(Metadata=(0, 9), Fetch=(13, 17)))
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        for _ in range(2):
+            with pytest.raises(UnsupportedVersionError, match=WITHOUT_IDS):
+                await asyncio.wait_for(anext(consumer), 5)
+        fault.cancel()
+        assert await asyncio.wait_for(read(consumer, 1), 5) == [0], "a reader may continue"
+
+
+async def test_a_broker_that_was_replaced_is_asked_for_its_versions_again(brokers: EmbeddedCluster) -> None:
+    fill(brokers, "orders", 0, batches=1)
+    async with client(brokers) as reader:
+        brokers.faults.on("ApiVersions").mutate(offer(Fetch=(0, 3)))
+        (consumer,) = reader.read("orders", 0)
+        assert await read(consumer, 1) == [0]
+        (error,) = reader.errors
+        assert "offers 0-3, this client supports 4-18" in str(error)
+
+
+async def test_a_response_without_topic_ids_is_an_error(brokers: EmbeddedCluster) -> None:
+    def remove_id(response: m.FetchResponse) -> None:
+        for topic in response.responses:
+            topic.topic_id = m.NO_UUID
+
+    fill(brokers, "orders", 0, batches=1)
+    brokers.faults.on("Fetch", times=2).mutate(remove_id)
+    async with client(brokers) as reader:
+        (consumer,) = reader.read("orders", 0)
+        with pytest.raises(UnsupportedVersionError, match="a topic without name and id"):
+            await asyncio.wait_for(anext(consumer), 5)
+        assert await read(consumer, 1) == [0]
 
 
 async def test_a_lost_connection_is_reported_once_for_all_its_partitions(brokers: EmbeddedCluster) -> None:
