@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from asyncgroup.checks import wrong_type
+from asyncgroup.checks import is_async, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
 
 __all__ = ["HIDDEN", "OAuthBearer", "Plain", "Sasl", "Scram", "Security", "Tls", "TokenProvider"]
 
 TokenProvider: TypeAlias = Callable[[], Awaitable[str]]
-"""Returns a currently valid token; awaited for each new connection, within `connect_timeout`."""
+"""An async function that returns a currently valid token; awaited for each new connection, within `connect_timeout`."""
 
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+\Z")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+\Z")
@@ -105,8 +105,9 @@ class OAuthBearer:
     authzid: str = ""
 
     def __post_init__(self) -> None:
-        if not callable(self.token_provider):
-            raise ConfigError("token_provider", HIDDEN, "an async function () -> str")
+        if not isinstance(self.token_provider, HiddenProvider) and not is_async(self.token_provider):
+            allowed = "an async function () -> str (functools.partial(…) of one if it needs arguments, not a lambda)"
+            raise ConfigError("token_provider", HIDDEN, allowed)
         _check_text("authzid", self.authzid, empty=True)
         _check_type("extensions", self.extensions, Mapping)
         hidden = {name: _hidden(value) for name, value in self.extensions.items()}

@@ -46,6 +46,7 @@ def test_mechanisms() -> None:
         (lambda: Scram("u", b"s3cret"), r"password='\[hidden\]'"),
         (lambda: Scram("u", "s3cret", "SCRAM-SHA-1"), "mechanism='SCRAM-SHA-1'.*SCRAM-SHA-256 or"),
         (lambda: OAuthBearer("s3cret"), r"token_provider='\[hidden\]' .*async function"),
+        (lambda: OAuthBearer(lambda: "s3cret"), r"token_provider='\[hidden\]' .*async function.*partial"),
         (lambda: OAuthBearer(token, {"auth": "s3cret"}), "extensions='auth' .*not auth"),
         (lambda: OAuthBearer(token, {"a-b": "s3cret"}), "extensions='a-b'"),
         (lambda: OAuthBearer(token, {"a": "s3cret\x01"}), "extensions='a' .*printable"),

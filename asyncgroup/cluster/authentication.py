@@ -16,7 +16,6 @@ from typing import Final
 from asyncgroup.cluster.connection import Connection
 from asyncgroup.errors import AuthenticationError, BrokerError, ConnectError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
-from asyncgroup.lifecycle import describe_error
 from asyncgroup.secret import reveal
 from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram
 from asyncgroup.wire import messages as m
@@ -32,7 +31,7 @@ from asyncgroup.wire.scram import (
     xor_bytes,
 )
 
-__all__ = ["ScramClient", "authenticate"]
+__all__ = ["ScramClient", "TokenTime", "authenticate"]
 
 MAX_ITERATIONS: Final = 131_072
 """The server chooses the number of iterations; a huge one would block the event loop. Kafka's own maximum is 16,384."""
@@ -45,14 +44,40 @@ class _RefusedError(Exception):
     """The broker refused the credentials in its SASL answer, without an error code."""
 
 
-async def authenticate(connection: Connection, sasl: Sasl, timeout: float) -> None:
+class TokenTime:
+    """The time that one connection waits for its token provider: part of `connect_timeout`."""
+
+    def __init__(self) -> None:
+        self._time = asyncio.get_running_loop().time
+        self._began: float | None = None
+        self._ended: float | None = None
+
+    def __enter__(self) -> None:
+        self._began = self._time()
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self._ended = self._time()
+
+    def describe(self, timeout: float) -> str | None:
+        """Return what to say of a connection that was not ready after `timeout` seconds; None if the provider was fast."""
+        if self._began is None:
+            return None
+        if self._ended is None:
+            return f"the token provider returned no token within {timeout:g} s (connect_timeout)"
+        seconds = self._ended - self._began
+        return f"the token provider took {seconds:.1f} of {timeout:g} s" if seconds > timeout / 2 else None
+
+
+async def authenticate(connection: Connection, sasl: Sasl, timeout: float, token_time: TokenTime) -> None:
     """Authenticate, and store the SASL session's lifetime on the connection (KIP-368).
 
     `timeout` (seconds) applies to each request. Raises AuthenticationError if a retry cannot help, ConnectError if it
-    can: the token provider failed, or the broker answered with a retriable error.
+    can: the token provider failed, or the broker answered with a retriable error. The provider's exception is its
+    `__cause__`; its text, which may contain the token, is not in ours.
     """
     subject = _subject(connection, sasl)
-    exchange = await _exchange(sasl, subject)
+    exchange = await _exchange(sasl, subject, token_time)
     await _choose_mechanism(connection, sasl, timeout)
     lifetime_ms = 0
     try:
@@ -117,24 +142,26 @@ def _raise_refusal(code: int, subject: str, detail: str | None) -> None:
 # --- the mechanisms ---------------------------------------------------------------------------------------------------
 
 
-async def _exchange(sasl: Sasl, subject: str) -> _Exchange:
+async def _exchange(sasl: Sasl, subject: str, token_time: TokenTime) -> _Exchange:
     if isinstance(sasl, Plain):
         return _plain(sasl)
     if isinstance(sasl, Scram):
         return _scram(sasl)
-    return _oauth_bearer(sasl, await _token(sasl, subject))
+    return _oauth_bearer(sasl, await _token(sasl, subject, token_time))
 
 
-async def _token(sasl: OAuthBearer, subject: str) -> str:
+async def _token(sasl: OAuthBearer, subject: str, token_time: TokenTime) -> str:
     try:
-        token = await sasl.token_provider()
+        with token_time:
+            token = await sasl.token_provider()
     except asyncio.CancelledError as error:
         if (task := asyncio.current_task()) is None or task.cancelling():
             raise
         # Raised by a task inside the provider; the current task itself was not cancelled.
         raise ConnectError(f"{subject}: the token provider failed: it was cancelled") from error
     except Exception as error:
-        raise ConnectError(f"{subject}: the token provider failed: {describe_error(error)}") from error
+        text = f"the token provider raised {type(error).__name__} (see __cause__; its text may contain the token)"
+        raise ConnectError(f"{subject}: {text}") from error
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise AuthenticationError(
             f"{subject}: the token provider did not return a token (a non-empty string of printable ASCII characters)"

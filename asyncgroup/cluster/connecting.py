@@ -7,7 +7,7 @@ import re
 import ssl
 from typing import Final
 
-from asyncgroup.cluster.authentication import authenticate
+from asyncgroup.cluster.authentication import TokenTime, authenticate
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
 from asyncgroup.cluster.transport import (
     describe_connect_error,
@@ -23,6 +23,7 @@ from asyncgroup.errors import (
     ConnectError,
     ErrorCode,
     ProtocolError,
+    RequestTimedOut,
     TransportError,
     UnsupportedVersionError,
 )
@@ -51,20 +52,23 @@ async def connect(
 
     Every address of the host name is tried in the resolver's order; each gets an equal share of the remaining time.
     `context` is the TLS context; without it one is made from the configuration. Raises ConnectError with every address
-    and the reason why it failed, UnsupportedVersionError if the broker is too old, AuthenticationError.
+    and the reason why it failed, and with the exception of a token provider as its `__cause__`; UnsupportedVersionError if the
+    broker is too old, AuthenticationError.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.connect_timeout
     context = context or tls_context(config)
     targets = await resolve(address, config, deadline)
     failures: list[str] = []
+    cause: BaseException | None = None
     for index, (host, port) in enumerate(targets):
         share = (deadline - loop.time()) / (len(targets) - index)
         connection = Connection(address, purpose, config, hooks, last_responses)
+        token_time = TokenTime()
         try:
             async with asyncio.timeout(share):
                 await open_transport(connection, host, port, config, context)
-                await _set_up(connection, config, share)
+                await _set_up(connection, config, share, token_time)
         except (UnsupportedVersionError, AuthenticationError):
             await connection.aclose()
             raise
@@ -73,7 +77,10 @@ async def connect(
             has_transport = connection.protocol.has_transport
             in_handshake = context is not None and not has_transport
             place = "" if (host, port) == address[1:] else f"{host}:{port}: "
-            why = describe_connect_error(address, error, in_handshake)
+            slow = token_time.describe(share) if isinstance(error, TimeoutError | RequestTimedOut) else None
+            why = slow or describe_connect_error(address, error, in_handshake)
+            if isinstance(error, ConnectError):
+                cause = cause or error.__cause__
             if has_transport and not connection.versions:
                 why += disconnect_hint(config, error)
             failures.append(place + why)
@@ -83,13 +90,15 @@ async def connect(
         else:
             connection.set_ready(host, port)
             return connection
-    raise ConnectError(f"{address}: " + "; ".join(failures))
+    raise ConnectError(f"{address}: " + "; ".join(failures)) from cause
 
 
-async def _set_up(connection: Connection, config: ClientConfig, timeout: float) -> None:
+async def _set_up(
+    connection: Connection, config: ClientConfig, timeout: float, token_time: TokenTime
+) -> None:
     await _learn_versions(connection, timeout)
     if config.security is not None and config.security.sasl is not None:
-        await authenticate(connection, config.security.sasl, timeout)
+        await authenticate(connection, config.security.sasl, timeout, token_time)
 
 
 async def _learn_versions(connection: Connection, timeout: float) -> None:

@@ -353,7 +353,7 @@ class Connection:
         try:
             pieces = encode_request(message, version, correlation_id, self._config.client_id)
         except UnsupportedVersionError as error:
-            raise UnsupportedVersionError(f"{self.address}: {error}") from error
+            raise UnsupportedVersionError(f"{self.address}: {error}") from None
         self._protocol.transport.writelines(pieces)
         self.last_used = now = self._loop.time()
         name = APIS[message.API_KEY].name

@@ -39,12 +39,13 @@ class HedgedRequests:
 
         The next node is asked when the previous one failed or did not answer for `HEDGE_SECONDS`, so that a broker
         that accepts connections but never answers costs a second, not a request timeout. Raises NoBrokersError with the
-        error of every node; an error other than TransportError and ProtocolError is raised as it is. `what` names the
-        request in messages.
+        error of every node, and with the exception of a user's provider as its `__cause__`; an error other than TransportError
+        and ProtocolError is raised as it is. `what` names the request in messages.
         """
         left = list(nodes)
         asked: list[asyncio.Task[T]] = []
         failures: list[str] = []
+        cause: BaseException | None = None
         try:
             while left or asked:
                 if left:
@@ -63,9 +64,10 @@ class HedgedRequests:
                         return task.result()
                     except (TransportError, ProtocolError) as error:
                         failures.append(str(error))
+                        cause = cause or error.__cause__
         finally:
             await cancel_and_wait(*asked)
-        raise NoBrokersError(f"no broker answered {what}: " + "; ".join(failures))
+        raise NoBrokersError(f"no broker answered {what}: " + "; ".join(failures)) from cause
 
     def _start(
         self, what: str, node: Address, ask: Callable[[Address], Coroutine[Any, Any, T]]

@@ -20,7 +20,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.hooks import Hooks
-from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram, Security
+from asyncgroup.security import OAuthBearer, Plain, Sasl, Scram, Security, TokenProvider
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import LIST_GROUPS, Events, answer_list_groups, cluster_of, now
@@ -115,6 +115,10 @@ async def token() -> str:
 
 def with_sasl(sasl: Sasl) -> dict[str, Any]:
     return {"security": Security(sasl=sasl)}
+
+
+def config_of(provider: TokenProvider) -> ClientConfig:
+    return ClientConfig(**with_sasl(OAuthBearer(provider)))
 
 
 async def failure(scripted: ScriptedCluster, sasl: Sasl, *kinds: type[Exception], **config: Any) -> str:
@@ -255,26 +259,54 @@ async def test_a_sasl_exchange_that_hangs_runs_into_connect_timeout(api: str) ->
         assert now() == pytest.approx(4.0, abs=0.2)
 
 
-async def test_a_token_provider_that_fails_hangs_or_returns_no_token() -> None:
+async def test_a_token_provider_that_fails_is_the_cause_and_its_text_is_not_shown() -> None:
     async def fails() -> str:
-        raise LookupError("no vault")
+        raise LookupError("no vault for t0ken")
 
     async def cancelled() -> str:
         raise asyncio.CancelledError
 
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        SaslBroker(scripted, 1, bearer)
+        assert "it was cancelled" in await failure(scripted, OAuthBearer(cancelled), ConnectError)
+        for kind, connecting in (
+            (ConnectError, connect(Address(1, "10.0.0.1", PORT), "control", config_of(fails), Hooks())),
+            (NoBrokersError, Cluster(scripted.servers, config_of(fails)).__aenter__()),
+        ):
+            with pytest.raises(
+                kind, match="SASL/OAUTHBEARER: the token provider raised LookupError"
+            ) as caught:
+                await connecting
+            assert isinstance(caught.value.__cause__, LookupError)
+            assert "t0ken" not in str(caught.value)
+
+
+async def test_a_token_provider_that_hangs_or_takes_most_of_the_time_is_named() -> None:
     async def hangs() -> str:
         await asyncio.sleep(3600)
         return "late"
 
+    async def slow() -> str:
+        await asyncio.sleep(1.5)
+        return await token()
+
+    async with ScriptedCluster("10.0.0.1") as scripted:
+        SaslBroker(scripted, 1, bearer)
+        error_text = await failure(scripted, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
+        assert "the token provider returned no token within 2 s (connect_timeout)" in error_text
+        scripted[1].script["SaslAuthenticate"] = no_answer
+        error_text = await failure(scripted, OAuthBearer(slow), ConnectError, connect_timeout=2.0)
+        assert "the token provider took 1.5 of 2 s" in error_text
+        error_text = await failure(scripted, OAuthBearer(token), ConnectError, connect_timeout=2.0)
+        assert "token provider" not in error_text
+
+
+async def test_a_token_provider_that_returns_no_token() -> None:
     async def nonsense() -> Any:
         return "t0ken\r\nwith a line"
 
     async with ScriptedCluster("10.0.0.1") as scripted:
         SaslBroker(scripted, 1, bearer)
-        error_text = await failure(scripted, OAuthBearer(fails), ConnectError)
-        assert "the token provider failed: LookupError: no vault" in error_text
-        assert "it was cancelled" in await failure(scripted, OAuthBearer(cancelled), ConnectError)
-        await failure(scripted, OAuthBearer(hangs), ConnectError, connect_timeout=2.0)
         error_text = await failure(scripted, OAuthBearer(nonsense))
         assert "did not return a token" in error_text
         assert "t0ken" not in error_text
