@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Self
@@ -72,8 +73,10 @@ class ClusterClient:
         self.random = self.network.random
         self.coordinators = CoordinatorClient(self.network, self.refresh)
         self._not_created: set[str] = set()
-        self._topics: dict[str, int] = {}
+        self._topics: Counter[str] = Counter()
         """Tracked topics, each with the number of `track` calls that are not undone yet."""
+        self._created: Counter[str] = Counter()
+        """Those of them whose tracking creates the topic."""
         self._updated = asyncio.Event()
         """Set at the next metadata refresh, then replaced by a new event."""
         self._single_flight = SingleFlight("metadata refreshes", self._refresh_once, waits_a_turn=True)
@@ -162,27 +165,32 @@ class ClusterClient:
 
     # --- tracked topics ----------------------------------------------------------------------------------------
 
-    def track(self, topics: Iterable[str]) -> None:
-        """Include these topics in every metadata refresh until `untrack`; calls are counted."""
-        for topic in topics:
-            self._topics[topic] = self._topics.get(topic, 0) + 1
+    def track(self, topics: Iterable[str], *, creates: bool = True) -> None:
+        """Include these topics in every metadata refresh until `untrack`; calls are counted.
 
-    def untrack(self, topics: Iterable[str]) -> None:
+        With `creates` a refresh creates them, if `allow_auto_topic_creation` and the brokers allow that.
+        """
+        for topic in topics:
+            self._topics[topic] += 1
+            self._created[topic] += creates
+
+    def untrack(self, topics: Iterable[str], *, creates: bool = True) -> None:
         """Undo one `track` call."""
         for topic in topics:
-            self._topics[topic] = self._topics.get(topic, 1) - 1
+            self._topics[topic] -= 1
+            self._created[topic] -= creates
             if self._topics[topic] <= 0:
-                del self._topics[topic]
+                del self._topics[topic], self._created[topic]
 
     @contextmanager
-    def tracking(self, topics: Iterable[str]) -> Iterator[None]:
+    def tracking(self, topics: Iterable[str], *, creates: bool = True) -> Iterator[None]:
         """Include these topics in every metadata refresh during the block."""
         tracked = list(topics)
-        self.track(tracked)
+        self.track(tracked, creates=creates)
         try:
             yield
         finally:
-            self.untrack(tracked)
+            self.untrack(tracked, creates=creates)
 
     def never_create(self, topics: Iterable[str]) -> None:
         """Let no lookup of this client create these topics, also with `allow_auto_topic_creation`.
@@ -234,18 +242,24 @@ class ClusterClient:
 
         Topics that must not be created have a separate request, also while they exist: they may have been deleted.
         """
-        apart = (
-            self._not_created.intersection(requested or ()) if self.config.allow_auto_topic_creation else ()
-        )
+        apart = self._not_to_create(requested or ())
         async with self._metadata_limit("metadata"):
             if requested is None or not apart:
                 return await self._request_metadata(requested)
+            if len(apart) == len(requested):
+                return await self._request_metadata(requested, creates=False)
             response = await self._request_metadata([name for name in requested if name not in apart])
             found = await self._request_metadata(sorted(apart), creates=False)
         response.topics += found.topics
         known = {broker.node_id for broker in response.brokers}
         response.brokers += [broker for broker in found.brokers if broker.node_id not in known]
         return response
+
+    def _not_to_create(self, requested: Iterable[str]) -> set[str]:
+        """Return the topics that no request may create: those of `never_create`, and those that are only looked up."""
+        if not self.config.allow_auto_topic_creation:
+            return set()
+        return {name for name in requested if name in self._not_created or self._created[name] <= 0}
 
     @asynccontextmanager
     async def _metadata_limit(self, what: str) -> AsyncIterator[None]:
@@ -330,7 +344,7 @@ class ClusterClient:
         return sorted(topic.name for topic in response.topics if topic.name and not topic.error_code)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return these topics from `view`, or look them up; single partitions may still be without a leader.
+        """Return these topics from `view`, or look them up without creating any; single partitions may still be leaderless.
 
         Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
         `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
@@ -340,8 +354,10 @@ class ClusterClient:
         )
         return await self._look_up(wanted, f"topics {', '.join(wanted)}")
 
-    async def find_partitions(self, wanted: Iterable[TopicPartition]) -> None:
+    async def find_partitions(self, wanted: Iterable[TopicPartition], *, creates: bool = False) -> None:
         """Return when `view` has these partitions: brokers may show added ones late, and one may not know all of them yet.
+
+        `creates` is that of `track`.
 
         Raises as `topics` does, and BrokerError for a partition that is still unknown after `metadata_retry_max` retries.
         """
@@ -353,11 +369,13 @@ class ClusterClient:
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp}", "it does not exist"
                 )
             counts[check_topic(topic)] = max(counts.get(topic, 0), partition + 1)
-        await self._look_up(counts, f"partitions of {', '.join(counts)}")
+        await self._look_up(counts, f"partitions of {', '.join(counts)}", creates=creates)
 
-    async def _look_up(self, wanted: Mapping[str, int], what: str) -> dict[str, TopicInfo]:
+    async def _look_up(
+        self, wanted: Mapping[str, int], what: str, *, creates: bool = False
+    ) -> dict[str, TopicInfo]:
         """Return these topics, each with at least the given number of partitions."""
-        with self.tracking(wanted):
+        with self.tracking(wanted, creates=creates):
             async with self._metadata_limit(what):
                 await self._find_topics(wanted)
             return {name: self.view.topics[name] for name in wanted}
@@ -385,7 +403,7 @@ class ClusterClient:
 
         Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
         """
-        with self.tracking([tp.topic]):
+        with self.tracking([tp.topic], creates=False):
             async with self._metadata_limit(f"leader of {tp}"):
                 return await self._find_leader(tp)
 

@@ -112,7 +112,7 @@ class Cluster:
         return await self._client.all_topics()
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return these topics from `view`, or look them up; single partitions may still be without a leader.
+        """Return these topics from `view`, or look them up without creating any; single partitions may still be leaderless.
 
         Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
         `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.

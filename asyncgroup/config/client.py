@@ -72,7 +72,7 @@ class ClientConfig:
       that decompresses to more raises `CorruptRecordsError`, see `on_corrupt_batch`.
     - `connections_max_idle`: seconds after which an unused connection is closed.
     - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic, if the broker is configured
-      for that. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh;
+      for that: one that is written, read or subscribed to; look-ups (`partitions`, `end_offsets`) never do. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh;
       with False it stays deleted.
     - `tcp_keepalive`: seconds of silence before TCP sends keepalive probes; None turns them off.
     - `local_address`: the address of this machine to connect from.

@@ -124,7 +124,7 @@ class Consumer:
         return sorted(await self.cluster.all_topics())
 
     async def partitions(self, topic: str) -> list[int]:
-        """Return the partition numbers of a topic; raise BrokerError if it is unknown."""
+        """Return the partition numbers of a topic, which is not created; raise BrokerError if it is unknown."""
         return await self.cluster.partitions(topic)
 
     async def partition(
@@ -144,7 +144,7 @@ class Consumer:
         tp = TopicPartition(topic, partition)
         self._check_free(tp)
         parse_start(offset, self._clock)  # refuse a bad offset before the first request
-        await self._client.find_partitions([tp])
+        await self._client.find_partitions([tp], creates=True)
         start, timestamp = parse_start(offset, self._clock)  # a duration counts from now
         if timestamp is not None:
             start = (await list_offsets(self._client, {tp: timestamp}, self.config.isolation_level))[tp]
@@ -177,7 +177,8 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition. As Java's `beginningOffsets`.
 
-        Sends one ListOffsets request to each leader, as do the next two methods; the partitions need not be consumed.
+        Sends one ListOffsets request to each leader, as do the next two methods; the partitions need not be consumed, and no
+        topic is created.
         Raises OffsetLookupError with an error for each partition that failed (for example one that does not exist),
         ConfigError for an invalid topic name, TransportError, ClosedError.
         """

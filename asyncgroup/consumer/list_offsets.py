@@ -242,7 +242,7 @@ async def look_up_each(
     final: dict[TopicPartition, AsyncGroupError] = {}  # errors that stay
     left, retry = dict(wanted), cluster.retry(retries=cluster.config.metadata_retry_max)
     topics = sorted({tp.topic for tp in wanted})
-    with cluster.tracking(topics):
+    with cluster.tracking(topics, creates=False):
         if any(cluster.view.leader(tp) < 0 for tp in left):
             await cluster.refresh()
         while left:

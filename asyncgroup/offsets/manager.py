@@ -142,7 +142,7 @@ class OffsetManager:
         wanted = [TopicPartition(*tp) for tp in partitions]
         self._check_free(wanted)
         topics = sorted({check_topic(tp.topic) for tp in wanted})
-        with self.cluster.tracking(topics):
+        with self._client.tracking(topics, creates=False):
             await self._client.find_partitions(wanted)
             committed = await fetch_offsets(
                 self._client, self.group_id, wanted, lane=GROUP_LANE, require_stable=True
@@ -153,7 +153,7 @@ class OffsetManager:
                 tp: PartitionOffsets(self._committer.manage(tp, *committed.get(tp, nothing))) for tp in wanted
             }
             self._managed |= managed
-            self.cluster.track(tp.topic for tp in wanted)
+            self._client.track((tp.topic for tp in wanted), creates=False)
             return managed
 
     def _check_free(self, wanted: list[TopicPartition]) -> None:
@@ -191,7 +191,7 @@ class OffsetManager:
     def _forget(self, tp: TopicPartition) -> None:
         self._committer.drop(tp)
         self._managed.pop(tp, None)
-        self.cluster.untrack([tp.topic])
+        self._client.untrack([tp.topic], creates=False)
 
     # --- offsets ------------------------------------------------------------------------------------------------
 

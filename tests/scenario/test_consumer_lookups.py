@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
+from asyncgroup import Cluster, Consumer, ConsumerConfig, OffsetManager, TopicPartition
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import OffsetAndTimestamp
 from asyncgroup.errors import (
     BrokerError,
@@ -214,3 +215,33 @@ async def test_a_consumer_that_is_not_open(env: VirtualEnvironment) -> None:
     ):
         with pytest.raises(ClosedError):
             await call
+
+
+async def test_look_ups_create_no_topic() -> None:
+    """Found from outside: `end_offsets` of a misspelled topic created it, if the broker creates topics."""
+    missing = [("ordres", 0)]
+    async with (
+        EmbeddedCluster(auto_create_topics=True) as cluster,
+        Cluster(cluster.bootstrap_servers) as shared,
+    ):
+        async with Consumer(shared) as consumer, OffsetManager(shared, "g") as manager:
+            for look_up in (
+                consumer.end_offsets(missing),
+                consumer.beginning_offsets(missing),
+                consumer.offsets_for_times({missing[0]: 0}),
+                consumer.partitions("ordres"),
+                shared.topics(["ordres"]),
+                shared.leader(TopicPartition("ordres", 0)),
+                manager.manage("ordres", 0),
+            ):
+                with pytest.raises((OffsetLookupError, BrokerError), match="UNKNOWN_TOPIC_OR_PARTITION"):
+                    await look_up
+            assert await consumer.topics() == []
+            assert await consumer.committed("g", missing) == {}
+            wanted = asyncio.ensure_future(consumer.partitions("ordres"))
+            await asyncio.sleep(0.05)
+            assert await (await consumer.partition("ordres", 0)).aclose() is None, (
+                "what is read is created, as in Java"
+            )
+            assert await wanted == [0], "also while it is looked up"
+            assert await consumer.end_offsets(missing) == {missing[0]: 0}
