@@ -13,6 +13,7 @@ from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
+from asyncgroup.consumer.foreign_names import CONSUMER
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.list_offsets import (
     EARLIEST,
@@ -24,6 +25,7 @@ from asyncgroup.consumer.list_offsets import (
 )
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import ClosedError, ConfigError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
@@ -293,3 +295,6 @@ def _timestamps_of(
             raise ConfigError(f"the time of {tp}", when, allowed)
         found[tp] = timestamp
     return found
+
+
+add_foreign_names(Consumer, CONSUMER)

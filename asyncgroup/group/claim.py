@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError
+from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.group.foreign_names import CLAIM
 from asyncgroup.model import Batch, Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -283,3 +285,6 @@ class Claim:
         Raises ConfigError for any other value, and for a datetime without a time zone.
         """
         self._consumer.seek(offset)
+
+
+add_foreign_names(Claim, CLAIM)

@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from asyncgroup.checks import check_group_id, check_interceptors, parse_servers
+from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.group.foreign_names import GROUP
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -249,3 +251,6 @@ class ConsumerGroup:
         closing, but only in the group's event loop.
         """
         return self._engine.health()
+
+
+add_foreign_names(ConsumerGroup, GROUP)

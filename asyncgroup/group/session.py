@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from asyncgroup.checks import check_offset
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError, UsageError
+from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.group.foreign_names import SESSION
 from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 
 if TYPE_CHECKING:
@@ -188,3 +190,6 @@ class Session:
             await self._state.offsets.commit()
         except ClosedError as error:
             raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error
+
+
+add_foreign_names(Session, SESSION)

@@ -20,12 +20,14 @@ from asyncgroup.errors import (
     NotTransactionalError,
     QueueFull,
 )
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, start_task, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_headers import add_delivery_headers
+from asyncgroup.producer.foreign_names import PRODUCER
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
 from asyncgroup.producer.memory_budget import MemoryBudget, check_budget
 from asyncgroup.producer.open_transaction import OpenTransaction
@@ -478,3 +480,6 @@ def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], objec
     producer._path.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
     if producer._transactions is not None:
         producer._transactions.watch_retries(lambda error: on_retry("", error))
+
+
+add_foreign_names(Producer, PRODUCER)

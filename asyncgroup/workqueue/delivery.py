@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
-from asyncgroup.workqueue.foreign_names import DELIVERY, add_foreign_names
+from asyncgroup.workqueue.foreign_names import DELIVERY
 from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.policies import check_seconds
 
@@ -174,9 +175,6 @@ class Delivery:
         at = f"{record.topic}-{record.partition}@{record.offset}"
         return f"<Delivery {at}, attempt {self.attempt}: {self.state.value}>"
 
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _FOREIGN]
-
     @property
     def redelivery_count(self) -> int:
         """The number of earlier deliveries of the record: `attempt` - 1, as in Pulsar."""
@@ -316,7 +314,7 @@ def _handled() -> str:
     return "" if error is None else describe_error(error)
 
 
-_FOREIGN: Final = add_foreign_names(Delivery, DELIVERY)
+add_foreign_names(Delivery, DELIVERY)
 
 
 # --- calls of other rooms; a user has `async with` and `ack(durable=True)` -----------------------------------------------

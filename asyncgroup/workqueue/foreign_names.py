@@ -8,16 +8,9 @@ The names are those of pulsar-client-api 4.2 (Java), pulsar-client 3.13 (Python)
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NoReturn
+from typing import Final
 
-__all__ = [
-    "ARGUMENTS",
-    "DELIVERY",
-    "QUEUE",
-    "ForeignName",
-    "add_foreign_names",
-    "argument_hint",
-]
+__all__ = ["ARGUMENTS", "DELIVERY", "QUEUE", "argument_hint"]
 
 _TOPICS: Final = "the third argument: a name, a list of names, or a compiled pattern"
 _SECONDS: Final = "nack_backoff=…, in seconds"
@@ -223,40 +216,6 @@ def argument_hint(name: str, known: Collection[str], config_keys: Collection[str
         return f"{missing}; {_CONFIG.format(f'{name}=…')}"
     near = close_matches(name, known)
     return f"{missing}; did you mean {' or '.join(near)}?" if near else missing
-
-
-class ForeignName:
-    """An attribute that a class and its objects do not have: reading it raises AttributeError with a hint.
-
-    In place of `__getattr__`, with which Python 3.11 reads each attribute of an object at half the speed.
-    """
-
-    __slots__ = ("_hint", "_name")
-
-    def __init__(self, name: str, hint: str) -> None:
-        self._name = name
-        self._hint = hint
-
-    def __repr__(self) -> str:
-        return f"<ForeignName {self._name}: {self._hint}>"
-
-    def __get__(self, instance: object, cls: type) -> NoReturn:
-        """Raise AttributeError."""
-        text = f"{cls.__name__!r} object has no attribute {self._name!r}; here it is: {self._hint}"
-        raise AttributeError(text, name=self._name, obj=instance)
-
-
-def add_foreign_names(cls: type, hints: Mapping[str, str]) -> frozenset[str]:
-    """Add the names to a class, in the spelling of Python and in that of Java; return them."""
-    added: set[str] = set()
-    for name, hint in hints.items():
-        first, *others = name.split("_")
-        for spelled in {name, first + "".join(map(str.capitalize, others))}:
-            if hasattr(cls, spelled):
-                raise TypeError(f"{cls.__name__} has {spelled!r} itself")
-            setattr(cls, spelled, ForeignName(spelled, hint))
-            added.add(spelled)
-    return frozenset(added)
 
 
 def _plain(name: str) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from asyncgroup.checks import check_count, check_group_id, parse_servers
 from asyncgroup.errors import ClosedError, ConfigError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import wall_clock
-from asyncgroup.workqueue.foreign_names import QUEUE, add_foreign_names
+from asyncgroup.workqueue.foreign_names import QUEUE
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.named_arguments import NamedArguments
 from asyncgroup.workqueue.policies import Backoff, as_backoff
@@ -207,9 +208,6 @@ class WorkQueue(NamedArguments):
         if self._created is None:
             return f"<WorkQueue {self.group_id!r}, {self.mode.value}: not open>"
         return repr(self._created)
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _FOREIGN]
 
     @property
     def mode(self) -> Mode:
@@ -422,4 +420,4 @@ def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id:
     return copy_topics(topics, retry_topic, dead_letter_topic)
 
 
-_FOREIGN: Final = add_foreign_names(WorkQueue, QUEUE)
+add_foreign_names(WorkQueue, QUEUE)

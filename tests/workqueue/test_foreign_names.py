@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConfigError, ConsumerConfig
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import Record
 from asyncgroup.workqueue import Backoff, BatchPolicy, Breaker, DeadLetter, Delivery, RetryTopic, WorkQueue
-from asyncgroup.workqueue.foreign_names import ARGUMENTS, DELIVERY, QUEUE, add_foreign_names
+from asyncgroup.workqueue.foreign_names import ARGUMENTS, DELIVERY, QUEUE
 from tests.guide.pulsar_names import PYTHON_ARGUMENTS, PYTHON_METHODS
 
 

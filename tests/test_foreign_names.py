@@ -1,0 +1,127 @@
+"""Names of aiokafka, kafka-python and confluent-kafka: each error says what the name is here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from asyncgroup import Claim, Consumer, ConsumerGroup, Producer, Session
+from asyncgroup.consumer.foreign_names import CONSUMER
+from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
+from asyncgroup.producer.foreign_names import PRODUCER
+from tests.public_members import public_members
+
+members = cache(public_members)
+
+TABLES: Mapping[type, Mapping[str, str]] = {
+    ConsumerGroup: GROUP, Session: SESSION, Claim: CLAIM, Consumer: CONSUMER, Producer: PRODUCER,
+}  # fmt: skip
+KAFKA_PYTHON = {
+    "consumer": "assign assignment beginning_offsets bootstrap_connected close commit commit_async committed end_offsets "
+    "group_metadata highwater metrics offsets_for_times partitions_for_topic pause paused poll position resume seek "
+    "seek_to_beginning seek_to_end subscribe subscription topics unsubscribe",
+    "producer": "abort_transaction begin_transaction bootstrap_connected close commit_transaction flush init_transactions "
+    "metrics partitions_for send send_offsets_to_transaction",
+}
+"""The methods of kafka-python 3.0, whose import takes a second."""
+
+CONSUMERS = {*dir(AIOKafkaConsumer), *dir(confluent_kafka.Consumer), *KAFKA_PYTHON["consumer"].split()}
+PRODUCERS = {*dir(AIOKafkaProducer), *dir(confluent_kafka.Producer), *KAFKA_PYTHON["producer"].split()}
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "words"),
+    [
+        (ConsumerGroup, "seek", r"claim\.seek\(offset\) of a claim in group\.session\.claims$"),
+        (ConsumerGroup, "getmany", r"claim\.batches\(max_records=…, max_wait=…\)"),
+        (ConsumerGroup, "seekToBeginning", r"claim\.seek\('earliest'\)"),
+        (Session, "poll", "async for record in claim, of a claim in session.claims"),
+        (Claim, "commit", r"claim\.mark\(record\); auto_commit, or await session\.commit\(\)"),
+        (Consumer, "subscribe", "async with ConsumerGroup"),
+        (Producer, "send_and_wait", r"await producer\.send\(topic, value\)$"),
+        (Producer, "produce", "send_nowait"),
+        (ConsumerGroup, "colour", "no attribute 'colour'$"),
+    ],
+)
+def test_the_error_says_what_a_name_is_here(cls: type, name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        getattr(cls, name)
+    with pytest.raises(AttributeError, match=words):
+        getattr(object.__new__(cls), name)
+
+
+@pytest.mark.asyncio
+async def test_a_loop_over_a_group() -> None:
+    group: Any = ConsumerGroup("127.0.0.1:9092", "billing")
+    with pytest.raises(
+        TypeError, match=r"'async for' cannot read a ConsumerGroup; .* group\.records\(topics\)"
+    ):
+        async for _ in group:
+            pass
+    with pytest.raises(TypeError, match=r"'for' cannot read a Consumer; .*await consumer\.partition"):
+        for _ in Consumer("127.0.0.1:9092"):  # type: ignore[attr-defined]
+            pass
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [(ConsumerGroup, CONSUMERS), (Consumer, CONSUMERS), (Producer, PRODUCERS)]
+)
+def test_every_public_name_of_the_others_is_ours_or_has_a_hint(ours: type, theirs: set[str]) -> None:
+    names = {name for name in theirs if not name.startswith("_")}
+    assert len(names) > 15
+    assert names - members(ours) - TABLES[ours].keys() == set()
+    for name in names & TABLES[ours].keys():
+        with pytest.raises(AttributeError, match="here it is"):
+            getattr(ours, name)
+
+
+@pytest.mark.parametrize("cls", TABLES)
+def test_a_hint_hides_no_name_of_ours_and_is_not_listed(cls: Any) -> None:
+    listed = members(cls)
+    assert listed
+    assert not listed & TABLES[cls].keys()
+    with pytest.raises(TypeError, match=f"{cls.__name__} has '__repr__' itself"):
+        add_foreign_names(cls, {"__repr__": "a hint"})
+
+
+def test_hints_name_what_exists() -> None:
+    """Each `claim.x`, `group.x` … in a hint is a public name of that class."""
+    classes = {
+        "group": ConsumerGroup,
+        "session": Session,
+        "claim": Claim,
+        "consumer": Consumer,
+        "producer": Producer,
+    }
+    named = {
+        (thing, name)
+        for table in TABLES.values()
+        for hint in table.values()
+        for thing, name in re.findall(r"\b(group|session|claim|consumer|producer)\.(\w+)", hint)
+    }
+    assert len(named) > 30
+    public = {thing: members(cls) for thing, cls in classes.items()}
+    assert {(thing, name) for thing, name in named if name not in public[thing]} == set()
+
+
+def test_the_guide_knows_the_same_names() -> None:
+    """The first columns of the guide's tables of methods: each name is ours, or has a hint."""
+    for page in ("from-aiokafka.md", "from-confluent-kafka.md"):
+        text = Path("asyncgroup/guide", page).read_text("utf-8")
+        for heading, cls in (
+            ("## Methods of the consumer", ConsumerGroup),
+            ("## Methods of the producer", Producer),
+        ):
+            rows = text.partition(heading)[2].partition("\n## ")[0]
+            cells = " ".join(line.split("|")[1] for line in rows.splitlines() if line.startswith("| `"))
+            names = set(re.findall(r"`(\w+)\(", cells))
+            assert len(names) > 3
+            assert names - {*dir(cls)} - TABLES[cls].keys() == set(), page
