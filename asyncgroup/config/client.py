@@ -71,9 +71,10 @@ class ClientConfig:
     - `max_response_size`: bytes; a larger response closes the connection instead of exhausting memory. A record batch
       that decompresses to more raises `CorruptRecordsError`, see `on_corrupt_batch`.
     - `connections_max_idle`: seconds after which an unused connection is closed.
-    - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic, if the broker is configured
-      for that: one that is written, read or subscribed to; look-ups (`partitions`, `end_offsets`) never do. As in Java, a topic that is deleted while in use is then created again, empty, by the next refresh;
-      with False it stays deleted.
+    - `allow_auto_topic_creation`: whether a metadata request may create an unknown topic that is written, read or
+      subscribed to, if the broker is configured for that. Look-ups (`partitions`, `end_offsets`) create none. As in
+      Java, a topic that is deleted while in use is then created again, empty, by the next refresh; with False it stays
+      deleted.
     - `tcp_keepalive`: seconds of silence before TCP sends keepalive probes; None turns them off.
     - `local_address`: the address of this machine to connect from.
     - `connector`: an async function (host, port) -> socket that opens each connection; it also resolves the host name.
