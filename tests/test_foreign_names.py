@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from asyncgroup import Claim, Consumer, ConsumerGroup, Producer, Session
+from asyncgroup import Claim, Cluster, ConfigError, Consumer, ConsumerGroup, OffsetManager, Producer, Session
 from asyncgroup.consumer.foreign_names import CONSUMER
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
@@ -56,6 +56,32 @@ def test_the_error_says_what_a_name_is_here(cls: type, name: str, words: str) ->
         getattr(cls, name)
     with pytest.raises(AttributeError, match=words):
         getattr(object.__new__(cls), name)
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "words"),
+    [
+        (
+            ConsumerGroup,
+            {"auto_offset_reset": "earliest"},
+            r"a key of the configuration: config=ConsumerConfig\(auto_offset_reset=…\)$",
+        ),
+        (
+            ConsumerGroup,
+            {"session_timeout_ms": 10_000},
+            r"in config=ConsumerConfig\(…\), did you mean session_timeout=10\.0, in seconds",
+        ),
+        (ConsumerGroup, {"hook": []}, r"there is no such argument; did you mean hooks\?$"),
+        (ConsumerGroup, {"value_deserializer": str}, "there is no such argument; records have bytes"),
+        (Consumer, {"group_id": "billing"}, "an argument of ConsumerGroup"),
+        (Producer, {"acks": "all"}, r"config=ProducerConfig\(acks=…\)$"),
+        (Cluster, {"sasl_password": "hunter2"}, r"sasl_password='\[hidden\]' .*Plain\(username, password\)"),
+        (OffsetManager, {"colour": "red"}, "colour='red' is not allowed: there is no such argument$"),
+    ],
+)
+def test_an_unknown_argument(cls: Any, given: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cls("127.0.0.1:9092", **given)
 
 
 @pytest.mark.asyncio

@@ -41,6 +41,7 @@ LOADED = {
     "asyncgroup.group.session",
     "asyncgroup.lazy_names",
     "asyncgroup.model",
+    "asyncgroup.named_arguments",
     "asyncgroup.topic_partition",
 }
 """All that the import loads. Another module here costs every program that imports asyncgroup: is it needed that early?"""

@@ -20,6 +20,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
+from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.wire.message import Message, Request
 
 __all__ = ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"]
@@ -27,7 +28,7 @@ __all__ = ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"]
 R = TypeVar("R", bound=Message)
 
 
-class Cluster:
+class Cluster(ClientArguments):
     """A connection to one Kafka cluster, shared by consumers, groups and producers.
 
         async with Cluster("localhost:9092") as cluster:
@@ -37,6 +38,8 @@ class Cluster:
     no known broker answers. Raises ConfigError if `bootstrap_servers` is malformed; entering raises NoBrokersError if none of
     them answers.
     """
+
+    _CONFIG = "ClientConfig"
 
     def __init__(
         self,

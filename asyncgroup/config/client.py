@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asyncgroup.properties.reader import FromProperties
     from asyncgroup.security import Security
 
-__all__ = ["KIB", "MIB", "ClientConfig", "Connector"]
+__all__ = ["KIB", "MIB", "ClientConfig", "Connector", "keys_by_class"]
 
 Connector: TypeAlias = "Callable[[str, int], Awaitable[socket.socket]]"
 """Opens a TCP connection to a host and port, for example through a proxy (python-socks), and returns its socket."""
@@ -145,7 +145,7 @@ class ClientConfig:
                 from asyncgroup.properties.reader import shown
                 from asyncgroup.properties.suggestions import suggest_key
 
-                allowed = suggest_key(cls.__name__, key, value, {**_keys(), cls.__name__: known})
+                allowed = suggest_key(cls.__name__, key, value, {**keys_by_class(), cls.__name__: known})
                 raise ConfigError(key, shown(key, value), allowed)
         return super().__new__(cls)
 
@@ -188,7 +188,7 @@ class ClientConfig:
         """
         from asyncgroup.properties.reader import from_properties
 
-        return from_properties(cls, properties, keys, _keys())
+        return from_properties(cls, properties, keys, keys_by_class())
 
     @classmethod
     def of(cls, config: object) -> Self:
@@ -207,7 +207,7 @@ class ClientConfig:
         return {field.name: getattr(self, field.name) for field in fields(ClientConfig)}
 
 
-def _keys() -> dict[str, frozenset[str]]:
+def keys_by_class() -> dict[str, frozenset[str]]:
     """Return the keys of each configuration class, by class name."""
     classes: tuple[type[ClientConfig], ...] = (ClientConfig, *ClientConfig.__subclasses__())
     return {cls.__name__: frozenset(field.name for field in fields(cls)) for cls in classes}

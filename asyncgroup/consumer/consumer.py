@@ -28,6 +28,7 @@ from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
+from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset
 
@@ -52,7 +53,7 @@ class OffsetAndTimestamp(NamedTuple):
         return _EPOCH + timedelta(milliseconds=self.timestamp)
 
 
-class Consumer:
+class Consumer(ClientArguments):
     """Reads partitions without joining a group; nothing is committed. As sarama's `Consumer`.
 
         async with Consumer("localhost:9092") as consumer:
@@ -67,6 +68,8 @@ class Consumer:
     BrokerError, OffsetOutOfRangeError with the policy `error`, CorruptRecordsError, and RetriesExhausted if
     `fetch_retry_max` is set. A reader may catch them, and seek or simply continue.
     """
+
+    _CONFIG = "ConsumerConfig"
 
     def __init__(
         self,

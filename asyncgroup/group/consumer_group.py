@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from asyncgroup.checks import check_group_id, check_interceptors, parse_servers
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import GROUP
+from asyncgroup.named_arguments import ClientArguments
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerGroup"]
 
 
-class ConsumerGroup:
+class ConsumerGroup(ClientArguments):
     """One member of the consumer group `group_id`.
 
         async with ConsumerGroup("localhost:9092", "orders") as group:
@@ -41,6 +42,8 @@ class ConsumerGroup:
     A Cluster may be passed instead of addresses; it stays open. Raises ConfigError for an invalid group id or
     configuration; entering raises NoBrokersError if no bootstrap server responds.
     """
+
+    _CONFIG = "ConsumerConfig"
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
 from asyncgroup.lifecycle import BackgroundTasks, start_task, wait_shielded
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionMarks
@@ -23,7 +24,7 @@ __all__ = ["OffsetManager", "PartitionOffsets"]
 _log = logging.getLogger("asyncgroup.offsets")
 
 
-class OffsetManager:
+class OffsetManager(ClientArguments):
     """Reads and commits the offsets of a group without joining it; the group must have no members.
 
         async with OffsetManager("localhost:9092", "reports") as offsets:
@@ -42,6 +43,8 @@ class OffsetManager:
     configuration; entering raises NoBrokersError if no bootstrap address answers. A group with members refuses these
     commits with UNKNOWN_MEMBER_ID.
     """
+
+    _CONFIG = "ConsumerConfig"
 
     def __init__(
         self,

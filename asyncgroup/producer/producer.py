@@ -24,6 +24,7 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, start_task, wait_shielded
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
+from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_headers import add_delivery_headers
@@ -44,7 +45,7 @@ __all__ = ["Producer", "fail_producer", "watch_retries"]
 _log = logging.getLogger("asyncgroup.producer")
 
 
-class Producer:
+class Producer(ClientArguments):
     """Writes records to topics, in batches by partition.
 
         async with Producer("localhost:9092") as producer:
@@ -72,6 +73,8 @@ class Producer:
     (as in Pulsar), in `RecordMetadata.sequence_id`; brokers don't know these numbers, so a record that is written again after
     a restart is in the log twice.
     """
+
+    _CONFIG = "ProducerConfig"
 
     def __init__(
         self,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from asyncgroup.named_arguments import NO_ARGUMENT
+
 __all__ = ["ARGUMENTS", "DELIVERY", "QUEUE", "argument_hint"]
 
 _TOPICS: Final = "the third argument: a name, a list of names, or a compiled pattern"
@@ -209,13 +211,12 @@ def argument_hint(name: str, known: Collection[str], config_keys: Collection[str
     """Return the text for an unknown argument of an object with the arguments `known`."""
     from asyncgroup.properties.suggestions import close_matches
 
-    missing = "there is no such argument"
     if (found := ARGUMENTS.get(_plain(name))) is not None:
-        return f"{missing}; {found}"
+        return f"{NO_ARGUMENT}; {found}"
     if name in config_keys:
-        return f"{missing}; {_CONFIG.format(f'{name}=…')}"
+        return f"{NO_ARGUMENT}; {_CONFIG.format(f'{name}=…')}"
     near = close_matches(name, known)
-    return f"{missing}; did you mean {' or '.join(near)}?" if near else missing
+    return f"{NO_ARGUMENT}; did you mean {' or '.join(near)}?" if near else NO_ARGUMENT
 
 
 def _plain(name: str) -> str:

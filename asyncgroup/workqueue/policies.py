@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
-from asyncgroup.workqueue.named_arguments import NamedArguments
+from asyncgroup.workqueue.queue_arguments import QueueArguments
 from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
 __all__ = ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic", "as_backoff", "check_seconds"]
@@ -27,7 +27,7 @@ _SECONDS: Final = f"a number of seconds from 0 to {MAX_SECONDS:g}"
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff(NamedArguments):
+class Backoff(QueueArguments):
     """The delay before a record is delivered again: `initial` seconds after its first failed delivery, then each time `factor` times as long.
 
         Backoff(initial=1, factor=2, maximum=600)       # 1 s, 2 s, 4 s, …, 600 s
@@ -85,7 +85,7 @@ def as_backoff(key: str, value: Backoff | float) -> Backoff:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Breaker(NamedArguments):
+class Breaker(QueueArguments):
     """Limit of the dead letter rate: a queue stops when too many of its records are dead letters, as after a bad deployment.
 
     It trips when at least `minimum` of the records that ended in the last `window` seconds were copied to the dead letter topic,
@@ -111,7 +111,7 @@ class Breaker(NamedArguments):
 
 
 @dataclass(frozen=True, slots=True)
-class RetryTopic(NamedArguments):
+class RetryTopic(QueueArguments):
     """The topic that `Delivery.reconsume_later` copies records to; the queue reads it beside its own topics.
 
     Without `topic` its name follows from the queue's topic and group (`names`). It is created before the first copy if it does
@@ -135,7 +135,7 @@ class RetryTopic(NamedArguments):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter(NamedArguments):
+class DeadLetter(QueueArguments):
     """The topic for records whose deliveries have all failed, or that were rejected. Pulsar's DeadLetterPolicy.
 
     A record is delivered `max_redeliveries` + 1 times at most, over restarts and retry topics; then it is copied to the
@@ -168,7 +168,7 @@ class DeadLetter(NamedArguments):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BatchPolicy(NamedArguments):
+class BatchPolicy(QueueArguments):
     """The limits of a batch of `batch_receive`, which ends at the first one that is reached. Pulsar's BatchReceivePolicy.
 
     The first record is taken in any case, even if it is larger than `max_bytes`. Raises ConfigError if all limits are None.

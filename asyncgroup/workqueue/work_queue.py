@@ -17,8 +17,8 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue.foreign_names import QUEUE
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.named_arguments import NamedArguments
 from asyncgroup.workqueue.policies import Backoff, as_backoff
+from asyncgroup.workqueue.queue_arguments import QueueArguments
 
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
@@ -51,7 +51,7 @@ TRANSACTION_TIMEOUT = 10.0
 of the partitions wait at most this long for the offsets of an open transaction."""
 
 
-class WorkQueue(NamedArguments):
+class WorkQueue(QueueArguments):
     """One consumer of the subscription `group_id`: each record is acknowledged by itself, in any order.
 
         queue = WorkQueue("localhost:9092", "billing", "orders", mode=Mode.KEY_SHARED, dead_letter=DeadLetter(5))
