@@ -10,7 +10,9 @@ from hypothesis import given, strategies as st
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, decode_from, encode, write_pieces
+from asyncgroup.wire.kafka_releases import API_RELEASES, FIELD_RELEASES
 from asyncgroup.wire.primitives import read_uvarint, skip_tags, uvarint
+from asyncgroup.wire.protocol import API_BY_NAME
 
 Topic = m.FetchRequest.FetchTopic
 Partition = m.FetchRequest.FetchPartition
@@ -32,14 +34,23 @@ class TestVersions:
     def test_a_field_that_is_not_ignorable_is_an_error(self):
         request = m.JoinGroupRequest(group_instance_id="static")
         with pytest.raises(
-            UnsupportedVersionError, match=r"JoinGroupRequest\.group_instance_id is set, but version 4"
+            UnsupportedVersionError,
+            match=r"^group_instance_id needs Kafka 2\.3: version 4 of JoinGroupRequest",
         ):
             encode(request, 4)
         assert decode(m.JoinGroupRequest, 5, encode(request, 5)) == request
 
+    def test_what_needs_a_release_is_named_by_fields_and_apis_that_exist(self):
+        for name in FIELD_RELEASES:
+            message, _, field = name.rpartition(".")
+            assert hasattr(getattr(m, message or "JoinGroupRequest")(), field)
+        assert API_RELEASES.keys() <= API_BY_NAME.keys()
+
     def test_fields_of_structs_are_checked_too(self):
         request = m.LeaveGroupRequest(members=[m.LeaveGroupRequest.MemberIdentity(member_id="m")])
-        with pytest.raises(UnsupportedVersionError, match=r"LeaveGroupRequest\.members is set"):
+        with pytest.raises(
+            UnsupportedVersionError, match=r"LeaveGroupRequest\.members is set.*leave it at its default"
+        ):
             encode(request, 2)
 
     def test_a_struct_missing_in_the_version_must_have_its_defaults(self):
