@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer as ConfluentProducer
 
-from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, Producer, ProducerConfig
+from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, Producer
 
 
 @pytest.fixture
@@ -23,9 +23,8 @@ def servers() -> Iterator[str]:
 async def test_records_pass_through_the_mock_cluster(servers: str) -> None:
     config = ConsumerConfig(auto_offset_reset="earliest", group_protocol="consumer")
     async with asyncio.timeout(60), Cluster(servers) as cluster:
-        async with Producer(cluster, ProducerConfig(transactional_id="copies")) as producer:
-            async with producer.transaction():
-                await producer.send("orders", b"one", partition=0)
+        async with Producer(cluster) as producer:
+            await producer.send("orders", b"one", partition=0)
         async with Consumer(cluster) as consumer:
             read = await anext(aiter(await consumer.partition("orders", 0, "earliest")))
         async with ConsumerGroup(cluster, "billing", config) as group:
