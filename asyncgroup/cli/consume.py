@@ -20,7 +20,13 @@ from asyncgroup.cli.common import (
 )
 from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.printing import RECORD_FORMATS, Printer, is_terminal, record_format
-from asyncgroup.cli.start_positions import Start, parse_offset, parse_partitions, parse_time, start_offsets
+from asyncgroup.cli.start_positions import (
+    StartPosition,
+    parse_offset,
+    parse_partitions,
+    parse_time,
+    start_offsets,
+)
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError
@@ -82,7 +88,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         "--offset",
         metavar="OFFSET",
         type=parse_offset,
-        help="where to start in each partition: an offset, -N for N records before the end, +N for N after the beginning, "
+        help="where to start in each partition: an offset, -N for N offsets before the end, +N for N after the beginning, "
         "earliest or latest; not with --from or --group",
     )
     start.add_argument(
@@ -127,7 +133,7 @@ class ConsumeOptions(NamedTuple):
     partitions: Sequence[int]
     """Without a group: the partitions to read, or none for all."""
     group_id: str | None
-    start: Start
+    start: StartPosition
     config: ConsumerConfig
 
 
@@ -145,9 +151,12 @@ def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
         keys["auto_offset_reset"] = "earliest"
     elif options.start is not None:
         keys["auto_offset_reset"] = options.start
+    if options.offset is not None:
+        # retention may be faster than the reader: nothing more than what it deleted is skipped
+        keys["out_of_range_reset"] = "earliest"
     config = given.config(ConsumerConfig, **keys)
     # without a group there are no committed offsets, so the reset policy must be a position
-    default: Start = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
+    default: StartPosition = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
     start = next((each for each in (options.offset, options.start) if each is not None), default)
     return ConsumeOptions(servers, options.topic, options.partitions, group, start, config)
 
@@ -221,7 +230,7 @@ async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.E
             await cancel_and_wait(running, stopped)
 
 
-def _seek_at_start(group: ConsumerGroup, start: Start) -> Callable[[Claim], Awaitable[None]] | None:
+def _seek_at_start(group: ConsumerGroup, start: StartPosition) -> Callable[[Claim], Awaitable[None]] | None:
     """Return a coroutine function that seeks a claim to a time if the group has no commit for it; else None.
 
     Until the claim has marks no other member commits for its partition, so the lookup is still right at the seek.

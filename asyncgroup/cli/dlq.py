@@ -12,8 +12,9 @@ from asyncgroup.checks import check_topic
 from asyncgroup.cli.client_configs import client_config
 from asyncgroup.cli.common import argument, group_id, positive
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
-from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, parse_spans, read_one, read_topic
+from asyncgroup.cli.dead_letter_topic import read_one, read_topic
 from asyncgroup.cli.extras import INSTALL_RICH, require_rich
+from asyncgroup.cli.offset_spans import OffsetSpan, log_spans, parse_spans
 from asyncgroup.config import ConsumerConfig
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from asyncgroup.cli.client_configs import client_config
 from asyncgroup.cli.common import record_count, stop_signals
 from asyncgroup.cli.connection_options import connection_options
 from asyncgroup.cli.dead_letter_rows import DeadLetterRow
-from asyncgroup.cli.dead_letter_topic import OffsetSpan, log_spans, place, read_topic, spans_within
+from asyncgroup.cli.dead_letter_topic import place, read_topic
 from asyncgroup.cli.lines import LineReader
+from asyncgroup.cli.offset_spans import OffsetSpan, log_spans, spans_within
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer import Consumer
 from asyncgroup.counting import counted

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from asyncgroup.cli.dead_letter_topic import OffsetSpan, having, log_spans
+from asyncgroup.cli.offset_spans import OffsetSpan, having, log_spans
 from asyncgroup.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
 
-__all__ = ["LogOffset", "Start", "parse_offset", "parse_partitions", "parse_time", "start_offsets"]
+__all__ = ["LogOffset", "StartPosition", "parse_offset", "parse_partitions", "parse_time", "start_offsets"]
 
 MAX_PARTITION: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
@@ -57,7 +57,7 @@ class LogOffset(NamedTuple):
         return self.number
 
 
-Start: TypeAlias = LogOffset | Literal["earliest", "latest"] | datetime | timedelta
+StartPosition: TypeAlias = LogOffset | Literal["earliest", "latest"] | datetime | timedelta
 """Where reading starts in each partition."""
 
 
@@ -110,7 +110,7 @@ def parse_time(text: str) -> Literal["earliest", "latest"] | datetime | timedelt
 
 
 async def start_offsets(
-    consumer: Consumer, topic: str, partitions: Sequence[int], start: Start
+    consumer: Consumer, topic: str, partitions: Sequence[int], start: StartPosition
 ) -> dict[int, int | Literal["earliest", "latest"] | datetime | timedelta]:
     """Return where to start in each of `partitions`, or in all if there are none.
 
@@ -120,7 +120,7 @@ async def start_offsets(
     existing = await consumer.partitions(topic)
     if missing := sorted(set(partitions) - set(existing)):
         raise UsageError(f"{topic}: there is no partition {missing[0]}; {topic} {having(existing)}")
-    chosen = list(dict.fromkeys(partitions)) or existing
+    chosen = partitions or existing
     if not isinstance(start, LogOffset):
         return dict.fromkeys(chosen, start)
     logs = await log_spans(consumer, topic, chosen)

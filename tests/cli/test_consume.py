@@ -131,6 +131,22 @@ async def test_partitions_and_offsets_that_do_not_exist() -> None:
 
 @pytest.mark.asyncio
 @virtual
+async def test_after_an_offset_that_retention_has_deleted_the_earliest_records_follow(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with cluster_with(5, 1) as cluster:
+        log = cluster._partition("t", 0).log
+        fetching = cluster.faults.on("Fetch", topic="t").hold()
+        consuming = asyncio.create_task(run(cluster, "consume", "-o", "1", "--max-messages", "2"))
+        await fetching.wait_hit()
+        log.delete_records(3)
+        fetching.release()
+        assert await consuming == 0
+    assert capsys.readouterr().out.split() == ["0@3", "0@4"]
+
+
+@pytest.mark.asyncio
+@virtual
 async def test_a_group_starts_at_a_time_only_without_a_commit(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with() as cluster:
         cluster.commit("g", {("t", 1): 2})

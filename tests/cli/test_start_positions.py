@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from asyncgroup.cli.dead_letter_topic import OffsetSpan
+from asyncgroup.cli.offset_spans import OffsetSpan
 from asyncgroup.cli.start_positions import LogOffset, parse_offset, parse_partitions, parse_time
 from asyncgroup.errors import UsageError
 
@@ -61,6 +62,15 @@ def test_what_is_not_an_offset(text: str) -> None:
 )
 def test_times(text: str, expected: object) -> None:
     assert parse_time(text) == expected
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed")
+def test_a_time_without_a_zone_is_utc_in_each_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "America/New_York")
+        time.tzset()
+        assert parse_time("2026-11-27T10:00") == datetime(2026, 11, 27, 10, tzinfo=UTC)
+    time.tzset()
 
 
 @pytest.mark.parametrize(
