@@ -62,6 +62,11 @@ def require_spark(master: str = "local") -> None:
     """
     require_packages()
     if master.startswith("local") and not os.environ.get("PYSPARK_GATEWAY_PORT"):
+        if getattr(sys, "frozen", False) and "PYSPARK_PYTHON" not in os.environ:
+            raise SparkUnavailable(
+                "this program is frozen, so that Spark's workers cannot run with it: set PYSPARK_PYTHON to a Python with "
+                "asyncgroup[spark]"
+            )
         # by default Spark runs `python3` from PATH, which may lack pyarrow: its workers then never connect back
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _is_java_running():

@@ -167,6 +167,18 @@ def test_java_and_python_are_set_for_spark(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.environ["PYSPARK_PYTHON"] == "/other/python"
 
 
+def test_a_frozen_program_names_the_python_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would run the program again, in which no Python is."""
+    no_jvm(monkeypatch)
+    fake_java(monkeypatch)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(SparkUnavailable, match="set PYSPARK_PYTHON to a Python with asyncgroup"):
+        require_spark()
+    monkeypatch.setenv("PYSPARK_PYTHON", "/other/python")
+    require_spark()
+    assert os.environ["PYSPARK_PYTHON"] == "/other/python"
+
+
 def test_a_machine_without_bash(monkeypatch: pytest.MonkeyPatch) -> None:
     no_jvm(monkeypatch)
     fake_java(monkeypatch)

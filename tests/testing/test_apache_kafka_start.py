@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
@@ -88,6 +89,14 @@ def test_usage_errors(cluster: type[FakeCluster]) -> None:
         kafka.start()
     with kafka, pytest.raises(UsageError, match="there is no node 7"):
         kafka.kill(7)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_frozen_program_cannot_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sys.executable` is the program, which the watchdog would run again."""
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    with pytest.raises(UsageError, match="a frozen program cannot start Apache Kafka"):
+        ApacheKafka().start()
 
 
 @pytest.mark.asyncio

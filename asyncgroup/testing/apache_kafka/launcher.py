@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -116,7 +117,7 @@ class ApacheKafka:
         """Start all nodes, and wait until each answers and knows all the others.
 
         Raises JavaNotFound, KafkaJarsUnavailable, or KafkaStartError with the errors of a node's log; after an error no
-        node is left running.
+        node is left running. UsageError if it is running already, and in a frozen program.
         """
         self._start(threading.Event())
 
@@ -212,6 +213,10 @@ class ApacheKafka:
     def _start(self, abandoned: threading.Event) -> None:
         if self._cluster is not None:
             raise UsageError("this ApacheKafka is running already: call stop() first")
+        if getattr(sys, "frozen", False):  # the watchdog would run the program once more
+            raise UsageError(
+                "a frozen program cannot start Apache Kafka: its watchdog needs a Python interpreter"
+            )
         java, jars = require_java("run Apache Kafka"), kafka_jars(self.version)
         archive = ClassArchive(java, jars)
         self._java = [str(java.executable), *archive.options, "-cp", f"{jars}/*"]
