@@ -124,4 +124,9 @@ async def start_offsets(
     if not isinstance(start, LogOffset):
         return dict.fromkeys(chosen, start)
     logs = await log_spans(consumer, topic, chosen)
-    return {number: start.within(topic, logs[number]) for number in chosen}
+    try:
+        return {number: start.within(topic, logs[number]) for number in chosen}
+    except UsageError as error:
+        if partitions:
+            raise
+        raise UsageError(f"{error}; --partition chooses the partitions to read") from None

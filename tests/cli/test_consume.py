@@ -123,6 +123,10 @@ async def test_partitions_and_offsets_that_do_not_exist() -> None:
         for arguments, message in (
             ("-p 0,7", "t: there is no partition 7; t has partitions 0 to 1"),
             ("-p 1 -o 6", "t-1@6: no such offset; t-1 has offsets 0 to 4"),
+            (
+                "-o 6",
+                "t-0@6: no such offset; t-0 has offsets 0 to 4; --partition chooses the partitions to read",
+            ),
         ):
             with pytest.raises(UsageError) as caught:
                 await run(cluster, "consume", *arguments.split())
