@@ -115,7 +115,8 @@ async def run_with_kills(
     expected = {b"%d-%d" % (part, at) for part in range(PARTITIONS) for at in range(rows_each)}
     assert set(copy.committed) == expected
     assert copy.committed.total() == len(expected)
-    assert copy.written.total() > len(expected)  # what was killed had written something
+    if "mid-batch" in kills:
+        assert copy.written.total() > len(expected)  # what was killed had written something
     return copy
 
 
