@@ -241,9 +241,12 @@ def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
     Raises ConfigError.
     """
     rule = "host:port, several separated by commas"
+    if isinstance(servers, Mapping):  # librdkafka's configuration
+        properties = "from_properties(…) of ConsumerConfig or ProducerConfig reads properties"
+        raise wrong_type("bootstrap_servers", servers, f"{rule}; {properties}")
     if isinstance(servers, str):
         items = servers.split(",")
-    elif isinstance(servers, Iterable) and not isinstance(servers, (bytes, Mapping)):
+    elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
         items = [str(item) for item in servers]
     else:
         items = []

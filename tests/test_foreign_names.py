@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from asyncgroup.consumer.foreign_names import CONSUMER
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
 from asyncgroup.producer.foreign_names import PRODUCER
+from asyncgroup.workqueue import WorkQueue
 from tests.public_members import public_members
 
 members = cache(public_members)
@@ -82,6 +83,24 @@ def test_the_error_says_what_a_name_is_here(cls: type, name: str, words: str) ->
 def test_an_unknown_argument(cls: Any, given: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         cls("127.0.0.1:9092", **given)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Consumer,
+        Producer,
+        partial(ConsumerGroup, group_id="billing"),
+        partial(WorkQueue, group_id="billing", topics="orders"),
+        partial(Consumer, "127.0.0.1:9092"),
+        partial(Producer, "127.0.0.1:9092"),
+    ],
+)
+def test_a_dictionary_of_properties(made: Callable[[Any], object]) -> None:
+    """As confluent-kafka has it; found here: the error showed the password."""
+    with pytest.raises(ConfigError, match=r"of type dict is not allowed: .*from_properties\(…\)") as caught:
+        made({"bootstrap.servers": "127.0.0.1:9092", "sasl.password": "hunter2"})
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.asyncio

@@ -197,6 +197,10 @@ class ClientConfig:
             return cls()
         if not isinstance(config, cls):
             allowed = f"a {cls.__name__} or None"
+            if isinstance(config, Mapping):  # it may have a password
+                raise wrong_type(
+                    "config", config, f"{allowed}; {cls.__name__}.from_properties(…) reads properties"
+                )
             if isinstance(config, ClientConfig):  # its repr would be long
                 raise wrong_type("config", config, allowed)
             raise ConfigError("config", config, allowed)

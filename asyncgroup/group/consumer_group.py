@@ -7,7 +7,7 @@ does that is imported by the constructor: entering imports nothing on the event 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -63,7 +63,7 @@ class ConsumerGroup(ClientArguments):
         self.config = ConsumerConfig.of(config)
         hooks = check_hooks(hooks)
         if isinstance(bootstrap_servers, Iterable):
-            if not isinstance(bootstrap_servers, str):
+            if not isinstance(bootstrap_servers, str | Mapping):
                 bootstrap_servers = tuple(bootstrap_servers)
             parse_servers(bootstrap_servers)
             Hooks(hooks)

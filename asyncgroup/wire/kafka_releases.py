@@ -15,6 +15,10 @@ API_RELEASES: Final[Mapping[str, tuple[str, str]]] = {
     "ConsumerGroupHeartbeat": ("group_protocol='consumer'", "4.0"),
     "DeleteGroups": ("the deletion of a group", "1.1"),
     "DescribeTransactions": ("the state of a transaction (KIP-664)", "3.0"),
+    "InitProducerId": (
+        "an idempotent or transactional producer (enable_idempotence, transactional_id)",
+        "0.11",
+    ),
     "ListTransactions": ("a list of transactions (KIP-664)", "3.0"),
     "OffsetForLeaderEpoch": ("the end of a leader's epoch (KIP-101)", "0.11"),
 }

@@ -7,7 +7,7 @@ As for ConsumerGroup, importing this module loads little and creating a queue on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -390,7 +390,7 @@ class WorkQueue(QueueArguments):
 
 def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cluster:
     if isinstance(servers, Iterable):
-        if not isinstance(servers, str):
+        if not isinstance(servers, str | Mapping):
             servers = tuple(servers)
         parse_servers(servers)
     return servers
