@@ -138,12 +138,14 @@ def _may_pass(error: AsyncGroupError) -> bool:
 async def _source_partitions(cluster: ClusterClient, topics: list[str] | Pattern) -> int:
     """Return the number of partitions of the first topic; 1 if it does not exist, and for patterns.
 
-    Raises an error that may pass: a topic with too few partitions would stay.
+    It is created if brokers create topics, as the group that reads it would create it. Raises an error that may pass: a topic
+    with too few partitions would stay.
     """
     if not isinstance(topics, list):
         return 1
     try:
-        return len(await cluster.partitions(topics[0])) or 1
+        with cluster.tracking(topics[:1]):
+            return len(await cluster.partitions(topics[0])) or 1
     except AsyncGroupError as error:
         is_missing = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if isinstance(error, ClosedError) or (error.retriable and not is_missing):

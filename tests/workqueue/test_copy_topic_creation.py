@@ -137,3 +137,13 @@ async def test_a_bug_does_not_end_the_attempts(
         monkeypatch.setattr(made.topics._cluster, "partitions", found)
         await asyncio.sleep(INTERVAL)
         assert made.shapes() == [(2, "-1")] * 2
+
+
+async def test_the_topics_have_as_many_partitions_as_the_source_that_the_queue_creates() -> None:
+    options = {"auto_create_topics": True, "default_partitions": 3}
+    async with EmbeddedCluster(nodes=1, seed=1, **options) as cluster:
+        async with ClusterClient(cluster.bootstrap_servers) as client:
+            made = Creation(cluster, client)
+            await made.topics.create()
+            assert cluster.topics == ["orders", DEAD, RETRY]
+            assert [partitions for partitions, _ in made.shapes()] == [3, 3]
