@@ -241,9 +241,9 @@ def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:
     Raises ConfigError.
     """
     rule = "host:port, several separated by commas"
-    if isinstance(servers, Mapping):  # librdkafka's configuration
+    if isinstance(servers, Mapping):  # librdkafka's configuration, perhaps with a password
         properties = "from_properties(…) of ConsumerConfig or ProducerConfig reads properties"
-        raise wrong_type("bootstrap_servers", servers, f"{rule}; {properties}")
+        raise ConfigError("bootstrap_servers", "[hidden]", f"{rule}; {properties}")
     if isinstance(servers, str):
         items = servers.split(",")
     elif isinstance(servers, Iterable) and not isinstance(servers, bytes):

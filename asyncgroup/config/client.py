@@ -198,9 +198,8 @@ class ClientConfig:
         if not isinstance(config, cls):
             allowed = f"a {cls.__name__} or None"
             if isinstance(config, Mapping):  # it may have a password
-                raise wrong_type(
-                    "config", config, f"{allowed}; {cls.__name__}.from_properties(…) reads properties"
-                )
+                allowed += f"; {cls.__name__}.from_properties(…) reads properties"
+                raise ConfigError("config", "[hidden]", allowed)
             if isinstance(config, ClientConfig):  # its repr would be long
                 raise wrong_type("config", config, allowed)
             raise ConfigError("config", config, allowed)
