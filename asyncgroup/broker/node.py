@@ -17,6 +17,7 @@ from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig
 from asyncgroup.broker.groups.store.offset_store import OffsetStore
 from asyncgroup.broker.groups.store.offsets_topic import ClusterTopics, OffsetsTopic
 from asyncgroup.broker.log.fetch_sessions import FetchSessions
+from asyncgroup.broker.loggers import BrokerLoggers
 from asyncgroup.broker.metadata.config_repository import GROUP
 from asyncgroup.broker.metadata.controller import Controller
 from asyncgroup.broker.metadata.topics import OFFSETS_TOPIC, Partition, Topic
@@ -65,6 +66,9 @@ class ClusterState:
     clock: WallClock = field(init=False)
     log_dir: str = "memory"
     """The log directory as DescribeLogDirs reports it."""
+    static_configs: Mapping[str, str] = field(default_factory=dict)
+    """The configs that all nodes are started with, by Kafka's names, except those that are defaults of topics."""
+    loggers: BrokerLoggers = field(default_factory=BrokerLoggers)
     ended: bool = False
     """Whether the cluster has been stopped; its nodes cannot be started again."""
     on_unknown_topic: Callable[[str], object] | None = None
@@ -89,6 +93,8 @@ class Node:
         self.transactions = shared.transactions
         self.clock = shared.clock
         self.log_dir = shared.log_dir
+        self.static_configs = shared.static_configs
+        self.loggers = shared.loggers
         self.delay = 0.0
         """Delay of every request in seconds (`EmbeddedCluster.slow_node`)."""
         self.listener = Listener(node_id, shared.listeners, shared.new_service(self), endpoint)

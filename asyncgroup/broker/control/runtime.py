@@ -16,6 +16,7 @@ from asyncgroup.broker.control.injection import Injector
 from asyncgroup.broker.control.message_fields import topic_names_in
 from asyncgroup.broker.control.options import ClusterOptions, features_of
 from asyncgroup.broker.control.recorder import ExchangeRecorder
+from asyncgroup.broker.control.static_configs import static_configs
 from asyncgroup.broker.groups.shared.interfaces import CoordinatorConfig, GroupOptions
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
 from asyncgroup.broker.metadata.controller import Controller
@@ -59,6 +60,7 @@ class ClusterRuntime:
             auto_create_topics=options.auto_create_topics,
             listeners=self._listener_options(),
             new_service=lambda node: CallService(node, self.recorder, self.injector),
+            static_configs=static_configs(options),
         )
         self.recorder = ExchangeRecorder(
             options.history_limit, max_bytes=options.history_bytes, payloads=options.history_payloads
@@ -169,6 +171,7 @@ class ClusterRuntime:
         for node, rest in halted:
             await node.wait_stopped(rest)
         self.injector.clear()
+        self.state.loggers.restore()
 
     # -- partitions and requests -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Shared implementation of AlterConfigs and IncrementalAlterConfigs.
 
-Kafka's `ConfigAdminManager` and `ConfigurationControlManager`. Configs of topics, nodes and groups can be altered;
-those of client metrics and broker loggers are refused.
+Kafka's `ConfigAdminManager` and `ConfigurationControlManager`. Configs of topics, nodes and groups and levels of loggers can
+be altered; configs of client metrics are refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from asyncgroup.broker.errors import Refused
 from asyncgroup.broker.log.topic_config_keys import TOPIC_CONFIG_KEYS, ConfigKey, ConfigType
 from asyncgroup.broker.log.topic_configs import check_configs
-from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
+from asyncgroup.broker.loggers import LEVELS, ROOT, BrokerLoggers
+from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS
 from asyncgroup.broker.metadata.config_repository import BROKER, GROUP
+from asyncgroup.broker.metadata.group_config_keys import GROUP_CONFIG_KEYS
 from asyncgroup.broker.metadata.topics import Topic, check_topic_name
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -157,7 +159,7 @@ def _alter(
         if not validate_only:
             node.controller.alter_configs(kind, name, kept)
     elif kind == BROKER_LOGGER:
-        _alter_loggers(node, name, changes, replaces=changed is replace_configs)
+        _alter_loggers(node, name, changes, replaces=changed is replace_configs, validate_only=validate_only)
     else:
         topic = _topic(node, context, resource)
         configs = changed(topic.configs, TOPIC_CONFIG_KEYS, changes)
@@ -178,18 +180,39 @@ def replace_configs(
     return {change.name: change.value for change in changes}
 
 
-def _alter_loggers(node: Node, name: str, changes: Sequence[AlterConfigOp], *, replaces: bool) -> None:
-    """Raise Refused: this broker has no loggers to alter, like a Kafka without log4j."""
+def _alter_loggers(
+    node: Node, name: str, changes: Sequence[AlterConfigOp], *, replaces: bool, validate_only: bool
+) -> None:
+    """Set the levels of loggers, all or none (`RuntimeLoggerManager`)."""
     if replaces:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
     check_node(node, name)
     for change in changes:
-        if change.operation in (OpType.APPEND, OpType.SUBTRACT):
-            what = "APPEND" if change.operation == OpType.APPEND else "SUBTRACT"
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"{what} operation is not allowed for the BROKER_LOGGER resource"
-            )
+        _check_level(node.loggers, change)
+    if not validate_only:
+        for change in changes:
+            node.loggers.set_level(change.name, None if change.operation == OpType.DELETE else change.value)
+
+
+def _check_level(loggers: BrokerLoggers, change: AlterConfigOp) -> None:
+    if change.operation in (OpType.APPEND, OpType.SUBTRACT):
+        what = OpType(change.operation).name
+        text = f"{what} operation is not allowed for the BROKER_LOGGER resource"
+        raise Refused(ErrorCode.INVALID_REQUEST, text)
+    if change.operation not in _OPERATIONS:
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"unknown operation {change.operation}")
+    if not loggers.exists(change.name):
         raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+    if change.operation == OpType.DELETE:
+        if change.name == ROOT:
+            text = f"Removing the log level of the {ROOT} logger is not allowed"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+    elif change.value not in LEVELS:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS)}",
+        )
 
 
 def _check_changes(changes: Sequence[AlterConfigOp]) -> None:

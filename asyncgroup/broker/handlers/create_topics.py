@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Final
 
 from asyncgroup.broker.errors import Refused
+from asyncgroup.broker.handlers.node_configs import described_topic
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.log.topic_configs import topic_configs
 from asyncgroup.broker.metadata.replicas import MAX_PARTITIONS
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -75,9 +75,7 @@ def _create(node: Node, context: RequestContext, topic: Creatable, *, validate_o
         replication_factor=len(created.partitions[0].replicas),
         configs=[
             m.CreateTopicsResponse.CreatableTopicConfigs(c.name, c.value, config_source=c.source)
-            for c in topic_configs(
-                created.configs, lambda name: node.controller.configs.topic_synonyms(name, node.id)
-            )
+            for c in described_topic(node, created)
         ],
     )
 

@@ -1,6 +1,7 @@
 """DescribeConfigs (32), versions 1-4: the settings of topics, nodes and groups (Kafka's `ConfigHelper`).
 
-From version 3 on with documentation, whose texts are not Kafka's. Loggers and client metrics have no settings here.
+From version 3 on with documentation, whose texts are not Kafka's. The levels of loggers are settings of a node; client
+metrics have no settings here.
 """
 
 from __future__ import annotations
@@ -16,9 +17,15 @@ from asyncgroup.broker.handlers.config_resources import (
     TOPIC,
     check_node,
 )
-from asyncgroup.broker.handlers.node_configs import cluster_configs, group_configs, node_configs
+from asyncgroup.broker.handlers.node_configs import (
+    cluster_configs,
+    described_topic,
+    group_configs,
+    logger_configs,
+    node_configs,
+)
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.log.topic_configs import ConfigEntry, topic_configs
+from asyncgroup.broker.log.topic_configs import ConfigEntry
 from asyncgroup.broker.metadata.topics import check_topic_name
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
@@ -82,7 +89,16 @@ def _describe(
         resource.resource_type,
         resource.resource_name,
         [
-            _shown(config, synonyms=synonyms, documentation=documentation)
+            _shown(
+                config,
+                synonyms=synonyms,
+                # as in Kafka, loggers have an empty documentation, whether it was requested or not
+                documentation=""
+                if resource.resource_type == BROKER_LOGGER
+                else (config.documentation or None)
+                if documentation
+                else None,
+            )
             for config in found
             if not keys or config.name in keys
         ],
@@ -97,12 +113,14 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
         topic = node.controller.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic_configs(topic.configs, lambda key: node.controller.configs.topic_synonyms(key, node.id))
+        return described_topic(node, topic)
     if kind == BROKER and not name:
         return cluster_configs(node)
+    if kind == BROKER_LOGGER and not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
     if kind in (BROKER, BROKER_LOGGER):
         check_node(node, name)
-        return node_configs(node) if kind == BROKER else []
+        return node_configs(node) if kind == BROKER else logger_configs(node)
     if not name:
         raise Refused(
             ErrorCode.INVALID_REQUEST, "the name of a group or client metrics resource must not be empty"
@@ -110,7 +128,7 @@ def _configs(node: Node, context: RequestContext, resource: Resource) -> list[Co
     return group_configs(node, node.controller.configs.of(GROUP, name)) if kind == GROUP else []
 
 
-def _shown(config: ConfigEntry, *, synonyms: bool, documentation: bool) -> ResourceResult:
+def _shown(config: ConfigEntry, *, synonyms: bool, documentation: str | None) -> ResourceResult:
     return ResourceResult(
         name=config.name,
         value=config.value,
@@ -121,7 +139,7 @@ def _shown(config: ConfigEntry, *, synonyms: bool, documentation: bool) -> Resou
         if synonyms
         else [],
         config_type=config.type,
-        documentation=(config.documentation or None) if documentation else None,
+        documentation=documentation,
     )
 
 

@@ -1,7 +1,7 @@
-"""The configs of nodes and groups as DescribeConfigs returns them.
+"""The configs of nodes, topics and groups as DescribeConfigs returns them.
 
-These are the dynamic configs, and those read-only ones that have a meaning in this broker. The arguments of
-`EmbeddedCluster` appear as static configs, all others as Kafka's defaults.
+A node has all configs of Kafka 4.3. The arguments of `EmbeddedCluster` that differ from Kafka's defaults appear as static
+configs, all others that were not altered as Kafka's defaults.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from typing import Final
 
 from asyncgroup.broker.log.config_values import normal_value
 from asyncgroup.broker.log.topic_config_keys import ConfigSource, ConfigType
-from asyncgroup.broker.log.topic_configs import ConfigEntry, ConfigSynonym
+from asyncgroup.broker.log.topic_configs import ConfigEntry, ConfigSynonym, topic_configs
 from asyncgroup.broker.metadata.broker_config_keys import (
     BROKER_CONFIG_KEYS,
-    GROUP_CONFIG_KEYS,
     READ_ONLY_CONFIGS,
     REPLICATION_QUOTAS,
+    base_name,
 )
-from asyncgroup.broker.metadata.coordinator_election import TRANSACTION_PARTITIONS
-from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
+from asyncgroup.broker.metadata.group_config_keys import GROUP_CONFIG_KEYS
+from asyncgroup.broker.metadata.topics import Topic
 from asyncgroup.broker.node import Node
-from asyncgroup.broker.transactions.coordinator import MAX_TIMEOUT
 
-__all__ = ["cluster_configs", "group_configs", "node_configs"]
+__all__ = ["cluster_configs", "described_topic", "group_configs", "logger_configs", "node_configs"]
 
 _UNKNOWN: Final = 0
 """The type of a config that Kafka does not know."""
@@ -58,57 +57,49 @@ _DOCUMENTATION: Final = {
 
 def node_configs(node: Node) -> list[ConfigEntry]:
     """Return all configs of a node, ordered by name."""
-    group = node.coordinator.config
-    static = {
-        "advertised.listeners": (
-            f"{node.listener.protocol}://{node.advertised_host}:{node.port}",
-            ConfigType.LIST,
-        ),
-        "auto.create.topics.enable": (str(node.auto_create_topics).lower(), ConfigType.BOOLEAN),
-        "broker.id": (str(node.id), ConfigType.INT),
-        "broker.rack": (node.rack or "", ConfigType.STRING),
-        "connections.max.idle.ms": (_idle(node), ConfigType.LONG),
-        "default.replication.factor": (str(node.controller.default_replication_factor), ConfigType.INT),
-        "group.consumer.heartbeat.interval.ms": (
-            _ms(group.group_consumer_heartbeat_interval),
-            ConfigType.INT,
-        ),
-        "group.consumer.max.size": (str(group.group_consumer_max_size), ConfigType.INT),
-        "group.consumer.migration.policy": (group.group_consumer_migration_policy, ConfigType.STRING),
-        "group.consumer.session.timeout.ms": (_ms(group.group_consumer_session_timeout), ConfigType.INT),
-        "group.initial.rebalance.delay.ms": (_ms(group.initial_rebalance_delay), ConfigType.INT),
-        "group.max.session.timeout.ms": (_ms(group.group_max_session_timeout), ConfigType.INT),
-        "group.max.size": (str(group.group_max_size), ConfigType.INT),
-        "group.min.session.timeout.ms": (_ms(group.group_min_session_timeout), ConfigType.INT),
-        "listeners": (f"{node.listener.protocol}://{node.host}:{node.port}", ConfigType.LIST),
-        "node.id": (str(node.id), ConfigType.INT),
-        "num.partitions": (str(node.controller.default_partitions), ConfigType.INT),
-        "offsets.retention.minutes": (str(int(group.offsets_retention / 60)), ConfigType.INT),
-        "queued.max.request.bytes": (str(node.listener.request_memory.limit), ConfigType.LONG),
+    configs = node.controller.configs
+    altered = {*configs.nodes.get(node.id, {}), *configs.cluster}
+    static = {**configs.static, **node.static_configs, **_own_configs(node)}
+    names = {*BROKER_CONFIG_KEYS, *altered} - (set(REPLICATION_QUOTAS) - altered)
+    return [_entry(name, configs.synonyms(name, node.id, static)) for name in sorted(names)]
+
+
+def _own_configs(node: Node) -> dict[str, str]:
+    """Return the configs that each node is started with for itself."""
+    protocol = node.listener.protocol
+    voters = [f"{peer.id}@{peer.advertised_host}:{peer.port}" for peer in node.peers.values()]
+    return {
+        "advertised.listeners": f"{protocol}://{node.advertised_host}:{node.port}",
+        "broker.id": str(node.id),
+        **({} if node.rack is None else {"broker.rack": node.rack}),
+        "controller.quorum.voters": ",".join(voters),
+        "inter.broker.listener.name": protocol,
+        "listeners": f"{protocol}://{node.host}:{node.port}",
+        "node.id": str(node.id),
     }
-    default = {
-        "delete.topic.enable": ("true", ConfigType.BOOLEAN),
-        "offsets.topic.num.partitions": (str(OFFSETS_PARTITIONS), ConfigType.INT),
-        "socket.request.max.bytes": (str(node.listener.max_request_bytes), ConfigType.INT),
-        "transaction.max.timeout.ms": (_ms(MAX_TIMEOUT), ConfigType.INT),
-        "transaction.state.log.num.partitions": (str(TRANSACTION_PARTITIONS), ConfigType.INT),
-    }
-    shown = [_fixed(name, *value, ConfigSource.STATIC_BROKER_CONFIG) for name, value in static.items()]
-    shown += [_fixed(name, *value, ConfigSource.DEFAULT_CONFIG) for name, value in default.items()]
-    settings = node.controller.configs
-    own = settings.nodes.get(node.id, {})
-    others = {*own, *settings.cluster}
-    names = {*BROKER_CONFIG_KEYS, *others}.difference(static, default, set(REPLICATION_QUOTAS) - others)
-    shown += [_dynamic(name, settings.synonyms(name, node.id)) for name in names]
-    return sorted(shown, key=lambda value: value.name)
 
 
 def cluster_configs(node: Node) -> list[ConfigEntry]:
     """Return the dynamic configs that apply to all nodes."""
+    configs, source = node.controller.configs, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        _dynamic(name, [ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)])
-        for name, value in sorted(node.controller.configs.cluster.items())
+        _entry(name, [each for each in configs.synonyms(name, node.id) if each.source == source])
+        for name in sorted(configs.cluster)
     ]
+
+
+def described_topic(node: Node, topic: Topic) -> list[ConfigEntry]:
+    """Return all configs of a topic, as they are for a partition that this node leads."""
+    configs = node.controller.configs
+    return topic_configs(
+        topic.configs, lambda name: configs.topic_synonyms(name, node.id), configs.topic_defaults(node.id)
+    )
+
+
+def logger_configs(node: Node) -> list[ConfigEntry]:
+    """Return the levels of the loggers."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+    return [ConfigEntry(name, level, source, _UNKNOWN) for name, level in node.loggers.levels().items()]
 
 
 def group_configs(node: Node, own: Mapping[str, str]) -> list[ConfigEntry]:
@@ -144,28 +135,28 @@ def _of_all_groups(name: str) -> str:
     return name if name in only_for_groups else f"group.{name}"
 
 
-def _dynamic(name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
-    key = BROKER_CONFIG_KEYS.get(name)
-    value, source = (
-        (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
+def _entry(name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+    """Return a config with these values, the effective one first (`ConfigHelper.createBrokerConfigEntry`)."""
+    base = base_name(name)
+    key = BROKER_CONFIG_KEYS.get(base)
+    # a config that Kafka does not know may be a password, so its value is hidden
+    secret = key is None or key.rule.type is ConfigType.PASSWORD
+    shown = [synonym._replace(value=None) for synonym in synonyms] if secret else synonyms
+    source = shown[0].source if shown else ConfigSource.DEFAULT_CONFIG
+    value = shown[0].value if shown else None
+    if key is None:
+        return ConfigEntry(name, None, source, _UNKNOWN, shown, "", read_only=True, sensitive=True)
+    return ConfigEntry(
+        name,
+        None if value is None else normal_value(key.rule, value),
+        source,
+        key.rule.type,
+        shown,
+        _DOCUMENTATION.get(name, key.documentation) if base == name else "",
+        # as in Kafka, those of listeners are shown as read-only although they can be altered
+        read_only=base != name or name in READ_ONLY_CONFIGS,
+        sensitive=secret,
     )
-    if key is not None:
-        shown = None if value is None else normal_value(key.rule, value)
-        return ConfigEntry(name, shown, source, key.rule.type, synonyms, key.documentation)
-    # a config that Kafka does not know may be a password, so its value is hidden (`ConfigHelper`)
-    hidden = [synonym._replace(value=None) for synonym in synonyms]
-    known = name in READ_ONLY_CONFIGS
-    return ConfigEntry(name, None, source, ConfigType.STRING if known else _UNKNOWN, hidden, "", True, True)
-
-
-def _fixed(name: str, value: str, kind: int, source: int) -> ConfigEntry:
-    # read-only, though Kafka could change its listeners dynamically
-    synonyms = [ConfigSynonym(name, value, source)]
-    return ConfigEntry(name, value, source, kind, synonyms, _DOCUMENTATION[name], read_only=True)
-
-
-def _idle(node: Node) -> str:
-    return "-1" if node.listener.connections_max_idle is None else _ms(node.listener.connections_max_idle)
 
 
 def _ms(seconds: float) -> str:

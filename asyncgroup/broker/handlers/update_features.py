@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncgroup.broker.errors import shortened
 from asyncgroup.broker.handlers.registry import register
-from asyncgroup.broker.metadata.features import FeatureChange, UpgradeType
+from asyncgroup.broker.metadata.features import FeatureChange
 from asyncgroup.broker.net.service import RequestContext
 from asyncgroup.broker.node import Node
 from asyncgroup.error_codes import ErrorCode
@@ -13,13 +13,16 @@ from asyncgroup.wire import messages as m
 VERSIONS = (0, 2)
 
 Response = m.UpdateFeaturesResponse
-Update = m.UpdateFeaturesRequest.FeatureUpdateKey
 
 
 def handle(node: Node, context: RequestContext, request: m.UpdateFeaturesRequest) -> Response:
     """Change all levels, or none if one is refused. Of a feature that is named twice the last level counts."""
     controller, version = node.controller, context.api_version
-    changes = {update.feature: _change(update, version) for update in request.feature_updates}
+    # Kafka's controller ignores `allow_downgrade` of version 0, so that each change is an upgrade there
+    changes = {
+        update.feature: FeatureChange(update.feature, update.max_version_level, update.upgrade_type)
+        for update in request.feature_updates
+    }
     for change in changes.values():
         if problem := controller.features.problem(change):
             text = f"Invalid update version {change.level} for feature {change.feature}. {problem}"
@@ -38,13 +41,6 @@ def handle(node: Node, context: RequestContext, request: m.UpdateFeaturesRequest
             for update in request.feature_updates
         ]
     return response
-
-
-def _change(update: Update, version: int) -> FeatureChange:
-    if version >= 1:
-        return FeatureChange(update.feature, update.max_version_level, update.upgrade_type)
-    kind = UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else UpgradeType.UPGRADE
-    return FeatureChange(update.feature, update.max_version_level, kind)
 
 
 def error_response(_context: RequestContext, _request: m.UpdateFeaturesRequest, code: int) -> Response:

@@ -152,16 +152,27 @@ def _check_lags(configs: Mapping[str, str | None]) -> None:
 
 
 def topic_configs(
-    configs: Mapping[str, str | None], synonyms: Callable[[str], list[ConfigSynonym]]
+    configs: Mapping[str, str | None],
+    synonyms: Callable[[str], list[ConfigSynonym]],
+    defaults: Mapping[str, str | None],
 ) -> list[ConfigEntry]:
-    """Return all configs of a topic with its own `configs`; `synonyms` returns the values from other sources."""
-    return [_shown(name, key, configs.get(name), synonyms(name)) for name, key in TOPIC_CONFIG_KEYS.items()]
+    """Return all configs of a topic with its own `configs`; `synonyms` returns the values from other sources.
+
+    `defaults` are the values that apply without the topic's own: of some, such as a retention in hours, the source is no
+    synonym.
+    """
+    return [
+        _shown(name, key, configs.get(name), synonyms(name), defaults.get(name) or key.default)
+        for name, key in TOPIC_CONFIG_KEYS.items()
+    ]
 
 
-def _shown(name: str, key: ConfigKey, own: str | None, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+def _shown(
+    name: str, key: ConfigKey, own: str | None, synonyms: list[ConfigSynonym], default: str
+) -> ConfigEntry:
     text = TOPIC_DOCUMENTATION[name]
     if own is None:
-        first = synonyms[0] if synonyms else ConfigSynonym(name, key.default, ConfigSource.DEFAULT_CONFIG)
+        first = synonyms[0] if synonyms else ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG)
         value = normal_value(key, first.value or "")
         return ConfigEntry(name, value, first.source, key.type, synonyms, text)
     value = normal_value(key, own)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import dropwhile
 from typing import Final, TypeVar
 
 from asyncgroup.broker.errors import Refused
@@ -18,12 +19,15 @@ from asyncgroup.broker.log.topic_configs import ConfigSynonym, LogConfig
 from asyncgroup.broker.metadata.broker_config_keys import (
     BROKER_CONFIG_KEYS,
     BROKER_TO_TOPIC,
-    GROUP_CONFIG_KEYS,
-    OTHER_UNITS,
+    FIXED_CONFIGS,
+    LISTENER_PREFIXED,
     READ_ONLY_CONFIGS,
-    SECURITY_CONFIGS,
     TOPIC_TO_BROKER,
+    base_name,
+    is_cluster_wide,
+    synonym_names,
 )
+from asyncgroup.broker.metadata.group_config_keys import GROUP_CONFIG_KEYS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 
@@ -66,9 +70,10 @@ _ELIGIBLE: Final = "min.insync.replicas"
 class ConfigRepository:
     """The configs of brokers and groups, by Kafka's names (Kafka's `ConfigRepository`)."""
 
-    def __init__(self, static: Mapping[str, str] | None = None) -> None:
-        self.static = dict(static or {})
-        """The configs that the cluster was started with, for all nodes."""
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        self.static = dict(given or {})
+        """The configs that the cluster was started with, for all nodes, as they were given."""
+        self._static_defaults = _topic_defaults(self.static)
         self.cluster: dict[str, str] = {_ELIGIBLE: self.static.get(_ELIGIBLE, "1")}
         """The dynamic configs of all nodes."""
         self.nodes: dict[int, dict[str, str]] = {}
@@ -87,7 +92,7 @@ class ConfigRepository:
         """Return the configs of a cluster started with `given`. Raise ConfigError for one that is not allowed."""
         static = {}
         for name, value in given.items():
-            full, factor = _UNITS.get(name, (name, 1))
+            full, _ = _UNITS.get(name, (name, 1))
             rule = TOPIC_CONFIG_KEYS[BROKER_TO_TOPIC[full]] if full in BROKER_TO_TOPIC else None
             if rule is None:
                 raise ConfigError(
@@ -99,8 +104,7 @@ class ConfigRepository:
                 raise ConfigError(name, value, "a string, as in Kafka's properties files")
             if invalid := check_value(BROKER_TO_TOPIC[full], rule, value):
                 raise ConfigError(name, value, invalid.problem)
-            if factor == 1 or full not in given:  # the config with the finer unit wins
-                static[full] = normal_value(rule, value if factor == 1 else str(max(-1, int(value) * factor)))
+            static[name] = normal_value(rule, value)
         return cls(static)
 
     # -- values ----------------------------------------------------------------------------------------------
@@ -120,20 +124,29 @@ class ConfigRepository:
         else:
             _put(self.groups, name, configs)
 
-    def synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
-        """Return the values of a broker config from all sources, the effective one first (KIP-226)."""
-        places = (
+    def synonyms(
+        self, name: str, node_id: int, static: Mapping[str, str] | None = None
+    ) -> list[ConfigSynonym]:
+        """Return the values of a broker config from all sources, the effective one first (KIP-226).
+
+        `static` are the configs that the node was started with, those of the cluster included. As in Kafka, values of
+        another unit or of the listener's base config count only after one of this name (`ConfigHelper.configSynonyms`).
+        """
+        names = synonym_names(name)
+        defaults = {each: BROKER_CONFIG_KEYS[each].default for each in names if each in BROKER_CONFIG_KEYS}
+        places: Sequence[tuple[Mapping[str, str | None], ConfigSource]] = (
             (self.nodes.get(node_id, {}), ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+            (self.static if static is None else static, ConfigSource.STATIC_BROKER_CONFIG),
+            (defaults, ConfigSource.DEFAULT_CONFIG),
         )
-        found = [ConfigSynonym(name, place[name], source) for place, source in places if name in place]
-        key = BROKER_CONFIG_KEYS.get(name)
-        if key is not None and key.default is not None:
-            found.append(ConfigSynonym(name, key.default, ConfigSource.DEFAULT_CONFIG))
-        elif found and name in OTHER_UNITS:
-            found.append(ConfigSynonym(*OTHER_UNITS[name], ConfigSource.DEFAULT_CONFIG))
-        return found
+        found = [
+            ConfigSynonym(each, place[each], source)
+            for place, source in places
+            for each in names
+            if place.get(each) is not None
+        ]
+        return list(dropwhile(lambda synonym: synonym.name != name, found))
 
     def topic_synonyms(self, name: str, node_id: int) -> list[ConfigSynonym]:
         """Return the values that a topic config has by the configs of a broker, the effective one first."""
@@ -141,8 +154,8 @@ class ConfigRepository:
 
     def topic_defaults(self, node_id: int) -> dict[str, str | None]:
         """Return the topic defaults set in broker configs, by topic config name, without Kafka's own defaults."""
-        given = {**self.static, **self.cluster, **self.nodes.get(node_id, {})}
-        return {BROKER_TO_TOPIC[name]: value for name, value in given.items() if name in BROKER_TO_TOPIC}
+        altered = {**self.cluster, **self.nodes.get(node_id, {})}
+        return {**self._static_defaults, **_topic_defaults(altered)}
 
     def log_config(self, configs: Mapping[str, str | None], node_id: int) -> LogConfig:
         """Return the effective config of a partition led by this node, of a topic with these configs."""
@@ -150,9 +163,10 @@ class ConfigRepository:
 
     def has_topic_default(self, names: Iterable[str]) -> bool:
         """Return whether a broker config sets a default for one of these topic configs."""
+        names = set(names)
         wanted = {TOPIC_TO_BROKER[name] for name in names if name in TOPIC_TO_BROKER}
-        given = set(self.static).union(self.cluster, *self.nodes.values())
-        return not wanted.isdisjoint(given)
+        altered = set(self.cluster).union(*self.nodes.values())
+        return not wanted.isdisjoint(altered) or not self._static_defaults.keys().isdisjoint(names)
 
     # -- rules -----------------------------------------------------------------------------------------------
 
@@ -168,6 +182,19 @@ class ConfigRepository:
         return _checked_broker(configs, changed, of_all=not name)
 
 
+def _topic_defaults(configs: Mapping[str, str]) -> dict[str, str | None]:
+    """Return topic configs by the broker configs that are their defaults; of two units the more precise one wins."""
+    found: dict[str, str | None] = {}
+    # minutes before hours: the first of them stays
+    for name, value in sorted(configs.items(), reverse=True):
+        if name in _UNITS:
+            full, factor = _UNITS[name]
+            found.setdefault(BROKER_TO_TOPIC[full], str(max(-1, int(value) * factor)))
+    return found | {
+        BROKER_TO_TOPIC[name]: value for name, value in configs.items() if name in BROKER_TO_TOPIC
+    }
+
+
 def _put(place: dict[K, dict[str, str]], key: K, configs: Mapping[str, str]) -> None:
     if configs:
         place[key] = dict(configs)
@@ -178,23 +205,25 @@ def _put(place: dict[K, dict[str, str]], key: K, configs: Mapping[str, str]) -> 
 def _checked_broker(
     configs: Mapping[str, str | None], changed: Sequence[str], *, of_all: bool
 ) -> dict[str, str]:
-    given = [name for name in changed if name in configs]
-    if fixed := sorted(READ_ONLY_CONFIGS.intersection(given)):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+    """Return the configs of a broker, or of all, as stored; raise Refused as `DynamicBrokerConfig.validateConfigs` does."""
+    given = sorted(name for name in changed if name in configs)
+    _refuse("Cannot update these configs dynamically", [n for n in given if n in READ_ONLY_CONFIGS])
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        [name for name in given if name in LISTENER_PREFIXED],
+    )
+    for name in given:
+        base = base_name(name)
+        key = BROKER_CONFIG_KEYS.get(base)  # unknown names are stored, as Kafka does for plugins
+        value = configs[name] or ""
+        if key is not None and (invalid := check_value(BROKER_TO_TOPIC.get(base, base), key.rule, value)):
+            raise Refused(ErrorCode.INVALID_REQUEST, invalid.message(base))
+    if of_all:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            [name for name in given if not is_cluster_wide(name)],
         )
-    if secured := sorted(SECURITY_CONFIGS.intersection(given)):
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            f"[{', '.join(secured)}]; in this broker they cannot change while it runs",
-        )
-    if listeners := [name for name in given if name.startswith("listener.name.")]:
-        if of_all:
-            text = "Cannot update these configs at default cluster level, broker id must be specified"
-        else:
-            text = "Listener configs cannot be changed while this broker runs"
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(listeners)}]")
+    _refuse("These configs cannot change while this broker runs", [n for n in given if n in FIXED_CONFIGS])
     if _ELIGIBLE in changed and not of_all:
         raise Refused(
             ErrorCode.INVALID_CONFIG, f"Broker-level {_ELIGIBLE} cannot be altered while ELR is enabled."
@@ -203,15 +232,12 @@ def _checked_broker(
         raise Refused(
             ErrorCode.INVALID_CONFIG, f"Cluster-level {_ELIGIBLE} cannot be removed while ELR is enabled."
         )
-    kept = {}
-    for name, value in configs.items():
-        key = BROKER_CONFIG_KEYS.get(name)  # unknown names are stored, as Kafka does for plugins
-        if key is not None and (
-            invalid := check_value(BROKER_TO_TOPIC.get(name, name), key.rule, value or "")
-        ):
-            raise Refused(ErrorCode.INVALID_REQUEST, invalid.message(name))
-        kept[name] = value or ""
-    return kept
+    return {name: value or "" for name, value in configs.items()}
+
+
+def _refuse(text: str, names: Sequence[str]) -> None:
+    if names:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{text}: [{', '.join(names)}]")
 
 
 def _checked_group(configs: Mapping[str, str | None]) -> dict[str, str]:

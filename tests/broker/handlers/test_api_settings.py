@@ -10,7 +10,8 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers.config_resources import OpType
-from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS, GROUP_CONFIG_KEYS
+from asyncgroup.broker.metadata.broker_config_keys import BROKER_CONFIG_KEYS
+from asyncgroup.broker.metadata.group_config_keys import GROUP_CONFIG_KEYS
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError
 from asyncgroup.wire import messages as m

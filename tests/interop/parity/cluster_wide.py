@@ -173,6 +173,7 @@ async def features(scene: Scene) -> None:
             "only validated", cls(10_000, update(("transaction.version", 1, 2)).feature_updates, True)
         )
     await _levels(scene, "before", 2)
+    now = 2
     for label, level, kind in (
         ("down to 1", 1, 2),
         ("once more", 1, 2),
@@ -181,7 +182,8 @@ async def features(scene: Scene) -> None:
         ("up to 2", 2, 1),
     ):
         answer = await scene.ask(label, update(("transaction.version", level, kind)))
-        await _levels(scene, f"after {label}", 1 if answer.error_code else level)
+        now = now if answer.error_code else level
+        await _levels(scene, f"after {label}", now)
 
 
 async def _levels(scene: Scene, label: str, transactions: int) -> None:

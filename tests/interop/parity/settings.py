@@ -7,10 +7,18 @@ from typing import Any
 from asyncgroup.wire import messages as m
 from tests.interop.parity.scene import Scene
 
-__all__ = ["settings_of_brokers", "settings_of_groups"]
+__all__ = [
+    "all_settings_of_a_broker",
+    "loggers",
+    "security_settings_of_brokers",
+    "settings_of_brokers",
+    "settings_of_groups",
+]
 
 TOPIC, NODE, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
+DEFAULT = 5
+"""The source of a default."""
 
 Changes = list[tuple[str, int, str | None]]
 
@@ -56,6 +64,16 @@ async def settings_of_brokers(scene: Scene) -> None:
         "no list": ("", [("message.max.bytes", APPEND, "1")]),
         "another broker": ("7", [(largest, SET, "2000000")]),
         "no broker": ("x", [(largest, SET, "2000000")]),
+        "mechanisms of all": ("", [("sasl.enabled.mechanisms", SET, "PLAIN")]),
+        "seconds that are none": ("1", [("sasl.login.refresh.buffer.seconds", SET, "99999")]),
+        "client authentication that is none": ("1", [("listener.name.x.ssl.client.auth", SET, "maybe")]),
+        "a callback handler": ("1", [("sasl.server.callback.handler.class", SET, "a.B")]),
+        "listeners": ("1", [("listeners", SET, "PLAINTEXT://:1")]),
+        "listeners of all": ("", [("listeners", SET, "PLAINTEXT://:1")]),
+        "a principal builder": ("1", [("principal.builder.class", SET, "a.B")]),
+        "connections of a listener, of all": ("", [("listener.name.x.max.connections", SET, "x")]),
+        "an internal one": ("1", [("unstable.api.versions.enable", SET, "true")]),
+        "a list of a listener": ("1", [("listener.name.x.sasl.enabled.mechanisms", APPEND, "PLAIN")]),
         "a key store": ("1", [("ssl.keystore.location", SET, "x")]),
         "a key store of all": ("", [("listener.name.x.ssl.keystore.location", SET, "x")]),
         "replicas of a broker": ("1", [("min.insync.replicas", SET, "2")]),
@@ -99,6 +117,73 @@ async def settings_of_brokers(scene: Scene) -> None:
         await scene.ask(label, _altered(LOGGER, "1", change))
     await scene.ask("loggers of another broker", _altered(LOGGER, "7", ("a", SET, "DEBUG")))
     await scene.ask("all loggers", _whole(LOGGER, "1", ("a", "DEBUG")))
+
+
+async def security_settings_of_brokers(scene: Scene) -> None:
+    """Settings of SASL and TLS, of the broker and of its listeners, and what DescribeConfigs returns for them."""
+    mechanisms, prefix = "sasl.enabled.mechanisms", "listener.name.plaintext."
+    await scene.ask("mechanisms", _altered(NODE, "1", (mechanisms, SET, "PLAIN")))
+    await _until(scene, "described", _described(NODE, "1", mechanisms), mechanisms, "PLAIN")
+    await scene.ask("one more", _altered(NODE, "1", (mechanisms, APPEND, "SCRAM-SHA-256")))
+    await _until(scene, "both", _described(NODE, "1", mechanisms), mechanisms, "PLAIN,SCRAM-SHA-256")
+    await scene.ask("a secret", _altered(NODE, "1", ("sasl.jaas.config", SET, "secret required;")))
+    own = (prefix + mechanisms, SET, "PLAIN")
+    secret = (prefix + "plain.sasl.jaas.config", SET, "secret required;")
+    await scene.ask("of a listener", _altered(NODE, "1", own, secret))
+    limit = prefix + "max.connections"
+    await scene.ask("connections of all", _altered(NODE, "", (limit, SET, "1000")))
+    await scene.ask("connections of one", _altered(NODE, "1", (limit, SET, "2000")))
+    names = (mechanisms, "sasl.jaas.config", own[0], secret[0], limit, "sasl.kerberos.service.name")
+    await _until(scene, "all of it", _described(NODE, "1", *names), limit, "2000")
+    await _until(scene, "of all", _described(NODE, "", *names), limit, "1000")
+    await scene.ask("reset of all", _altered(NODE, "", (limit, DELETE, None)))
+    await scene.ask("reset", _whole(NODE, "1"))
+    await scene.ask(
+        "as before", _described(NODE, "1", *names), until=lambda answer: len(answer.results[0].configs) == 3
+    )
+
+
+async def all_settings_of_a_broker(scene: Scene) -> None:
+    """DescribeConfigs of a node: all names, types and defaults; values that its options set differ by purpose."""
+    version, cls = scene.version("DescribeConfigs"), m.DescribeConfigsRequest
+    more = {"include_documentation": True} if version >= 3 else {}
+    request = cls([cls.DescribeConfigsResource(NODE, "1", None)], include_synonyms=True, **more)
+    (result,) = (await scene.quietly(request, version)).results
+    for config in result.configs:
+        defaults = [synonym.value for synonym in config.synonyms if synonym.source == DEFAULT]
+        facts = [config.read_only, config.is_sensitive, defaults]
+        if version >= 3:
+            facts += [config.config_type, bool(config.documentation)]
+        scene.keep(config.name, {"facts": repr(facts)})
+
+
+async def loggers(scene: Scene) -> None:
+    """The levels of loggers (KIP-412): described, altered, and refused."""
+    root = "root"
+    described = _described(LOGGER, "1", root)
+
+    async def look(label: str, level: str) -> None:
+        await _until(scene, label, described, root, level)
+
+    before = (await scene.quietly(described, scene.version("DescribeConfigs"))).results[0].configs[0].value
+    for label, change in {
+        "to INFO": (root, SET, "INFO"),
+        "in small letters": (root, SET, "info"),
+        "to nothing": (root, SET, ""),
+        "deleted": (root, DELETE, None),
+        "appended": (root, APPEND, "INFO"),
+    }.items():
+        await scene.ask(label, _altered(LOGGER, "1", change))
+    await look("as INFO", "INFO")
+    await scene.ask("one good, one bad", _altered(LOGGER, "1", (root, SET, "WARN"), ("x", SET, "WARN")))
+    await scene.ask("only validated", _altered(LOGGER, "1", (root, SET, "WARN"), validate=True))
+    await look("still INFO", "INFO")
+    await scene.ask("to FATAL", _altered(LOGGER, "1", (root, SET, "FATAL")))
+    await look("as FATAL", "FATAL")
+    for name in ("", "x", "7"):
+        await scene.ask(f"described for {name!r}", _described(LOGGER, name))
+        await scene.ask(f"altered for {name!r}", _altered(LOGGER, name, (root, SET, "INFO")))
+    await scene.quietly(_altered(LOGGER, "1", (root, SET, before)), scene.version("IncrementalAlterConfigs"))
 
 
 async def settings_of_groups(scene: Scene) -> None:

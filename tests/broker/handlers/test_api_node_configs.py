@@ -1,0 +1,194 @@
+"""All configs of a node as DescribeConfigs returns them, security configs, and the levels of loggers."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker.handlers.config_resources import OpType
+from asyncgroup.broker.handlers.node_configs import node_configs
+from asyncgroup.broker.log.topic_config_keys import ConfigType
+from asyncgroup.broker.loggers import BrokerLoggers
+from asyncgroup.broker.metadata.broker_config_keys import READ_ONLY_CONFIGS, base_name, is_cluster_wide
+from asyncgroup.broker.metadata.config_repository import ConfigRepository
+from asyncgroup.error_codes import ErrorCode
+from tests.broker.client import connect
+from tests.broker.handlers.test_api_configs import BROKER, LOGGER, TOPIC, ask, incremental
+from tests.broker.handlers.test_api_settings import described, origins
+from tests.broker.internals import controller_of, node_of
+
+MECHANISMS = "sasl.enabled.mechanisms"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_node_has_all_configs_of_kafka():
+    async with EmbeddedCluster(2) as cluster, connect(cluster) as client:
+        configs = await described(client, BROKER, "1", include_documentation=True)
+        assert len(configs) == 340
+        assert sum(config.read_only for config in configs.values()) == 241
+        assert all(config.documentation for config in configs.values())
+        assert {name for name, config in configs.items() if config.is_sensitive} == {
+            name for name, config in configs.items() if config.config_type == ConfigType.PASSWORD
+        }
+        assert origins(configs["sasl.kerberos.kinit.cmd"]) == [
+            ("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", 5)
+        ]
+        unset = configs["sasl.login.class"]
+        assert (unset.value, unset.config_source, unset.synonyms) == (None, 5, [])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_node_knows_the_options_of_its_cluster(tmp_path: Path):
+    """They are static; what is as in Kafka is a default."""
+    security = ListenerSecurity(users={"ann": "secret"}, mechanisms=["PLAIN"], max_reauth=60.0)
+    options = {"offsets_retention_check_interval": 7.0, "retention_check_interval": 9.0, "group_max_size": 5}
+    async with EmbeddedCluster(data_dir=tmp_path, security=security, **options) as cluster:  # type: ignore[arg-type]
+        static = {each.name: each.value for each in node_configs(node_of(cluster)) if each.source == 4}
+    assert {
+        MECHANISMS: "PLAIN",
+        "connections.max.reauth.ms": "60000",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "log.dirs": str(tmp_path),
+        "log.retention.check.interval.ms": "9000",
+        "offsets.retention.check.interval.ms": "7000",
+        "group.max.size": "5",
+        "group.initial.rebalance.delay.ms": "0",
+    }.items() <= static.items()
+    assert not static.keys() & {"group.max.session.timeout.ms", "num.partitions", "group.consumer.max.size"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_settings_in_other_units_are_described_as_they_were_given():
+    """As by Kafka, where the retention of a topic then has no synonym."""
+    given = {"log.retention.hours": "24", "log.retention.minutes": "30", "log.roll.hours": "2"}
+    async with EmbeddedCluster(settings=given, topics="t") as cluster, connect(cluster) as client:
+        node, topic = await described(client, BROKER, "1"), await described(client, TOPIC, "t")
+        assert origins(node["log.retention.minutes"]) == [
+            ("log.retention.minutes", "30", 4),
+            ("log.retention.hours", "24", 4),
+            ("log.retention.hours", "168", 5),
+        ]
+        assert (node["log.retention.ms"].value, node["log.retention.ms"].synonyms) == (None, [])
+        assert (topic["retention.ms"].value, topic["retention.ms"].config_source) == ("1800000", 5)
+        assert (topic["segment.ms"].value, topic["retention.ms"].synonyms) == ("7200000", [])
+
+
+def test_the_most_precise_unit_applies():
+    for given, expected in (
+        ({"log.retention.hours": "1", "log.retention.minutes": "5", "log.retention.ms": "7"}, "7"),
+        ({"log.retention.hours": "1", "log.retention.minutes": "5"}, "300000"),
+        ({"log.retention.hours": "1"}, "3600000"),
+        ({"log.retention.minutes": "-1"}, "-1"),
+    ):
+        assert ConfigRepository.from_static(given).topic_defaults(1)["retention.ms"] == expected
+
+
+# -- security ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_sasl_settings_are_altered_for_a_broker_and_its_listeners(tmp_path: Path):
+    own, secret = f"listener.name.plaintext.{MECHANISMS}", "listener.name.plaintext.plain.sasl.jaas.config"
+    async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
+        for name, operation, value in (
+            (MECHANISMS, OpType.SET, "PLAIN"),
+            (MECHANISMS, OpType.APPEND, "SCRAM-SHA-256"),
+            (own, OpType.SET, "PLAIN"),
+            (secret, OpType.SET, "a secret"),
+        ):
+            assert await ask(client, incremental(BROKER, "1", (name, operation, value))) == [0]
+        assert "a secret" not in str(await described(client, BROKER, "1", include_documentation=True))
+    async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
+        configs = await described(client, BROKER, "1")
+        chain = [(MECHANISMS, "PLAIN,SCRAM-SHA-256", 2), (MECHANISMS, "GSSAPI", 5)]
+        assert origins(configs[MECHANISMS]) == chain
+        assert origins(configs[own]) == [(own, "PLAIN", 2), *chain]
+        hidden = configs[secret]
+        assert (hidden.value, hidden.is_sensitive, hidden.read_only) == (None, True, True)
+        assert hidden.config_type == ConfigType.PASSWORD
+        assert controller_of(cluster).configs.nodes[1][secret] == "a secret"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("", (MECHANISMS, "PLAIN")),
+        ("", (f"listener.name.x.{MECHANISMS}", "PLAIN")),
+        ("1", ("sasl.login.refresh.buffer.seconds", "99999")),
+        ("1", ("listener.name.x.ssl.client.auth", "maybe")),
+        ("1", ("sasl.login.class", "a.B")),
+        ("1", ("ssl.keystore.password", "secret")),
+        ("1", ("principal.builder.class", "a.B")),
+        ("1", ("listeners", "PLAINTEXT://:1")),
+        ("", ("listener.name.x.max.connections", "many")),
+        ("1", ("unstable.api.versions.enable", "true")),
+    ],
+)
+async def test_security_settings_that_are_refused(name, change):
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        request = incremental(BROKER, name, (change[0], OpType.SET, change[1]))
+        assert await ask(client, request) == [ErrorCode.INVALID_REQUEST]
+        assert controller_of(cluster).configs.nodes == {}
+
+
+def test_the_base_of_a_listeners_config():
+    assert base_name("listener.name.x.ssl.client.auth") == "ssl.client.auth"
+    assert base_name("listener.name.x.scram-sha-256.sasl.jaas.config") == "sasl.jaas.config"
+    assert base_name("listener.name.x") == "listener.name.x"
+    assert is_cluster_wide("listener.name.x.max.connections")
+    assert not is_cluster_wide("listener.name.x.message.max.bytes")
+    assert not is_cluster_wide("ssl.client.auth")
+    assert is_cluster_wide("message.max.bytes")
+    assert "process.roles" in READ_ONLY_CONFIGS
+
+
+# -- loggers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_levels_of_loggers():
+    package, own = logging.getLogger("asyncgroup.broker"), logging.getLogger("asyncgroup.broker.node")
+    before = package.level, own.level
+    async with EmbeddedCluster() as cluster, connect(cluster) as client:
+        for name, change, code in (
+            ("1", ("root", OpType.SET, "WARN"), 0),
+            ("1", ("asyncgroup.broker.node", OpType.SET, "TRACE"), 0),
+            ("1", ("asyncgroup.broker.node", OpType.SET, "warn"), ErrorCode.INVALID_CONFIG),
+            ("1", ("asyncgroup.producer", OpType.SET, "INFO"), ErrorCode.INVALID_CONFIG),
+            ("1", ("asyncgroup.broker.no_such_module", OpType.SET, "INFO"), ErrorCode.INVALID_CONFIG),
+            ("1", ("root", OpType.DELETE, None), ErrorCode.INVALID_REQUEST),
+            ("1", ("root", OpType.APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
+            ("1", ("root", 9, "INFO"), ErrorCode.UNKNOWN_SERVER_ERROR),
+            ("7", ("root", OpType.SET, "INFO"), ErrorCode.INVALID_REQUEST),
+        ):
+            assert await ask(client, incremental(LOGGER, name, change)) == [code], change
+        levels = {name: config.value for name, config in (await described(client, LOGGER, "1")).items()}
+        assert (levels["root"], levels["asyncgroup.broker.node"]) == ("WARN", "TRACE")
+        assert levels["asyncgroup.broker.metadata.controller"] == "WARN"  # inherited
+        assert package.level == logging.WARNING
+        request = incremental(LOGGER, "1", ("asyncgroup.broker.node", OpType.DELETE, None))
+        request.validate_only = True
+        assert await ask(client, request) == [0]
+        assert own.level
+        request.validate_only = False
+        assert await ask(client, request) == [0]
+        assert own.getEffectiveLevel() == logging.WARNING
+    assert (package.level, own.level) == before
+
+
+def test_levels_between_kafkas():
+    loggers = BrokerLoggers()
+    for level, name in ((1, "TRACE"), (15, "DEBUG"), (25, "INFO"), (45, "ERROR"), (99, "FATAL")):
+        logging.getLogger("asyncgroup.broker.node").setLevel(level)
+        assert loggers.levels()["asyncgroup.broker.node"] == name
+    logging.getLogger("asyncgroup.broker.node").setLevel(logging.NOTSET)
