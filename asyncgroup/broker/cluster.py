@@ -92,6 +92,9 @@ class EmbeddedCluster:
     (default 0). `offsets_load_delay`: time to load one of its partitions, during which COORDINATOR_LOAD_IN_PROGRESS
     is returned (default 0).
 
+    `transaction_markers_delay`: time from the response to EndTxn to the markers (default 0: both in one step). Until then the
+    transaction is in PrepareCommit or PrepareAbort, and requests for the next one get CONCURRENT_TRANSACTIONS, as in Kafka.
+
     `security`: TLS and SASL on all listeners; None is PLAINTEXT.
 
     `transaction_version`, `group_version`: the levels of the features `transaction.version` (default 2; 0 and 1 are those

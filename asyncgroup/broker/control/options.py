@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -58,6 +59,7 @@ class ClusterKeywords(TypedDict, total=False):
     retention_check_interval: float
     security: ListenerSecurity | None
     settings: Mapping[str, str] | None
+    transaction_markers_delay: float
     transaction_version: int | None
 
 
@@ -87,6 +89,7 @@ class ClusterOptions(GroupOptions):
     security: ListenerSecurity | None = None
     settings: Mapping[str, str] | None = None
     group_version: int | None = None
+    transaction_markers_delay: float = 0.0
     transaction_version: int | None = None
 
     def __post_init__(self) -> None:
@@ -111,6 +114,10 @@ class ClusterOptions(GroupOptions):
         for name in ("retention_check_interval", "offsets_retention_check_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigError(name, getattr(self, name), "seconds, more than 0")
+        if not 0 <= self.transaction_markers_delay < math.inf:
+            raise ConfigError(
+                "transaction_markers_delay", self.transaction_markers_delay, "seconds, 0 or more"
+            )
         if self.group_consumer_migration_policy not in MIGRATION_POLICIES:
             name = "group_consumer_migration_policy"
             raise ConfigError(name, self.group_consumer_migration_policy, ", ".join(MIGRATION_POLICIES))

@@ -137,7 +137,8 @@ class ClusterRuntime:
         markers = MarkerWriter(
             controller, self._offsets_ended, self.complete_delayed_operations, self.state.clock
         )
-        return TransactionCoordinator(controller, self._timers, markers)
+        delay = self.options.transaction_markers_delay
+        return TransactionCoordinator(controller, self._timers, markers, delay)
 
     def _new_retention(self) -> Retention:
         logs = ClusterLogs(

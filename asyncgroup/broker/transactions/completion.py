@@ -91,8 +91,12 @@ _TRY_AGAIN: Final = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.KAFKA_S
 class TransactionCompletion:
     """Ends transactions, on request or when they time out."""
 
-    def __init__(self, store: TransactionStore, timers: Timers, markers: MarkerWriter) -> None:
+    def __init__(
+        self, store: TransactionStore, timers: Timers, markers: MarkerWriter, markers_delay: float = 0.0
+    ) -> None:
         self._store = store
+        self._markers_delay = markers_delay
+        """Seconds from a decision, which EndTxn returns, to the markers; 0: both in one step."""
         self._timers = timers
         self._markers = markers
         self._waiting: dict[TopicPartition, dict[str, TransactionMetadata]] = {}
@@ -120,7 +124,9 @@ class TransactionCompletion:
         commit: bool,
         before_prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Decide the outcome, save it, then write the markers. Raise KafkaStorageError if it cannot be saved.
+        """Decide the outcome, save it, then write the markers, at once or after the delay.
+
+        Raise KafkaStorageError if it cannot be saved.
 
         `before_prepare` makes further changes that are saved with the outcome. Markers follow only after that, as a
         decision with a marker cannot be undone.
@@ -131,6 +137,14 @@ class TransactionCompletion:
                 metadata.start_timestamp = self._markers.clock()
             metadata.prepare(commit=commit)
         self._timers.cancel(_timeout_key(metadata))
+        log.debug("transactional id %r: %s", metadata.transactional_id, metadata.state)
+        if self._markers_delay > 0:
+            key = ("transaction markers", metadata.transactional_id)
+            self._timers.schedule(key, self._markers_delay, partial(self._write_all_markers, metadata))
+        else:
+            self._write_all_markers(metadata)
+
+    def _write_all_markers(self, metadata: TransactionMetadata) -> None:
         self._write_markers(metadata, list(metadata.partitions))
 
     def resume(self, metadata: TransactionMetadata) -> None:
@@ -141,7 +155,7 @@ class TransactionCompletion:
         if metadata.state is TransactionState.ONGOING:
             self.start_timeout(metadata)
         elif metadata.state.is_prepared:
-            self._write_markers(metadata, list(metadata.partitions))
+            self._write_all_markers(metadata)
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """Write the markers that wait for the partition, which may have a leader again or be deleted."""
@@ -174,6 +188,7 @@ class TransactionCompletion:
         if not metadata.partitions:
             metadata.complete()
             self._store.save_completed(metadata)
+            log.debug("transactional id %r: %s", metadata.transactional_id, metadata.state)
 
 
 def _timeout_key(metadata: TransactionMetadata) -> TimerKey:

@@ -2,7 +2,7 @@
 
 One object serves the whole cluster; for each transactional id one node is the coordinator, and the state survives
 the stop of that node, like Kafka's `__transaction_state`. Every step is immediate, including the markers, unless
-a partition has no leader: then its marker waits for a leader, and until then the transaction is in a prepare
+a partition has no leader or the cluster has a delay for markers: until they are written the transaction is in a prepare
 state.
 
 Gap: `__transaction_state` is not a topic. The state of transactional ids is in `store`, the end of transactions
@@ -48,11 +48,13 @@ class TransactionCoordinator:
     A change that cannot be saved is undone, and KafkaStorageError with the code NOT_COORDINATOR is raised.
     """
 
-    def __init__(self, controller: Controller, timers: Timers, markers: MarkerWriter) -> None:
+    def __init__(
+        self, controller: Controller, timers: Timers, markers: MarkerWriter, markers_delay: float = 0.0
+    ) -> None:
         self._controller = controller
         self.markers = markers
         self._store = TransactionStore(controller, markers.clock)
-        self._completion = TransactionCompletion(self._store, timers, markers)
+        self._completion = TransactionCompletion(self._store, timers, markers, markers_delay)
 
     def __repr__(self) -> str:
         return f"<TransactionCoordinator {self._store!r}>"
