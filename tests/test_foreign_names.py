@@ -13,7 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from asyncgroup import Claim, Cluster, ConfigError, Consumer, ConsumerGroup, OffsetManager, Producer, Session
-from asyncgroup.consumer.foreign_names import CONSUMER
+from asyncgroup.consumer import PartitionConsumer
+from asyncgroup.consumer.foreign_names import CONSUMER, READER
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
 from asyncgroup.producer.foreign_names import PRODUCER
@@ -23,7 +24,7 @@ from tests.public_members import public_members
 members = cache(public_members)
 
 TABLES: Mapping[type, Mapping[str, str]] = {
-    ConsumerGroup: GROUP, Session: SESSION, Claim: CLAIM, Consumer: CONSUMER, Producer: PRODUCER,
+    ConsumerGroup: GROUP, Session: SESSION, Claim: CLAIM, Consumer: CONSUMER, Producer: PRODUCER, PartitionConsumer: READER,
 }  # fmt: skip
 KAFKA_PYTHON = {
     "consumer": "assign assignment beginning_offsets bootstrap_connected close commit commit_async committed end_offsets "
@@ -145,28 +146,33 @@ def test_hints_name_what_exists() -> None:
         "claim": Claim,
         "consumer": Consumer,
         "producer": Producer,
+        "reader": PartitionConsumer,
     }
     named = {
         (thing, name)
         for table in TABLES.values()
         for hint in table.values()
-        for thing, name in re.findall(r"\b(group|session|claim|consumer|producer)\.(\w+)", hint)
+        for thing, name in re.findall(r"\b(group|session|claim|consumer|producer|reader)\.(\w+)", hint)
     }
     assert len(named) > 30
     public = {thing: members(cls) for thing, cls in classes.items()}
     assert {(thing, name) for thing, name in named if name not in public[thing]} == set()
 
 
-def test_the_guide_knows_the_same_names() -> None:
-    """The first columns of the guide's tables of methods: each name is ours, or has a hint."""
-    for page in ("from-aiokafka.md", "from-confluent-kafka.md"):
-        text = Path("asyncgroup/guide", page).read_text("utf-8")
-        for heading, cls in (
-            ("## Methods of the consumer", ConsumerGroup),
-            ("## Methods of the producer", Producer),
-        ):
-            rows = text.partition(heading)[2].partition("\n## ")[0]
-            cells = " ".join(line.split("|")[1] for line in rows.splitlines() if line.startswith("| `"))
-            names = set(re.findall(r"`(\w+)\(", cells))
-            assert len(names) > 3
-            assert names - {*dir(cls)} - TABLES[cls].keys() == set(), page
+@pytest.mark.parametrize(
+    ("page", "consumers", "producers"),
+    [
+        ("from-aiokafka.md", "## Methods of the consumer", "## Methods of the producer"),
+        ("from-confluent-kafka.md", "## Methods of the consumer", "## Methods of the producer"),
+        ("from-java.md", "## KafkaConsumer", "## KafkaProducer"),
+    ],
+)
+def test_the_guide_knows_the_same_names(page: str, consumers: str, producers: str) -> None:
+    """The first columns of its tables of methods: each name is ours, or has a hint."""
+    text = Path("asyncgroup/guide", page).read_text("utf-8")
+    for heading, cls in ((consumers, ConsumerGroup), (producers, Producer)):
+        rows = text.partition(heading)[2].partition("\n## ")[0]
+        cells = " ".join(line.split("|")[1] for line in rows.splitlines() if line.startswith("| `"))
+        names = set(re.findall(r"`(\w+)\(", cells))
+        assert len(names) > 3
+        assert names - {*dir(cls), *vars(cls)} == set(), page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CONSUMER"]
+__all__ = ["CONSUMER", "READER"]
 
 _PARTITION: Final = "await consumer.partition(topic, partition, offset)"
 _READ: Final = f"`async for record in` what {_PARTITION} returns; or a ConsumerGroup"
@@ -65,3 +65,29 @@ CONSUMER: Final[Mapping[str, str]] = {
     "set_sasl_credentials": "OAuthBearer(token_provider), or another Consumer",
 }
 """As Python spells them."""
+
+_NEXT: Final = "async for record in reader"
+_READER_BATCHES: Final = "`async for batch in reader.batches(max_records=…, max_wait=…)`, in seconds"
+
+READER: Final[Mapping[str, str]] = {
+    "__iter__": _NEXT,
+    "getone": _NEXT,
+    "poll": _NEXT,
+    "messages": _NEXT,
+    "getmany": _READER_BATCHES,
+    "consume": _READER_BATCHES,
+    "close": "await reader.aclose()",
+    "stop": "await reader.aclose()",
+    "mark": _COMMIT,
+    "commit": _COMMIT,
+    "commit_async": _COMMIT,
+    "commit_sync": _COMMIT,
+    "store_offsets": _COMMIT,
+    "committed": "await consumer.committed(group_id, partitions)",
+    "highwater": "reader.high_water_mark",
+    "high_watermark": "reader.high_water_mark",
+    "seek_to_beginning": "reader.seek('earliest')",
+    "seek_to_end": "reader.seek('latest')",
+    "topic_partition": "reader.tp",
+}
+"""The same, for a PartitionConsumer, here `reader`."""

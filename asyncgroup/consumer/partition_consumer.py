@@ -15,9 +15,11 @@ from asyncgroup.checks import check_count, check_duration_or_zero
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.fetch_state import Budget
+from asyncgroup.consumer.foreign_names import READER
 from asyncgroup.consumer.interceptors import Interceptor, Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset, parse_start
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Batch, Record, TopicPartition, wall_clock
 
@@ -370,3 +372,6 @@ class Batches:
         finally:
             partition.gathering -= 1
         return not partition.blocked
+
+
+add_foreign_names(PartitionConsumer, READER)

@@ -67,6 +67,7 @@ GROUP: Final[Mapping[str, str]] = {
     "partitions_for": "await consumer.partitions(topic) of a Consumer",
     "partitions_for_topic": "await consumer.partitions(topic) of a Consumer",
     "list_topics": "await consumer.topics(), await consumer.partitions(topic) of a Consumer",
+    "enforce_rebalance": "none: a member joins again when it has to",
     "memberid": "group.session.member_id",
     "group_metadata": _METADATA,
     "consumer_group_metadata": _METADATA,
