@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Final, Generic, TypeVar, cast
 from uuid import UUID
 
@@ -12,6 +13,9 @@ NO_UUID: Final = UUID(int=0)
 
 _SECRET: Final = frozenset({"auth_bytes", "salted_password"})
 """Fields with passwords or equivalent secrets: the repr shows only their length."""
+
+_SECRET_CONFIG: Final = re.compile(r"passw|passphrase|secret|jaas\.config|\.keystore\.key", re.IGNORECASE)
+"""Names of configs whose values are secret, in requests that alter them."""
 
 
 class Message:
@@ -29,7 +33,12 @@ class Message:
     __hash__ = None  # type: ignore[assignment]  # not hashable, because it is mutable
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_shown(name, getattr(self, name))}" for name in self.__slots__)
+        config, names = getattr(self, "name", None), self.__slots__
+        hides = "value" in names and isinstance(config, str) and _SECRET_CONFIG.search(config)
+        shown = ", ".join(
+            f"{name}={'<secret>' if hides and name == 'value' else _shown(name, getattr(self, name))}"
+            for name in names
+        )
         return f"{type(self).__qualname__}({shown})"
 
 

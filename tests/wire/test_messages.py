@@ -36,6 +36,14 @@ def test_the_repr_shows_every_field_but_no_payload():
     assert repr(m.HeartbeatResponse(error_code=5)) == "HeartbeatResponse(throttle_time_ms=0, error_code=5)"
 
 
+def test_the_repr_shows_no_secret_configs():
+    for request in (m.IncrementalAlterConfigsRequest, m.AlterConfigsRequest):
+        for name in ("listener.name.x.plain.sasl.jaas.config", "ssl.key.password", "ssl.keystore.key"):
+            config = request.AlterableConfig(name=name, value="do not show")
+            assert "do not show" not in repr(request([request.AlterConfigsResource(4, "1", [config])]))
+        assert "'5000'" in repr(request.AlterableConfig(name="log.retention.ms", value="5000"))
+
+
 def test_the_repr_shows_no_passwords():
     """SASL/PLAIN sends the password itself, and the embedded broker logs a request whose handler fails."""
     text = repr(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret"))
