@@ -36,7 +36,7 @@ class OpenFiles:
         self.fsync = fsync
         self._max_open = max_open
         self._descriptors: dict[Path, int] = {}  # in order of use, the most recently used last
-        self._failing: set[Path] = set()  # files whose last operation failed
+        self._failing: set[tuple[str, Path]] = set()  # operations that failed the last time, by file
 
     def __repr__(self) -> str:
         return f"<OpenFiles {len(self._descriptors)} open>"
@@ -53,21 +53,21 @@ class OpenFiles:
     def create(self, path: Path) -> None:
         """Create an empty file and its parent directories."""
         self.make_directory(path.parent)
-        with self._errors_name(path):
+        with self._naming_errors("create", path):
             os.ftruncate(self._descriptor(path, _OPEN | os.O_CREAT), 0)
         self.sync_directory(path.parent)
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents; no error if it exists."""
         missing = [one for one in (path, *path.parents) if not one.exists()]
-        with self._errors_name(path):
+        with self._naming_errors("create", path):
             path.mkdir(parents=True, exist_ok=True)
         for made in reversed(missing):
             self.sync_directory(made.parent)
 
     def write(self, path: Path, position: int, parts: list[Buffer]) -> None:
         """Write `parts` at `position`, the end of the file; after an OSError the file has its former length."""
-        with self._errors_name(path):
+        with self._naming_errors("write", path):
             descriptor = self._descriptor(path)
             try:
                 written = os.pwritev(descriptor, parts, position)
@@ -83,12 +83,12 @@ class OpenFiles:
 
     def read(self, path: Path, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer at the end of the file."""
-        with self._errors_name(path):
+        with self._naming_errors("read", path):
             return os.pread(self._descriptor(path), size, position)
 
     def truncate(self, path: Path, size: int) -> None:
         """Truncate a file to `size` bytes."""
-        with self._errors_name(path):
+        with self._naming_errors("truncate", path):
             descriptor = self._descriptor(path)
             os.ftruncate(descriptor, size)
             if self.fsync:
@@ -98,13 +98,13 @@ class OpenFiles:
         """Rename `source` to `target` atomically, replacing it. `sync_directory` makes the new name durable."""
         self.close_file(target)
         self.close_file(source)
-        with self._errors_name(target):
+        with self._naming_errors("rename", target):
             source.replace(target)
 
     def remove(self, path: Path) -> None:
         """Delete a file; no error if there is none."""
         self.close_file(path)
-        with self._errors_name(path):
+        with self._naming_errors("delete", path):
             path.unlink(missing_ok=True)
         self.sync_directory(path.parent)
 
@@ -123,7 +123,7 @@ class OpenFiles:
         """With fsync: make the names in a directory durable."""
         if not self.fsync or not directory.exists():
             return
-        with self._errors_name(directory):
+        with self._naming_errors("sync", directory):
             descriptor = os.open(directory, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -131,20 +131,23 @@ class OpenFiles:
                 os.close(descriptor)
 
     @contextmanager
-    def _errors_name(self, path: Path) -> Iterator[None]:
-        """Context manager: an OSError names the file, which those of calls with a descriptor do not."""
+    def _naming_errors(self, what: str, path: Path) -> Iterator[None]:
+        """Context manager: an OSError names the file, which those of calls with a descriptor do not.
+
+        A failure ends with the same operation: on a full disk files can still be created and read.
+        """
         try:
             yield
         except OSError as error:
             named = error
             if error.filename is None and error.errno is not None:
                 named = OSError(error.errno, error.strerror, str(path))
-            if path not in self._failing:
-                self._failing.add(path)
-                log.error("a file of the data directory cannot be used: %s", named)
+            if (what, path) not in self._failing:
+                self._failing.add((what, path))
+                log.error("data directory, %s: %s", what, named)
             if named is error:
                 raise
             raise named from error
-        if path in self._failing:
-            self._failing.discard(path)
-            log.info("%s can be used again", path)
+        if (what, path) in self._failing:
+            self._failing.discard((what, path))
+            log.info("data directory, %s: %s succeeds again", what, path)

@@ -12,8 +12,18 @@ from asyncgroup.broker.handlers.config_resources import OpType
 from asyncgroup.broker.handlers.node_configs import node_configs
 from asyncgroup.broker.log.topic_config_keys import ConfigType
 from asyncgroup.broker.loggers import BrokerLoggers
-from asyncgroup.broker.metadata.broker_config_keys import READ_ONLY_CONFIGS, base_name, is_cluster_wide
+from asyncgroup.broker.metadata.broker_config_keys import (
+    BROKER_CONFIG_KEYS,
+    READ_ONLY_CONFIGS,
+    base_name,
+    is_cluster_wide,
+)
 from asyncgroup.broker.metadata.config_repository import ConfigRepository
+from asyncgroup.broker.metadata.coordinator_election import TRANSACTION_PARTITIONS
+from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
+from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES
+from asyncgroup.broker.transactions.coordinator import MAX_TIMEOUT
+from asyncgroup.broker.transactions.store import ID_EXPIRATION_MS
 from asyncgroup.error_codes import ErrorCode
 from tests.broker.client import connect
 from tests.broker.handlers.test_api_configs import BROKER, LOGGER, TOPIC, ask, incremental
@@ -39,6 +49,17 @@ async def test_a_node_has_all_configs_of_kafka():
         ]
         unset = configs["sasl.login.class"]
         assert (unset.value, unset.config_source, unset.synonyms) == (None, 5, [])
+
+
+def test_limits_that_no_option_changes_are_kafkas_defaults():
+    for name, value in (
+        ("offsets.topic.num.partitions", OFFSETS_PARTITIONS),
+        ("socket.request.max.bytes", MAX_REQUEST_BYTES),
+        ("transaction.max.timeout.ms", int(MAX_TIMEOUT * 1000)),
+        ("transaction.state.log.num.partitions", TRANSACTION_PARTITIONS),
+        ("transactional.id.expiration.ms", ID_EXPIRATION_MS),
+    ):
+        assert BROKER_CONFIG_KEYS[name].default == str(value)
 
 
 @pytest.mark.asyncio

@@ -42,6 +42,7 @@ async def test_while_it_runs(
             for _ in range(3):
                 (result,) = await put(client, cluster, batch(b"b"))
                 assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert [record.value for record in cluster.records("t")] == [b"a"]
             with pytest.raises(Refused) as caught:
                 cluster.create_topic("u")
             assert str(caught.value) == f"topic u: {FULL.format(metadata)}"
@@ -49,13 +50,18 @@ async def test_while_it_runs(
                 cluster.produce("t", b"b", timestamp=1000)
             assert str(caught.value) == f"t-0: {FULL.format(segment)}"
         assert [record.getMessage() for record in caplog.records] == [
-            f"a file of the data directory cannot be used: {FULL.format(path)}"
-            for path in (segment, metadata)
+            f"data directory, write: {FULL.format(path)}" for path in (segment, metadata)
         ]
         caplog.clear()
+        for _ in range(2):
+            (result,) = await put(client, cluster, batch(b"b"))
+            assert not result.error_code
+        monkeypatch.setattr(os, "pwritev", full)
         (result,) = await put(client, cluster, batch(b"b"))
-        assert not result.error_code
-        assert [record.getMessage() for record in caplog.records] == [f"{segment} can be used again"]
+        assert [record.getMessage() for record in caplog.records] == [
+            f"data directory, write: {segment} succeeds again",
+            f"data directory, write: {FULL.format(segment)}",
+        ]
 
 
 @pytest.mark.parametrize("stored", [False, True])
