@@ -40,6 +40,9 @@ def main() -> None:
             importlib.import_module(name)
     from pyspark.daemon import manager
 
+    from asyncgroup.spark.quiet_daemon import silence_closed_sockets
+
+    silence_closed_sockets()
     gc.collect()
     gc.freeze()  # the garbage collector of a worker then does not touch, and so not copy, memory shared with the parent
     manager()

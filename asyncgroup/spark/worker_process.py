@@ -16,6 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.spark.option_words import OptionWords
+from asyncgroup.spark.quiet_daemon import silence_closed_sockets
 
 __all__ = [
     "freeze_heap",
@@ -61,12 +62,13 @@ def strip_traceback(words: OptionWords) -> Callable[[Callable[P, T]], Callable[P
 
     Spark turns an exception into text in the JVM: the whole traceback first, the message last, which is sufficient by
     itself: with the options of the user in place of keys, by `words`. The error as it was is logged with its traceback by the
-    logger `asyncgroup.spark` at level DEBUG.
+    logger `asyncgroup.spark` at level DEBUG. Nor does pyspark's daemon print one if Spark closes the process's socket.
     """
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(method)  # Spark inspects the signature
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            silence_closed_sockets()
             try:
                 return method(*args, **kwargs)
             except AsyncGroupError as error:
@@ -79,6 +81,7 @@ def strip_traceback(words: OptionWords) -> Callable[[Callable[P, T]], Callable[P
 
 def strip_batch_tracebacks(batches: Iterator[T], words: OptionWords) -> Iterator[T]:
     """Do the same for the iterator from which Spark reads the rows of a task."""
+    silence_closed_sockets()
     try:
         yield from batches
     except AsyncGroupError as error:

@@ -54,31 +54,70 @@ def overwriting(settings: dict[str, Any]) -> None:
 
 
 def two_executors(settings: dict[str, Any]) -> None:
-    """Copy a topic with a query on a cluster of two executors, each in a Java process of its own, then read the copy.
+    """Copy a topic on a cluster of two executors, each in a Java process of its own, in three ways, and read the copies.
 
-    It prints the rows and the distinct values of the copy, and the number of executors whose Python workers copied.
+    The source feeds the sink, and the sink with transactions; the bridge passes batches of a group, which executors write.
+    For each copy it prints the committed rows, their distinct values, and the number of executors whose Python workers wrote.
     """
-    spark = start_session(**{"spark.master": "local-cluster[2,1,1024]", **TWO})
+    spark = start_session(**TWO)
     kafka = {"kafka.bootstrap.servers": settings["servers"]}
-    reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"])
-    copied = reading.load().select("value").mapInArrow(_with_parent, "key string, value binary")
-    writing = copied.writeStream.format("asyncgroup").options(**kafka, topic=settings["copy"])
-    checkpoint = settings["checkpoint"]
-    query = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    query.awaitTermination()
-    copy = spark.read.format("asyncgroup").options(**kafka, subscribe=settings["copy"]).load()
-    counted = copy.selectExpr("count(*)", "count(distinct value)", "count(distinct key)").first()
-    assert counted is not None
-    say(f"rows {counted[0]}, values {counted[1]}, executors {counted[2]}")
+    for way, copy in settings["copies"].items():
+        sink = {**kafka, "topic": copy} | ({} if way == "sink" else {"transactional.id.prefix": copy})
+        if way == "bridge":
+            asyncio.run(_copy_by_bridge(spark, settings, sink))
+        else:
+            reading = spark.readStream.format("asyncgroup").options(**kafka, **settings["options"]).load()
+            writing = _marked(reading).writeStream.format("asyncgroup").options(**sink)
+            checkpoint = f"{settings['checkpoint']}-{way}"
+            writing = writing.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            writing.start().awaitTermination()
+        committed = {**kafka, "subscribe": copy, "kafka.isolation.level": "read_committed"}
+        read = spark.read.format("asyncgroup").options(**committed).load()
+        counted = read.selectExpr("count(*)", "count(distinct value)", "count(distinct key)").first()
+        assert counted is not None
+        say(f"{way}: rows {counted[0]}, values {counted[1]}, executors {counted[2]}")
     spark.stop()
 
 
+async def _copy_by_bridge(spark: SparkSession, settings: dict[str, Any], sink: dict[str, str]) -> None:
+    """Run a member of a group until it has passed all rows; the group has the name of the copy."""
+    from asyncgroup import ConsumerConfig, ConsumerGroup
+    from asyncgroup.spark import BatchId, ForeachBatch
+
+    loop, complete, passed = asyncio.get_running_loop(), asyncio.Event(), 0
+
+    def fn(df: DataFrame, batch_id: BatchId) -> None:
+        nonlocal passed
+        _marked(df).write.format("asyncgroup").options(**sink).mode("append").save()
+        passed += sum(part.end - part.start for part in batch_id.ranges)
+        if passed == settings["rows"]:
+            loop.call_soon_threadsafe(complete.set)
+
+    config = ConsumerConfig(auto_offset_reset="earliest")
+    bridge = ForeachBatch(spark, fn, max_rows=int(settings["options"]["maxOffsetsPerTrigger"]))
+    async with ConsumerGroup(settings["servers"], sink["topic"], config) as group:
+        running = asyncio.create_task(group.run(settings["options"]["subscribe"], bridge))
+        waiting = asyncio.create_task(complete.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        await group.aclose()
+        await running
+
+
 TWO: Final = {
-    "spark.executor.memory": "1g",
+    "spark.master": "local-cluster[2,1,1024]",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # less CPU time at the start
     # start no task before both executors have registered
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }
+"""A cluster of a master and two workers on this machine, each with an executor of one core."""
+
+
+def _marked(rows: DataFrame) -> DataFrame:
+    """Return the values, each with its executor as key."""
+    return rows.select("value").mapInArrow(_with_parent, "key string, value binary")
 
 
 def _with_parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,13 +23,6 @@ from tests.real.transactional_sink_driver import HELD, TASK, arm, copy_in_transa
 ROWS_EACH, BATCH = 10_000, 4_000
 RANDOM: Final = "random"
 
-CLUSTER: Final = {
-    **TWO,
-    "spark.master": "local-cluster[2,1,1024]",
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # less CPU time at the start
-}
-
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(1800)]
 
 
@@ -112,7 +105,7 @@ async def test_each_row_is_committed_once_when_executors_die(
     (home := tmp_path / "spark").mkdir()
     settings: dict[str, Any] = {
         "servers": kafka.servers,
-        "config": CLUSTER,
+        "config": TWO,
         "options": {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH)},
         "sink": {"topic": target, "transactional.id.prefix": target, "faults": str(faults)},
         "checkpoint": str(tmp_path / "checkpoint"),
