@@ -14,7 +14,16 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.workqueue.queue_arguments import QueueArguments
 from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
-__all__ = ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic", "as_backoff", "check_seconds"]
+__all__ = [
+    "Backoff",
+    "BatchPolicy",
+    "Breaker",
+    "DeadLetter",
+    "RetryTopic",
+    "as_backoff",
+    "check_seconds",
+    "check_unit",
+]
 
 MAX_SECONDS: Final = 1e9
 """The longest delay in seconds, about 31 years: a delivery time fits its header, and timers do not overflow."""
@@ -50,8 +59,8 @@ class Backoff(QueueArguments):
         if self.initial > self.maximum:
             allowed = f"at most maximum={self.maximum:g}{seconds_hint(self.initial)}"
             raise ConfigError("initial", self.initial, allowed)
-        _check_unit("initial", self.initial)
-        _check_unit("maximum", self.maximum)
+        check_unit("initial", self.initial)
+        check_unit("maximum", self.maximum)
         if not _is_number(self.factor) or not 1 <= self.factor < math.inf:
             raise ConfigError("factor", self.factor, "a number, 1 or more")
 
@@ -59,7 +68,7 @@ class Backoff(QueueArguments):
     def fixed(cls, seconds: float) -> Self:
         """Return a backoff with the same delay after each failure. Raises ConfigError for a negative delay."""
         check_seconds("seconds", seconds)
-        _check_unit("seconds", seconds)
+        check_unit("seconds", seconds)
         return cls(seconds, 1.0, seconds)
 
     def delay(self, failures: int) -> float:
@@ -80,7 +89,7 @@ def as_backoff(key: str, value: Backoff | float) -> Backoff:
     if isinstance(value, Backoff):
         return value
     check_seconds(key, value)
-    _check_unit(key, value)
+    check_unit(key, value)
     return Backoff(value, 1.0, value)
 
 
@@ -107,7 +116,7 @@ class Breaker(QueueArguments):
         _check_whole("minimum", self.minimum, 1)
         if not _is_number(self.window) or not 0 < self.window <= MAX_SECONDS:
             raise ConfigError("window", self.window, f"a number of seconds above 0, at most {MAX_SECONDS:g}")
-        _check_unit("window", self.window)
+        check_unit("window", self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +199,7 @@ class BatchPolicy(QueueArguments):
         if timeout is not None and not (_is_number(timeout) and 0 < timeout <= MAX_SECONDS):
             allowed = f"None or a number of seconds above 0, at most {MAX_SECONDS:g}"
             raise ConfigError("timeout", timeout, allowed)
-        _check_unit("timeout", timeout)
+        check_unit("timeout", timeout)
         if self.max_records is None and self.max_bytes is None and timeout is None:
             raise ConfigError("max_records", None, "at least one of max_records, max_bytes and timeout")
 
@@ -213,7 +222,7 @@ def check_seconds(key: str, value: Any) -> None:
         raise ConfigError(key, value, _SECONDS + hint)
 
 
-def _check_unit(key: str, value: Any) -> None:
+def check_unit(key: str, value: Any) -> None:
     """Raise ConfigError if a duration is probably in milliseconds, as Pulsar has them: a whole multiple of 1,000.
 
     A float is taken as it is, and so are whole hours up to a day and whole days: `5 * 3600` is 18,000.

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeAlias
 
-from asyncgroup.checks import check_count, check_duration_or_zero, check_offset
+from asyncgroup.checks import check_offset
 from asyncgroup.errors import ConfigError
 from asyncgroup.group import Claim, Handler, Session
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.model import TopicPartition
+from asyncgroup.spark.bridge.arguments import BridgeArguments, check_batch_limits, check_flag
 from asyncgroup.spark.bridge.batches import OnError, Retry
 from asyncgroup.spark.bridge.commits import BatchNumbers, from_metadata, to_metadata
 from asyncgroup.spark.bridge.jobs import BatchFunction, SparkJobs, check_function
@@ -28,7 +29,7 @@ StartOffsetsFunction: TypeAlias = Callable[[Sequence[TopicPartition]], Mapping[T
 """A sync function that returns the next offset to read for each of these partitions; it leaves out unknown ones."""
 
 
-class ForeachBatch(Handler):
+class ForeachBatch(BridgeArguments, Handler):
     """Calls `fn(df, batch_id)` with records of the member's claims, then marks and commits them.
 
     `df` has the columns and types of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
@@ -81,9 +82,8 @@ class ForeachBatch(Handler):
         start_from: StartOffsetsFunction | None = None,
     ) -> None:
         check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
-        for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):
-            check_count(key, value)
-        check_duration_or_zero("max_wait", max_wait)
+        check_batch_limits(max_rows, max_bytes, max_wait, may_be_zero=True)
+        check_flag("include_headers", include_headers)
         if on_error != "raise" and not isinstance(on_error, Retry):
             raise ConfigError("on_error", on_error, "'raise' or a Retry")
         if start_from is None:

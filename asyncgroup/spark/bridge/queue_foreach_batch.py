@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from asyncgroup.checks import DURATION, check_count
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, start_task, wait_shielded
+from asyncgroup.spark.bridge.arguments import BridgeArguments, check_batch_limits, check_flag
 from asyncgroup.spark.bridge.batches import Retry, RetryState
 from asyncgroup.spark.bridge.commits import BatchNumbers
 from asyncgroup.spark.bridge.failed_rows import FailedRows, Outcome, failed_records
@@ -38,7 +38,7 @@ RENEWALS_IN_POLL_INTERVAL: Final = 10
 """The number of renewals in `max_poll_interval`, so that the claims of a long batch do not count as stuck."""
 
 
-class QueueForeachBatch:
+class QueueForeachBatch(BridgeArguments):
     """Calls `fn(df, batch_id)` with batches of a WorkQueue's records; each record has its own outcome.
 
         foreach = QueueForeachBatch(spark, store)
@@ -90,11 +90,9 @@ class QueueForeachBatch:
         check_function("fn", fn, "a sync function (df, batch_id), which is called in a thread")
         if getattr(fn, "_needs_ranges", False):
             raise ConfigError("fn", fn, "a function that needs no offset ranges: a queue's batches have gaps")
-        for key, value in (("max_rows", max_rows), ("max_bytes", max_bytes)):
-            check_count(key, value)
-        is_allowed, allowed = DURATION
-        if not is_allowed(max_wait):
-            raise ConfigError("max_wait", max_wait, allowed)
+        check_batch_limits(max_rows, max_bytes, max_wait, may_be_zero=False)
+        for key, flag in (("include_headers", include_headers), ("durable", durable)):
+            check_flag(key, flag)
         if on_error != "nack" and not isinstance(on_error, Retry):
             raise ConfigError("on_error", on_error, "'nack' or a Retry")
         self._spark = spark

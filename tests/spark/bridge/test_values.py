@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,12 @@ from hypothesis import given, strategies as st
 from asyncgroup.checks import check_metadata
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import Batch
-from asyncgroup.spark import BatchId, OffsetRange, Retry
+from asyncgroup.spark import BatchId, ForeachBatch, OffsetRange, QueueForeachBatch, Retry
 from asyncgroup.spark.bridge.batches import RetryState
 from asyncgroup.spark.bridge.commits import BatchNumbers, from_metadata, to_metadata
 from asyncgroup.spark.bridge.frames import resize_batches
 from asyncgroup.spark.bridge.statistics import BridgeMetrics
-from tests.spark.bridge.fakes import TOPIC, records
+from tests.spark.bridge.fakes import TOPIC, FakeSpark, records
 
 # -- numbers -------------------------------------------------------------------------------------------------------------
 
@@ -165,3 +166,23 @@ def test_statistics_without_any_batch() -> None:
     now = BridgeMetrics().snapshot(0, 0, None, 5.0)
     assert (now.running, now.running_for, now.last_error, now.last_error_age) == (None, None, None, None)
     assert str(now) == "0 batches, 0 rows, 0 bytes; 0.0 s in the function"
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bridge", [ForeachBatch, QueueForeachBatch])
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"maxOffsetsPerTrigger": 5}, "maxOffsetsPerTrigger=5 is not allowed: there is no such argument; max_rows=…"),
+        ({"checkpointLocation": "c"}, "there is no such argument; the group's committed offsets take its place"),
+        ({"maxwait": 3}, "there is no such argument; did you mean max_wait?"),
+        ({"include_headers": "false"}, "include_headers='false' is not allowed: True or False"),
+        ({"max_wait": 5000}, "max_wait=5000 is not allowed: in seconds; durations are seconds: 5.0?"),
+        ({"max_rows": "5"}, "max_rows='5' is not allowed: a whole number, 1 or more"),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_refused(bridge: Any, arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        bridge(FakeSpark(), lambda df, number: None, **arguments)
