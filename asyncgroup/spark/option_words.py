@@ -35,7 +35,9 @@ _SEPARATOR: Final = "_"
 _CODE: Final = re.compile(r"\w\(|\w=|…|`|\b(?:pass|asyncio|function|claim|[Hh]andler|hooks)\b|\b[a-z]+_\w")
 """What names arguments, methods or objects of Python's interface."""
 
-_IN_CODE: Final = re.compile(r",? in code (?:[^\s(]|\((?:[^()]|\([^()]*\))*\))+")
+_FOR_PROGRAMS: Final = re.compile(
+    r",? in code (?:[^\s(]|\((?:[^()]|\([^()]*\))*\))+|\. Close this producer\b"
+)
 """What an error adds for programs, as `, in code security=Security(tls=Tls(…))`."""
 
 
@@ -87,7 +89,7 @@ class OptionWords:
 
     def text(self, text: str) -> str:
         """Return a text with options in place of keys and of properties without prefix."""
-        return self._pattern.sub(self._option, _IN_CODE.sub("", text))
+        return self._pattern.sub(self._option, _FOR_PROGRAMS.sub("", text))
 
     def reason(self, reason: str) -> str:
         """Return a reason as `text` does; empty if it speaks of arguments, methods or objects of a program."""

@@ -74,6 +74,7 @@ def refusal(read: Callable[[dict[str, str]], object], options: dict[str, str]) -
             "does it expect TLS? Then set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))",
             "does it expect TLS? Then set kafka.security.protocol=SSL or SASL_SSL",
         ),
+        (SINK_WORDS, "it was aborted. Close this producer", "it was aborted"),
         (SINK_WORDS, "with the same transactional_id was", "with the same transactional id was"),
         # what only looks like a key or a property
         (SINK_WORDS, "the records linger, acks are missing", "the records linger, acks are missing"),

@@ -23,7 +23,7 @@ from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, NoBrokersErr
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.spark.api_timeout import API_TIMEOUT, within
-from asyncgroup.spark.sink.write_settings import TIMEOUT_OPTION, WriteSettings
+from asyncgroup.spark.sink.write_settings import WriteSettings
 
 __all__ = ["AckRecorder", "OpenProducer", "ProducerCache", "WrittenRange", "open_retrying", "producer_cache"]
 
@@ -104,7 +104,9 @@ async def open_retrying(
         except TransportError as error:
             if not retry.failed():
                 where = f"no broker of {settings.bootstrap_servers} has answered"
-                raise NoBrokersError(f"{where} within {limit:g} s ({TIMEOUT_OPTION}): {error}") from error
+                raise NoBrokersError(
+                    f"{where} within {limit:g} s ({settings.timeout_option}): {error}"
+                ) from error
             last = error
             _log.warning("%s; retrying for up to %.0f s", error, retry.left)
             await retry.wait()

@@ -24,7 +24,7 @@ from asyncgroup.spark.source.options.kafka_properties import (
 )
 from asyncgroup.spark.source.options.values import Options, check_names
 
-__all__ = ["TIMEOUT_OPTION", "WriteSettings", "write_settings"]
+__all__ = ["WriteSettings", "write_settings"]
 
 _log = logging.getLogger("asyncgroup.spark")
 
@@ -51,8 +51,6 @@ _SINK: Final = OptionReader("sink", SINK_WORDS, _CONSUMER_PROPERTIES, "consumer"
 _TIMEOUT_NAMES: Final = ("max.block.ms", "default.api.timeout.ms")
 """Java's producer has the first, its consumer and admin client the second; the sink does what all of them do."""
 
-TIMEOUT_OPTION: Final = f"{KAFKA_PREFIX}{_TIMEOUT_NAMES[0]}"
-
 _OWN_PROPERTIES: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "chunking": ("chunking", values.boolean),
     "max.chunk.size": ("max_chunk_size", values.integer(1, values.INT32_MAX)),
@@ -76,6 +74,12 @@ class WriteSettings:
     """Seconds for which requests are repeated while no broker answers; None: the defaults of each."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
     """Warnings about options without effect."""
+
+    @property
+    def timeout_option(self) -> str:
+        """The option that sets `api_timeout`, or would set it."""
+        given = dict(self.properties)
+        return KAFKA_PREFIX + next((name for name in _TIMEOUT_NAMES if name in given), _TIMEOUT_NAMES[0])
 
     def warn(self) -> None:
         """Log the warnings. Called once per query, by its driver."""

@@ -111,15 +111,17 @@ class RetryPolicy:
                     raise
                 if not may_retry:
                     if isinstance(error, TransportError):
-                        servers = self._settings.bootstrap_servers
-                        raise SourceError(
-                            "ASYNCGROUP_BROKERS_UNREACHABLE", what=what, servers=servers, reason=error
-                        ) from error
+                        raise self._unreachable(what, error) from error
                     raise
                 # no warning about the first failure, which is often a connection that was idle for too long
                 if retry.failures > 1:
                     self.warn(what, f"is retried for up to {retry.left:.0f} s: {error}")
             await retry.wait()
+
+    def _unreachable(self, what: str, error: TransportError) -> SourceError:
+        servers, limit = self._settings.bootstrap_servers, self._settings.api_timeout
+        reason = f"{error} (within {limit:g} s: kafka.default.api.timeout.ms)"
+        return SourceError("ASYNCGROUP_BROKERS_UNREACHABLE", what=what, servers=servers, reason=reason)
 
     def warn(self, what: str, text: str) -> None:
         """Log a warning, at most one per `WARNING_INTERVAL` for the same operation."""
