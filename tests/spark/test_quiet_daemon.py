@@ -12,12 +12,15 @@ import tempfile
 import time
 import traceback
 import types
+from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 
 import pytest
 
+from asyncgroup.spark.option_words import SINK_WORDS, SOURCE_WORDS
 from asyncgroup.spark.quiet_daemon import silence_closed_sockets
+from asyncgroup.spark.worker_process import strip_batch_tracebacks, strip_traceback
 
 pytest.importorskip("pyspark")
 
@@ -130,6 +133,19 @@ def test_only_the_daemons_own_flush_is_silent(daemon: types.ModuleType) -> None:
     assert "Broken pipe" in printed(daemon, BrokenPipeError(32, "Broken pipe"), by_daemon=False)
     assert "ValueError: x" in printed(daemon, ValueError("x"), by_daemon=True)
     assert daemon.traceback.format_exc is traceback.format_exc
+
+
+def test_each_method_that_spark_calls_makes_its_process_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Callable[[], object]] = [
+        strip_traceback(SINK_WORDS)(lambda: None),
+        lambda: list(strip_batch_tracebacks(iter([1]), SOURCE_WORDS)),
+    ]
+    for call in calls:
+        module = types.ModuleType("pyspark.daemon")
+        exec(DAEMON, module.__dict__)
+        monkeypatch.setitem(sys.modules, "pyspark.daemon", module)
+        call()
+        assert printed(module, BrokenPipeError(32, "Broken pipe"), by_daemon=True) == ""
 
 
 def test_a_process_without_daemon_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,17 @@ def test_options_of_sources_and_of_spark_are_ignored() -> None:
     assert write_settings(SERVERS | others) == write_settings(SERVERS)
 
 
+def test_options_without_effect_are_logged_once_for_each_query(caplog: pytest.LogCaptureFixture) -> None:
+    options = SERVERS | {"topic": "t", "kafka.group.id": "g", "kafka.metric.reporters": "x"}
+    write_settings(options)
+    assert not caplog.records
+    make_writer(options, schema_of("value string"), stream=True)
+    assert [record.message for record in caplog.records] == [
+        "kafka.group.id is a consumer property, ignored by the sink",
+        "kafka.metric.reporters has no effect on the sink",
+    ]
+
+
 SASL = SERVERS | {"kafka.security.protocol": "SASL_SSL"}
 TLS = SERVERS | {"kafka.security.protocol": "SSL"}
 
