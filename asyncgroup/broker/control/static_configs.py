@@ -50,7 +50,10 @@ def _security(options: ClusterOptions) -> dict[str, str]:
     if security.sasl:
         values["sasl.enabled.mechanisms"] = ",".join(security.mechanisms)
         values["connections.max.reauth.ms"] = _ms(security.max_reauth)
+    if security.cert_file is not None:
+        values |= {"ssl.keystore.location": str(security.cert_file), "ssl.keystore.type": "PEM"}
     if security.client_ca_file is not None:
+        values |= {"ssl.truststore.location": str(security.client_ca_file), "ssl.truststore.type": "PEM"}
         values["ssl.client.auth"] = "required"
     return values
 

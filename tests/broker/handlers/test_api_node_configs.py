@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker import ClusterOptions, EmbeddedCluster, ListenerSecurity
+from asyncgroup.broker.control.static_configs import static_configs
 from asyncgroup.broker.handlers.config_resources import OpType
 from asyncgroup.broker.handlers.node_configs import node_configs
 from asyncgroup.broker.log.topic_config_keys import ConfigType
@@ -49,6 +50,27 @@ async def test_a_node_has_all_configs_of_kafka():
         ]
         unset = configs["sasl.login.class"]
         assert (unset.value, unset.config_source, unset.synonyms) == (None, 5, [])
+
+
+def test_tls_is_described_as_kafka_would_be_configured():
+    security = ListenerSecurity(cert_file="broker.pem", key_password="hidden", client_ca_file="ca.pem")
+    found = static_configs(ClusterOptions(security=security))
+    assert {
+        name: value for name, value in found.items() if name.startswith(("ssl.", "security.", "sasl."))
+    } == {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.keystore.location": "broker.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.location": "ca.pem",
+        "ssl.truststore.type": "PEM",
+    }
+    assert (
+        static_configs(ClusterOptions(nodes=3, default_replication_factor=1)).get(
+            "default.replication.factor"
+        )
+        is None
+    )
 
 
 def test_limits_that_no_option_changes_are_kafkas_defaults():
