@@ -18,6 +18,8 @@ from tests.guide.tables import PLACE, TABLES, table_of
 @pytest.mark.parametrize("name", TABLES)
 def test_a_generated_table_is_up_to_date(name: str) -> None:
     """`python -m tests.guide.tables` writes them."""
+    if name.startswith("AIOKafka") and aiokafka.__version__.startswith("0.13."):
+        pytest.skip("the table has the arguments of aiokafka 0.14")
     (found,) = [place[3] for each in PAGES for place in PLACE.finditer(page(each)) if place[2] == name]
     assert found == table_of(name)
 

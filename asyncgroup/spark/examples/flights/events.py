@@ -72,7 +72,10 @@ def decode_flights(values: pa.Array) -> pa.StructArray:
     minutes = pc.multiply(table["minute"].cast(pa.int64()), 60_000_000).cast(pa.duration("us"))
     columns = {name: table[name] for name in ("row", "carrier", "tailnum", "origin", "dep_delay")}
     columns["scheduled"] = pc.add(table["time_hour"], minutes)
-    return pa.table(columns).to_struct_array().combine_chunks()
+    # Table.to_struct_array() of older pyarrow (18 to 20 at least) refuses a table without rows
+    return pa.StructArray.from_arrays(
+        [each.combine_chunks() for each in columns.values()], names=list(columns)
+    )
 
 
 def _parse(values: pa.Array) -> pa.Table:
