@@ -134,7 +134,8 @@ def run_row(row: Row, logs: Path) -> Result:
         constraints = work / "constraints.txt"
         bounds = lowest_versions((ROOT / "pyproject.toml").read_text()) if row.lowest else []
         constraints.write_text("\n".join(bounds))
-        pip = ("pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check")
+        # not quietly: the log shows which bounds exclude each other
+        pip = ("pip", "install", "--progress-bar=off", "--no-compile", "--disable-pip-version-check")
         if not run(row.python, "-m", "venv", work / "venv") or not run(
             *pip, "-c", constraints, "-e", ".[test]"
         ):
