@@ -37,7 +37,7 @@ class LongDescription(MetadataHookInterface):
 def long_description(readme: str, urls: Mapping[str, str], version: str) -> str:
     """Return the README for readers without the repository. Raises ValueError for a link that it cannot replace."""
     text = re.sub(r"^\$ pip install -e '\.\[test\]' && pytest\n", "", readme, flags=re.MULTILINE)
-    text = re.sub(r"-e '\.\[(?!test\])(\w+)\]'", r"'asyncgroup[\1]'", text)
+    text = re.sub(r"-e '\.\[(\w+)\]'", r"'asyncgroup[\1]'", text)
     if source := urls.get("Source"):
         return _LINK.sub(rf"[\1]({source.rstrip('/')}/blob/v{version}/\2\3)", text)
     for _, target, _ in _LINK.findall(text):

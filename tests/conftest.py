@@ -5,8 +5,8 @@
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
 - The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
-- Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws all
-  random cases (`tests/profiles.py`).
+- Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws
+  more random cases (`tests/profiles.py`).
 - Tests that need a JVM have the marker `java`; worker processes share the tests (`tests/workers.py`).
 - Every skipped test is listed at the end with its reason.
 """
@@ -199,7 +199,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak", action="store_true", help="run the long soak tests as well, with all random cases"
     )
-    parser.addoption("--full", action="store_true", help="draw all random cases, not a part of them")
+    parser.addoption(
+        "--full", action="store_true", help="run all but the long soak tests, with more random cases"
+    )
     parser.addoption(
         "--loop", choices=LOOPS, default="asyncio", help="start tasks eagerly, or use uvloop in real time"
     )

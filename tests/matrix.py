@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results.append(result := run_row(row, logs))
         print(f"    {result.outcome} after {result.seconds:.0f} s", file=sys.stderr, flush=True)
     print("\n".join(map(json.dumps, map(asdict, results)) if options.json else _table(results)))
-    return int(any(result.outcome != "passed" for result in results))
+    return int(not results or any(result.outcome != "passed" for result in results))
 
 
 if __name__ == "__main__":

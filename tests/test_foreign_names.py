@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+import asyncgroup
 from asyncgroup import Claim, Cluster, ConfigError, Consumer, ConsumerGroup, OffsetManager, Producer, Session
 from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.consumer.foreign_names import CONSUMER, READER
@@ -169,7 +170,7 @@ def test_hints_name_what_exists() -> None:
 )
 def test_the_guide_knows_the_same_names(page: str, consumers: str, producers: str) -> None:
     """The first columns of its tables of methods: each name is ours, or has a hint."""
-    text = Path("asyncgroup/guide", page).read_text("utf-8")
+    text = Path(asyncgroup.__file__).parent.joinpath("guide", page).read_text("utf-8")
     for heading, cls in ((consumers, ConsumerGroup), (producers, Producer)):
         rows = text.partition(heading)[2].partition("\n## ")[0]
         cells = " ".join(line.split("|")[1] for line in rows.splitlines() if line.startswith("| `"))

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,17 @@ def test_an_interpreter_that_does_not_start_or_is_another_one_is_left_out(tmp_pa
 
 
 def test_this_interpreter_is_found() -> None:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert version not in INTERPRETERS or version in find_interpreters()
+    threads = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}{threads}"
+    assert version not in INTERPRETERS or version in find_interpreters([Path(sys.executable).parent])
+
+
+def test_without_an_interpreter_nothing_has_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(matrix, "find_interpreters", dict)
+    assert matrix.main(["--logs", str(tmp_path)]) == 1
+    assert "interpreters not found: 3.11, 3.12, 3.13, 3.14, 3.13t, 3.14t" in capsys.readouterr().err
 
 
 def test_each_dependency_has_its_lower_bound() -> None:

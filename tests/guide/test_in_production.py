@@ -94,9 +94,9 @@ def test_a_worker_answers_probes_and_ends_on_sigterm(server: KafkaServer) -> Non
         assert status == 200
         assert {'consumer_records_total{topic="greetings"} 3', "consumer_healthy 1"} < set(text.splitlines())
         _, silent = await asyncio.open_connection("127.0.0.1", port)  # must not delay the end
-        silent.close()
         os.kill(os.getpid(), signal.SIGTERM)
         await running
+        silent.close()
 
     asyncio.run(story())
     assert printed.values == [b"0", b"1", b"2"]

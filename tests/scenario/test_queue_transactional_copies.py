@@ -116,7 +116,7 @@ async def test_a_crash_at_each_request(crash: Crash, protocol: str):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("crash", long_family(CRASHES))
+@pytest.mark.parametrize("crash", CRASHES)
 async def test_a_crash_at_each_request_before_kip_890(monkeypatch: pytest.MonkeyPatch, crash: Crash):
     monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     await crash_at_each_request(crash, "eager")

@@ -124,7 +124,7 @@ def test_errors_of_the_client() -> None:
         ({"kafka.request.timeout.ms": "130000"}, "kafka.delivery.timeout.ms='120000' is not allowed: at least kafka.linger.ms=5 + kafka.request.timeout.ms=130000"),
         ({"kafka.request.timeout.ms": "36000000"}, "kafka.request.timeout.ms='36000000' is not allowed: at most 3600000"),
         ({"kafka.acks": "0", "kafka.enable.idempotence": "true"}, "kafka.enable.idempotence='true' is not allowed: false with kafka.acks=0: it needs kafka.acks=all"),
-        ({"kafka.max.block.ms": "3s"}, "kafka.max.block.ms='3s' is not allowed: a whole number, 1 to 2147483647 (milliseconds)"),
+        ({"kafka.max.block.ms": "3s"}, "kafka.max.block.ms='3s' is not allowed: a whole number, 10 to 2147483647 (milliseconds)"),
         ({"kafka.linger": "5"}, "kafka.linger='5' is not allowed: there is no such property of Kafka's client; did you mean kafka.linger.ms?"),
         ({"kafka.acsk": "5"}, "kafka.acsk='5' is not allowed: there is no such property of Kafka's client; did you mean kafka.acks?"),
         ({"kafka.batching": "true"}, "kafka.batching='true' is not allowed: there is no such property of Kafka's client"),
@@ -138,11 +138,19 @@ def test_refusals_of_the_sink(options: dict[str, str], expected: str) -> None:
     assert refusal(read_sink, options) == expected
 
 
+def test_advice_for_programs_is_left_out() -> None:
+    text = refusal(read_sink, {"kafka.partitioner.class": "x.Y"})
+    assert text.startswith(
+        "kafka.partitioner.class='x.Y' is not allowed: nothing or one of org.apache.kafka."
+    )
+    assert ";" not in text
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
         ({"kafka.fetch.min.bytes": "-1"}, "kafka.fetch.min.bytes='-1' is not allowed: a whole number of bytes, 1 to 2147483647"),
-        ({"kafka.default.api.timeout.ms": "0"}, "kafka.default.api.timeout.ms='0' is not allowed: a whole number, 1 to 2147483647 (milliseconds)"),
+        ({"kafka.default.api.timeout.ms": "1"}, "kafka.default.api.timeout.ms='1' is not allowed: a whole number, 10 to 2147483647 (milliseconds)"),
         ({"kafka.fetch.max.wait.ms": "40000"}, "kafka.fetch.max.wait.ms='40000' is not allowed: below kafka.request.timeout.ms=30000"),
         ({"kafka.linger": "5"}, "kafka.linger='5' is not allowed: there is no such property of Kafka's client; did you mean kafka.linger.ms?"),
     ],

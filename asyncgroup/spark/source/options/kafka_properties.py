@@ -104,6 +104,10 @@ def _reason_ignored(name: str, who: OptionReader) -> str | None:
     return None if reason is None else who.words.reason(reason)
 
 
+LEAST_TIMEOUT: Final = 10
+"""Milliseconds; settings of requests are derived from it, which have limits of their own."""
+
+
 def api_timeout(properties: dict[str, str], *names: str) -> float | None:
     """Remove these properties, times in milliseconds; return that of the first one that is set in seconds, None without.
 
@@ -113,7 +117,7 @@ def api_timeout(properties: dict[str, str], *names: str) -> float | None:
     for name in names:
         if (text := properties.pop(name, None)) is not None:
             try:
-                found.append(milliseconds(text.strip()))
+                found.append(milliseconds(text.strip(), least=LEAST_TIMEOUT))
             except ValueError as error:
                 raise OptionError(KAFKA_PREFIX + name, text, str(error)) from None
     return next(iter(found), None)
@@ -153,7 +157,8 @@ def _allowed(error: ConfigError, name: str, words: OptionWords) -> str:
     if name.endswith(".ms"):
         allowed = allowed.replace("number of seconds", "number of milliseconds")
         allowed = re.sub(r"\bat most (\d+)\b", r"at most \g<1>000", allowed)
-    return words.text(allowed)
+    first, *advice = allowed.split("; ")
+    return "; ".join([words.text(first), *filter(None, map(words.reason, advice))])
 
 
 def _prefixed(names: str) -> str:

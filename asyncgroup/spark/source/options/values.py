@@ -203,10 +203,10 @@ def choice(**words: T) -> Callable[[str], T]:
     return read
 
 
-def milliseconds(text: str) -> float:
-    """Parse milliseconds, 1 or more; return seconds."""
+def milliseconds(text: str, least: int = 1) -> float:
+    """Parse milliseconds, `least` or more; return seconds."""
     try:
-        return integer(1, INT32_MAX)(text) / 1000
+        return integer(least, INT32_MAX)(text) / 1000
     except ValueError as error:
         raise ValueError(f"{error} (milliseconds)") from None
 
