@@ -155,6 +155,8 @@ def _check_kind(name: str, value: object, default: object) -> None:
             raise ConfigError(name, value, "True or False")
     elif isinstance(default, int | float):
         whole = isinstance(default, int)
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        wrong = isinstance(value, bool) or not isinstance(value, int if whole else int | float)
+        # `not >` is true for NaN too
+        if wrong or (isinstance(value, float) and not value > -math.inf):
             what = f"a whole number, such as {default}" if whole else f"a number, such as {default:g}"
             raise ConfigError(name, value, what)

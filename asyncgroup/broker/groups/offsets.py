@@ -52,6 +52,7 @@ class OffsetMetadataManager:
         self._rebalance = rebalance
         self._error_for = error_for
         self._config = rebalance.config
+        self._retention_ms = round(min(rebalance.config.offsets_retention * 1000, _MAX_TIMESTAMP))
         self._store = store
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -272,8 +273,7 @@ class OffsetMetadataManager:
             return ExpiredOffsets()
         offsets = self._store.offsets(group.group_id)
         kept = {*self._store.unstable_partitions(group.group_id), *unreplicated}
-        retention = round(self._config.offsets_retention * 1000)
-        expired = expired_offsets(group, offsets, kept, self._groups.clock(), retention)
+        expired = expired_offsets(group, offsets, kept, self._groups.clock(), self._retention_ms)
         in_use = unreplicated or self._store.has_open_transactions(group.group_id)
         remove_group = group.state is ClassicGroupState.EMPTY and len(expired) == len(offsets) and not in_use
         return ExpiredOffsets(expired, remove_group)
@@ -302,7 +302,7 @@ class OffsetMetadataManager:
             return ExpiredOffsets()
         offsets = self._store.offsets(group_id)
         kept = {*self._store.unstable_partitions(group_id), *unreplicated}
-        limit = self._groups.clock() - round(self._config.offsets_retention * 1000)
+        limit = self._groups.clock() - self._retention_ms
         expired = [
             tp
             for tp, offset in offsets.items()

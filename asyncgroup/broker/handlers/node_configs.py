@@ -17,6 +17,7 @@ from asyncgroup.broker.metadata.broker_config_keys import (
     READ_ONLY_CONFIGS,
     REPLICATION_QUOTAS,
     base_name,
+    config_number,
 )
 from asyncgroup.broker.metadata.group_config_keys import GROUP_CONFIG_KEYS
 from asyncgroup.broker.metadata.topics import Topic
@@ -106,10 +107,13 @@ def group_configs(node: Node, own: Mapping[str, str]) -> list[ConfigEntry]:
     """Return all configs of a group with the dynamic configs `own`, ordered by name."""
     found = []
     group = node.coordinator.config
+    durations = {
+        "consumer.assignment.interval.ms": group.group_consumer_assignment_interval,
+        "consumer.heartbeat.interval.ms": group.group_consumer_heartbeat_interval,
+        "consumer.session.timeout.ms": group.group_consumer_session_timeout,
+    }
     options = {
-        "consumer.assignment.interval.ms": _ms(group.group_consumer_assignment_interval),
-        "consumer.heartbeat.interval.ms": _ms(group.group_consumer_heartbeat_interval),
-        "consumer.session.timeout.ms": _ms(group.group_consumer_session_timeout),
+        name: config_number(_of_all_groups(name), seconds * 1000) for name, seconds in durations.items()
     }
     for name, key in GROUP_CONFIG_KEYS.items():
         default = options.get(name, key.rule.default)
@@ -157,7 +161,3 @@ def _entry(name: str, synonyms: list[ConfigSynonym]) -> ConfigEntry:
         read_only=base != name or name in READ_ONLY_CONFIGS,
         sensitive=secret,
     )
-
-
-def _ms(seconds: float) -> str:
-    return str(int(seconds * 1000))

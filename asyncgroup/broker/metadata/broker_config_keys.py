@@ -24,9 +24,12 @@ __all__ = [
     "TOPIC_TO_BROKER",
     "BrokerConfigKey",
     "base_name",
+    "config_number",
     "is_cluster_wide",
     "synonym_names",
 ]
+
+_LARGEST: Final = {ConfigType.INT: 2**31 - 1, ConfigType.LONG: 2**63 - 1}
 
 
 class BrokerConfigKey(NamedTuple):
@@ -171,6 +174,14 @@ def base_name(name: str) -> str:
         return name
     rest = found[1]
     return next((config for config in _OF_MECHANISM if rest.endswith(config)), rest)
+
+
+def config_number(name: str, value: float) -> str:
+    """Return the value of a broker config of type INT or LONG, a whole number.
+
+    Numbers beyond the type, such as infinity, become its largest.
+    """
+    return str(round(min(value, _LARGEST[BROKER_CONFIG_KEYS[name].rule.type])))
 
 
 def is_cluster_wide(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from asyncgroup.broker.groups.classic.classic_group import ClassicGroup, ClassicGroupState
@@ -169,6 +171,13 @@ def test_retention_and_check_interval_can_be_set():
     assert GROUP in harness.coordinator.groups
     harness.advance(5.0)
     assert harness.coordinator.groups == {}
+
+
+def test_an_infinite_retention_keeps_offsets():
+    harness = Harness(offsets_retention=math.inf)
+    harness.commit(3)
+    harness.advance(100 * WEEK)
+    assert harness.committed() == {T: 3}
 
 
 def test_offsets_of_a_topic_without_subscribers_expire_in_a_live_group():

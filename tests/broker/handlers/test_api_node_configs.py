@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,9 @@ from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.transactions.coordinator import MAX_TIMEOUT
 from asyncgroup.broker.transactions.store import ID_EXPIRATION_MS
 from asyncgroup.error_codes import ErrorCode
+from asyncgroup.errors import ConfigError
 from tests.broker.client import connect
-from tests.broker.handlers.test_api_configs import BROKER, LOGGER, TOPIC, ask, incremental
+from tests.broker.handlers.test_api_configs import BROKER, GROUP, LOGGER, TOPIC, ask, incremental
 from tests.broker.handlers.test_api_settings import described, origins
 from tests.broker.internals import controller_of, node_of
 
@@ -103,6 +105,39 @@ async def test_a_node_knows_the_options_of_its_cluster(tmp_path: Path):
         "group.initial.rebalance.delay.ms": "0",
     }.items() <= static.items()
     assert not static.keys() & {"group.max.session.timeout.ms", "num.partitions", "group.consumer.max.size"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_infinite_durations_are_described_as_the_largest():
+    options = {
+        "connections_max_idle": math.inf,
+        "group_consumer_session_timeout": math.inf,
+        "offsets_retention": math.inf,
+        "offsets_retention_check_interval": math.inf,
+        "retention_check_interval": math.inf,
+    }
+    async with (
+        EmbeddedCluster(group_min_session_timeout=1.001, **options) as cluster,  # type: ignore[arg-type]
+        connect(cluster) as client,
+    ):
+        configs = await described(client, BROKER, "1")
+        group = await described(client, GROUP, "g")
+    assert {name: configs[name].value for name in configs if configs[name].config_source == 4}.items() >= {
+        "connections.max.idle.ms": "-1",
+        "group.consumer.session.timeout.ms": "2147483647",
+        "group.min.session.timeout.ms": "1001",
+        "log.retention.check.interval.ms": "9223372036854775807",
+        "offsets.retention.check.interval.ms": "9223372036854775807",
+        "offsets.retention.minutes": "2147483647",
+    }.items()
+    assert group["consumer.session.timeout.ms"].value == "2147483647"
+
+
+def test_durations_that_are_no_number_are_refused():
+    for wrong in (math.nan, -math.inf):
+        with pytest.raises(ConfigError, match="offsets_retention"):
+            ClusterOptions(offsets_retention=wrong)
 
 
 @pytest.mark.asyncio
