@@ -311,7 +311,8 @@ class Controller:
         if not changed:
             return
         # one record for all, so that no crash and no disk error separates them
-        self.journal.resource_changed("features", (), {"levels": {**self.features.changed, **changed}})
+        levels = {**self.features.changed, **changed}
+        self.journal.resource_changed("features", (), {"levels": levels, "epoch": self.features.epoch + 1})
         self.features.change(changed)
         log.info("features: %r", self.features)
 

@@ -56,8 +56,8 @@ class FeatureChange(NamedTuple):
 class ClusterFeatures:
     """The levels of the cluster's features; `given` are those that differ from the defaults.
 
-    `epoch` grows with each change (Kafka's is the offset of the metadata log). Raise ConfigError for a level that is not
-    supported.
+    `epoch` grows with each change (Kafka's is the offset of the metadata log), over restarts too: clients ignore levels with
+    a lower one. Raise ConfigError for a level that is not supported.
     """
 
     def __init__(self, given: Mapping[str, int] | None = None) -> None:
@@ -88,6 +88,11 @@ class ClusterFeatures:
         """Change levels; `problem` must have passed."""
         self.changed.update(levels)
         self.epoch += 1
+
+    def restore(self, levels: Mapping[str, int], epoch: int | None) -> None:
+        """Restore the changed levels and their epoch; None: they were stored without one."""
+        self.changed.update(levels)
+        self.epoch = self.epoch + 1 if epoch is None else epoch
 
     def problem(self, change: FeatureChange) -> str:
         """Return why the change is refused, "" if it is allowed (`FeatureControlManager.updateFeature`)."""

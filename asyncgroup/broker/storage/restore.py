@@ -32,7 +32,7 @@ def restore_controller(data: DataDirectory, controller: Controller) -> None:
     for record in data.records("settings"):
         controller.configs.put(record["key"][1], record["key"][2], record["configs"])
     for record in data.records("features"):
-        controller.features.change(record["levels"])
+        controller.features.restore(record["levels"], record.get("epoch"))
     _restore_users_and_quotas(data, controller)
     topics = []
     for record in data.records("topic"):

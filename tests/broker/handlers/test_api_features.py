@@ -93,6 +93,29 @@ async def test_levels_are_changed_all_or_none_and_survive_a_restart(tmp_path: Pa
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
+async def test_the_epoch_does_not_go_back_at_a_restart(tmp_path: Path):
+    """Clients ignore the levels of a lower epoch, so they would miss the next change."""
+    async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
+        for change in ((TV, 1, 2), (TV, 0, 2), (GV, 0, 2)):
+            assert not (await client.ask(update(change), 2)).error_code
+        before = await levels(client)
+    for change in ((TV, 1, 1), (TV, 2, 1)):
+        async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
+            assert await levels(client) == before
+            assert not (await client.ask(update(change), 2)).error_code
+            after = await levels(client)
+            assert after[1] > before[1]
+            before = after
+
+
+def test_levels_stored_without_an_epoch_are_restored():
+    features = ClusterFeatures()
+    features.restore({TV: 1}, None)
+    assert (features.level(TV), features.epoch) == (1, 2)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
 async def test_without_group_version_the_consumer_protocol_is_refused():
     request = m.ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 1000, ["t"], None, None, [])
     described = m.ConsumerGroupDescribeRequest(["g"])
