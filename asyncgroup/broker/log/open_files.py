@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from asyncgroup.wire.primitives import Buffer
 
@@ -67,7 +67,7 @@ class OpenFiles:
 
     def write(self, path: Path, position: int, parts: list[Buffer]) -> None:
         """Write `parts` at `position`, the end of the file; after an OSError the file has its former length."""
-        with self._naming_errors("write", path):
+        try:
             descriptor = self._descriptor(path)
             try:
                 written = os.pwritev(descriptor, parts, position)
@@ -80,11 +80,20 @@ class OpenFiles:
             except OSError:
                 os.ftruncate(descriptor, position)
                 raise
+        except OSError as error:
+            self._fail("write", path, error)
+        if self._failing:
+            self._succeed("write", path)
 
     def read(self, path: Path, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer at the end of the file."""
-        with self._naming_errors("read", path):
-            return os.pread(self._descriptor(path), size, position)
+        try:
+            data = os.pread(self._descriptor(path), size, position)
+        except OSError as error:
+            self._fail("read", path, error)
+        if self._failing:
+            self._succeed("read", path)
+        return data
 
     def truncate(self, path: Path, size: int) -> None:
         """Truncate a file to `size` bytes."""
@@ -100,12 +109,15 @@ class OpenFiles:
         self.close_file(source)
         with self._naming_errors("rename", target):
             source.replace(target)
+        self._forget(source)
+        self._forget(target)
 
     def remove(self, path: Path) -> None:
         """Delete a file; no error if there is none."""
         self.close_file(path)
         with self._naming_errors("delete", path):
             path.unlink(missing_ok=True)
+        self._forget(path)
         self.sync_directory(path.parent)
 
     def close_file(self, path: Path) -> None:
@@ -113,6 +125,14 @@ class OpenFiles:
         descriptor = self._descriptors.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
+
+    def close_below(self, directory: Path) -> None:
+        """Close the files in a directory that is to be deleted, and forget their failures."""
+        for path in [one for one in self._descriptors if directory in one.parents]:
+            self.close_file(path)
+        self._failing = {
+            (what, path) for what, path in self._failing if directory not in (path, *path.parents)
+        }
 
     def close(self) -> None:
         """Close all files."""
@@ -132,22 +152,35 @@ class OpenFiles:
 
     @contextmanager
     def _naming_errors(self, what: str, path: Path) -> Iterator[None]:
-        """Context manager: an OSError names the file, which those of calls with a descriptor do not.
-
-        A failure ends with the same operation: on a full disk files can still be created and read.
-        """
+        """Context manager: see `_fail`. `read` and `write` do without it, because it costs more than they do."""
         try:
             yield
         except OSError as error:
-            named = error
-            if error.filename is None and error.errno is not None:
-                named = OSError(error.errno, error.strerror, str(path))
-            if (what, path) not in self._failing:
-                self._failing.add((what, path))
-                log.error("data directory, %s: %s", what, named)
-            if named is error:
-                raise
-            raise named from error
+            self._fail(what, path, error)
+        if self._failing:
+            self._succeed(what, path)
+
+    def _fail(self, what: str, path: Path, error: OSError) -> NoReturn:
+        """Raise the error with the name of the file, which those of calls with a descriptor do not have.
+
+        A failure ends with the same operation: on a full disk files can still be created and read.
+        """
+        named = error
+        if error.filename is None and error.errno is not None:
+            named = OSError(error.errno, error.strerror, str(path))
+        if (what, path) not in self._failing:
+            self._failing.add((what, path))
+            log.error("data directory, %s: %s", what, named)
+        if named is error:
+            raise error
+        raise named from error
+
+    def _succeed(self, what: str, path: Path) -> None:
         if (what, path) in self._failing:
             self._failing.discard((what, path))
             log.info("data directory, %s: %s succeeds again", what, path)
+
+    def _forget(self, path: Path) -> None:
+        """Forget the failures of a file that was deleted or renamed."""
+        if self._failing:
+            self._failing = {each for each in self._failing if each[1] != path}

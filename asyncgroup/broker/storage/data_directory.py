@@ -122,11 +122,7 @@ class DataDirectory(Journal):
         indexes = [partition.index for partition in topic.partitions]
         keys = [(kind, topic.name, index) for kind in ("partition", "start") for index in indexes]
         self._log_failure(partial(self.metadata.delete_many, keys))
-        for partition in topic.partitions:
-            for segment in list(partition.log.segments):
-                self.files.close_file(
-                    self._directory(topic) / str(partition.index) / f"{segment.base_offset:020}.log"
-                )
+        self.files.close_below(self._directory(topic))
         shutil.rmtree(self._directory(topic), ignore_errors=True)
 
     def partition_changed(self, partition: Partition) -> None:

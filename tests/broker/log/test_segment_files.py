@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -53,6 +54,59 @@ def only_file(directory: Path) -> Path:
 
 def broken(*_args, **_options):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def unwritable(*_args, **_options):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# -- open files ----------------------------------------------------------------------------------------------
+
+
+def test_failures_of_files_that_are_gone_are_forgotten(tmp_path, monkeypatch):
+    """Else they would be kept forever, and each read and write would look them up."""
+    files = OpenFiles()
+    deleted, renamed, replaced, inside = (
+        tmp_path / "topic" / name for name in ("deleted", "renamed", "replaced", "inside/0.log")
+    )
+    for path in (deleted, renamed, replaced, inside):
+        files.create(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", unwritable)
+        for path in (deleted, renamed, replaced, inside):
+            with pytest.raises(OSError, match="No space left") as caught:
+                files.write(path, 0, [b"a"])
+            assert caught.value.filename == str(path)
+        patch.setattr(Path, "unlink", broken)
+        with pytest.raises(OSError, match="No space left"):
+            files.remove(deleted)
+    assert {path for _, path in files._failing} == {deleted, renamed, replaced, inside}
+    files.remove(deleted)
+    assert {path for _, path in files._failing} == {renamed, replaced, inside}
+    files.replace(renamed, replaced)
+    assert {path for _, path in files._failing} == {inside}
+    files.close_below(tmp_path / "topic" / "inside")
+    assert not files._failing
+    assert repr(files) == "<OpenFiles 0 open>"
+
+
+def test_a_file_that_cannot_be_read_is_logged_once(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "asyncgroup.broker.log.open_files")
+    files, path = OpenFiles(), tmp_path / "0.log"
+    files.create(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", unwritable)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left") as caught:
+                files.read(path, 0, 1)
+            assert caught.value.filename == str(path)
+    for _ in range(2):
+        assert files.read(path, 0, 1) == b""
+    assert [record.getMessage() for record in caplog.records] == [
+        f"data directory, read: [Errno 28] No space left on device: '{path}'",
+        f"data directory, read: {path} succeeds again",
+    ]
+    files.close()
 
 
 # -- batches -------------------------------------------------------------------------------------------------
