@@ -14,8 +14,14 @@ NO_UUID: Final = UUID(int=0)
 _SECRET: Final = frozenset({"auth_bytes", "salted_password"})
 """Fields with passwords or equivalent secrets: the repr shows only their length."""
 
-_SECRET_CONFIG: Final = re.compile(r"passw|passphrase|secret|jaas\.config|\.keystore\.key", re.IGNORECASE)
-"""Names of configs whose values are secret, in requests that alter them."""
+_SECRET_CONFIG: Final = re.compile(
+    r"passw|passphrase|pwd|secret|token|credential|jaas\.config|(keystore|master|private|access|api)[._-]?key",
+    re.IGNORECASE,
+)
+"""Names of configs whose values are secret, in requests that alter them, those of plugins included.
+
+`properties.reader.is_secret` also hides what is only near a secret, such as `sasl.enabled.mechanisms`, and loads `ssl`.
+"""
 
 
 class Message:

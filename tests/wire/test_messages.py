@@ -38,10 +38,24 @@ def test_the_repr_shows_every_field_but_no_payload():
 
 def test_the_repr_shows_no_secret_configs():
     for request in (m.IncrementalAlterConfigsRequest, m.AlterConfigsRequest):
-        for name in ("listener.name.x.plain.sasl.jaas.config", "ssl.key.password", "ssl.keystore.key"):
+        for name in (
+            "listener.name.x.plain.sasl.jaas.config",
+            "ssl.key.password",
+            "ssl.keystore.key",
+            "delegation.token.master.key",
+            "delegation.master.key",
+            "my.token",
+            "sasl.credentials",
+            "plugin.api.key",
+            "plugin.ApiKey",
+            "plugin.access_key",
+            "plugin.private.key",
+            "plugin.pwd",
+        ):
             config = request.AlterableConfig(name=name, value="do not show")
             assert "do not show" not in repr(request([request.AlterConfigsResource(4, "1", [config])]))
-        assert "'5000'" in repr(request.AlterableConfig(name="log.retention.ms", value="5000"))
+        for name in ("log.retention.ms", "sasl.enabled.mechanisms", "cleanup.policy"):
+            assert "'5000'" in repr(request.AlterableConfig(name=name, value="5000"))
 
 
 def test_the_repr_shows_no_passwords():
