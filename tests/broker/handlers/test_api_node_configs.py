@@ -264,6 +264,28 @@ async def test_levels_of_loggers():
     assert (package.level, own.level) == before
 
 
+@pytest.mark.parametrize("first_ends", [True, False])
+def test_levels_of_two_clusters_in_one_process(first_ends):
+    """The level of the cluster that is left applies, and in the end the one before both."""
+    package, own = logging.getLogger("asyncgroup.broker"), logging.getLogger("asyncgroup.broker.node")
+    before = package.level, own.level
+    one, other = BrokerLoggers(), BrokerLoggers()
+    one.set_level("root", "DEBUG")
+    one.set_level("root", "ERROR")
+    other.set_level("root", "TRACE")
+    other.set_level("asyncgroup.broker.node", None)
+    assert (repr(one), repr(other)) == ("<BrokerLoggers 1 altered>", "<BrokerLoggers 2 altered>")
+    (one if first_ends else other).restore()
+    assert package.level == (5 if first_ends else logging.ERROR)
+    one.set_level("root", "WARN")
+    other.restore()
+    assert package.level == logging.WARNING
+    one.restore()
+    one.restore()
+    assert (package.level, own.level) == before
+    assert repr(one) == repr(other) == "<BrokerLoggers 0 altered>"
+
+
 def test_levels_between_kafkas():
     loggers = BrokerLoggers()
     for level, name in ((1, "TRACE"), (15, "DEBUG"), (25, "INFO"), (45, "ERROR"), (99, "FATAL")):
