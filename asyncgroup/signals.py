@@ -7,7 +7,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
@@ -44,8 +44,8 @@ def on_signals(
     before = {number: signal.getsignal(number) for number in numbers}
     left = handled
 
-    # not `add_signal_handler`: its handlers wait for the event loop, so that no signal would end a program whose task
-    # blocks it. Python runs this one in the main thread between two instructions
+    # not `add_signal_handler` alone: its handlers wait for the event loop, so that no signal would end a program whose
+    # task blocks it. Python runs this one in the main thread between two instructions
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal left
         loop.call_soon_threadsafe(call, signal.Signals(number))  # wakes up an event loop that waits
@@ -61,18 +61,54 @@ def on_signals(
             )
             signal.signal(number, last)
 
+    wakes_up: set[signal.Signals] = set()
+
     def restore() -> None:
         while before:
             number, handler = before.popitem()
+            if number in wakes_up:
+                loop.remove_signal_handler(number)
             # None: the handler was not installed by Python and cannot be installed again
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     try:
+        has_wakeup_fd = _has_wakeup_fd()
         for number in numbers:
+            if not has_wakeup_fd and _wakes_up(loop, number):
+                wakes_up.add(number)
             signal.signal(number, on_signal)
         yield restore
     finally:
         restore()
+
+
+def _has_wakeup_fd() -> bool:
+    """Return whether each signal writes to a file descriptor already, which wakes up the event loop.
+
+    uvloop has one, as Windows' event loop, and asyncio's others while they have a handler: one of the user or of an outer
+    `on_signals`, which must not be replaced. Python has no other way to read it.
+    """
+    fd = signal.set_wakeup_fd(-1)
+    with suppress(ValueError, OSError):  # it was closed
+        signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+        return fd != -1
+    return False
+
+
+def _wakes_up(loop: asyncio.AbstractEventLoop, number: signal.Signals) -> bool:
+    """Let a signal wake up the event loop, by a handler that does nothing; return False if the loop has no handlers.
+
+    Without it a signal that another thread receives, or that comes just before the loop waits, is not handled until the
+    loop has something else to do.
+    """
+    with suppress(NotImplementedError, RuntimeError):
+        loop.add_signal_handler(number, _do_nothing)
+        return True
+    return False
+
+
+def _do_nothing() -> None:
+    """See `_wakes_up`."""
 
 
 def _once(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
