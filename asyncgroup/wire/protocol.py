@@ -131,7 +131,7 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
     A broker that does not support the version of an ApiVersions request answers in version 0 with error 35 (KIP-511). The
     error code is the first field in every version, so this is detected from the bytes. Some brokers answer in another
     format, such as librdkafka's mock cluster (`rdkafka_mock_handlers.c`): then only the error code is read. That one also ends
-    flexible responses with one more empty section of tagged fields, a zero. Raises DecodeError for other bytes left over.
+    flexible responses with one more empty section of tagged fields, one zero byte. Raises DecodeError for other bytes left over.
     """
     position = 4
     if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
@@ -146,6 +146,7 @@ def decode_response(cls: type[R], version: int, frame: Buffer) -> R:
         except IndexError as error:
             raise DecodeError(f"response header of {cls.NAME} v{version}: truncated") from error
     message, end = decode_from(cls, version, frame, position)
-    if end == len(frame) or (is_flexible and not any(frame[end:])):
+    rest = len(frame) - end
+    if rest == 0 or (rest == 1 and is_flexible and frame[end] == 0):
         return message
-    raise DecodeError(f"{cls.NAME} v{version}: {len(frame) - end} bytes are left over")
+    raise DecodeError(f"{cls.NAME} v{version}: {rest} bytes are left over")

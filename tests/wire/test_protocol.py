@@ -202,7 +202,7 @@ class TestResponseHeaders:
         assert decode_response(m.ApiVersionsResponse, 4, frame) == answer
 
     @pytest.mark.parametrize(
-        ("version", "rest"), [(3, b"\x00"), (4, b"\x00\x01"), (4, b"\x00" * 40 + b"\x01")]
+        ("version", "rest"), [(3, b"\x00"), (4, b"\x01"), (4, b"\x00\x01"), (4, b"\x00\x00")]
     )
     def test_bytes_left_over(self, version, rest):
         frame = b"".join(encode_response(m.HeartbeatResponse(), version, 7))[4:]
