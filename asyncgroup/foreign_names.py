@@ -35,7 +35,8 @@ class ForeignName:
 def add_foreign_names(cls: type, hints: Mapping[str, str]) -> None:
     """Add the names to a class, in the spelling of Python and in that of Java; `dir` of its objects leaves them out.
 
-    `__iter__` and `__aiter__` raise TypeError with their hint: Python itself calls them, and ignores the text of an AttributeError.
+    `__aiter__` raises TypeError with its hint: Python itself calls it, and ignores the text of an AttributeError. `__iter__`
+    must not be among them: the class would be a `collections.abc.Iterable`, as arguments of several things are.
     """
     added: set[str] = set()
     for name, hint in hints.items():
@@ -43,7 +44,7 @@ def add_foreign_names(cls: type, hints: Mapping[str, str]) -> None:
         for spelled in {name, first + "".join(map(str.capitalize, others))} if first else {name}:
             if hasattr(cls, spelled):
                 raise TypeError(f"{cls.__name__} has {spelled!r} itself")
-            setattr(cls, spelled, ForeignName(spelled, hint) if first else _refusal(spelled, hint))
+            setattr(cls, spelled, ForeignName(spelled, hint) if first else _refusal(hint))
             added.add(spelled)
     shown: Callable[[object], list[str]] = cls.__dir__  # type: ignore[assignment]
 
@@ -53,9 +54,8 @@ def add_foreign_names(cls: type, hints: Mapping[str, str]) -> None:
     setattr(cls, "__dir__", own_names)  # noqa: B010  mypy does not let a method be assigned
 
 
-def _refusal(name: str, hint: str) -> Callable[[object], NoReturn]:
+def _refusal(hint: str) -> Callable[[object], NoReturn]:
     def refuse(self: object) -> NoReturn:
-        loop = "async for" if name == "__aiter__" else "for"
-        raise TypeError(f"'{loop}' cannot read a {type(self).__name__}; here it is: {hint}")
+        raise TypeError(f"'async for' cannot read a {type(self).__name__}; here it is: {hint}")
 
     return refuse

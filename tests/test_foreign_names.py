@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.consumer.foreign_names import CONSUMER, READER
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
+from asyncgroup.group.topics import check_topics
+from asyncgroup.producer.arguments import check_records
 from asyncgroup.producer.foreign_names import PRODUCER
-from asyncgroup.workqueue import WorkQueue
+from asyncgroup.workqueue import Delivery, WorkQueue
 from tests.public_members import public_members
 
 members = cache(public_members)
@@ -113,9 +115,34 @@ async def test_a_loop_over_a_group() -> None:
     ):
         async for _ in group:
             pass
-    with pytest.raises(TypeError, match=r"'for' cannot read a Consumer; .*await consumer\.partition"):
+    with pytest.raises(TypeError, match="'Consumer' object is not iterable"):
         for _ in Consumer("127.0.0.1:9092"):  # type: ignore[attr-defined]
             pass
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda group: ConsumerGroup(group, "billing"), "bootstrap_servers="),
+        (Consumer, "bootstrap_servers="),
+        (Producer, "bootstrap_servers="),
+        (Cluster, "bootstrap_servers="),
+        (lambda group: Consumer("127.0.0.1:9092", hooks=group), "hooks=.* a list of hook objects"),
+        (lambda group: ConsumerGroup("127.0.0.1:9092", "billing", interceptors=group), "interceptors="),
+        (lambda group: Producer("127.0.0.1:9092", interceptors=group), "interceptors="),
+        (lambda group: check_topics(group, "classic"), "topics="),
+        (check_records, "records="),
+    ],
+)
+def test_a_group_in_place_of_a_list(made: Callable[[Any], object], words: str) -> None:
+    """Found here: with a hint for `for` the group was an iterable, and the argument was not named."""
+    with pytest.raises(ConfigError, match=words):
+        made(ConsumerGroup("127.0.0.1:9092", "billing"))
+
+
+@pytest.mark.parametrize("cls", [*TABLES, WorkQueue, Delivery])
+def test_no_hint_makes_an_iterable(cls: type) -> None:
+    assert not issubclass(cls, Iterable)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ _MARKS: Final = "consumer.high_water_marks()"
 
 CONSUMER: Final[Mapping[str, str]] = {
     "__aiter__": _READ,
-    "__iter__": _READ,
     "start": _ENTER,
     "stop": _CLOSE,
     "close": _CLOSE,
@@ -70,7 +69,6 @@ _NEXT: Final = "async for record in reader"
 _READER_BATCHES: Final = "`async for batch in reader.batches(max_records=…, max_wait=…)`, in seconds"
 
 READER: Final[Mapping[str, str]] = {
-    "__iter__": _NEXT,
     "getone": _NEXT,
     "poll": _NEXT,
     "messages": _NEXT,

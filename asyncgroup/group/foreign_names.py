@@ -28,7 +28,6 @@ _LAST: Final = "claim.seek(claim.next_mark) {}"
 
 GROUP: Final[Mapping[str, str]] = {
     "__aiter__": _RECORDS,
-    "__iter__": _RECORDS,
     "start": "async with ConsumerGroup(…) as group",
     "stop": _CLOSE,
     "close": _CLOSE,
@@ -83,7 +82,6 @@ _READ: Final = "async for record in claim"
 
 SESSION: Final[Mapping[str, str]] = {
     "__aiter__": f"{_READ}, {_OF_SESSION}",
-    "__iter__": f"{_READ}, {_OF_SESSION}",
     "getone": f"{_READ}, {_OF_SESSION}",
     "getmany": _BATCHES,
     "poll": f"{_READ}, {_OF_SESSION}",
@@ -115,7 +113,6 @@ SESSION: Final[Mapping[str, str]] = {
 """The same, for a Session. `assignment` and `commit` are its own."""
 
 CLAIM: Final[Mapping[str, str]] = {
-    "__iter__": _READ,
     "getone": _READ,
     "getmany": "`async for batch in claim.batches(max_records=…, max_wait=…)`, in seconds",
     "poll": _READ,
