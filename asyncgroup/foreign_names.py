@@ -37,6 +37,9 @@ def add_foreign_names(cls: type, hints: Mapping[str, str]) -> None:
 
     `__aiter__` raises TypeError with its hint: Python itself calls it, and ignores the text of an AttributeError. `__iter__`
     must not be among them: the class would be a `collections.abc.Iterable`, as arguments of several things are.
+
+    `dir` of the class itself still has the names, as only a metaclass could leave them out, which would forbid subclasses with
+    another metaclass: `Mock(spec=cls)` has them, `Mock(spec=object_of_it)` does not (see the guide on the testing kit).
     """
     added: set[str] = set()
     for name, hint in hints.items():

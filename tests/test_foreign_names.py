@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import confluent_kafka
 import pytest
@@ -164,6 +165,20 @@ def test_a_hint_hides_no_name_of_ours_and_is_not_listed(cls: Any) -> None:
     assert not listed & TABLES[cls].keys()
     with pytest.raises(TypeError, match=f"{cls.__name__} has '__repr__' itself"):
         add_foreign_names(cls, {"__repr__": "a hint"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "own"),
+    [
+        (ConsumerGroup("127.0.0.1:9092", "billing"), "commit"),
+        ([name for name in dir(Claim) if hasattr(Claim, name)], "mark"),
+    ],
+)
+def test_a_mock_without_foreign_names(spec: object, own: str) -> None:
+    """As the guide shows it, in the page on the testing kit."""
+    mock = Mock(spec=spec)
+    assert hasattr(mock, own)
+    assert not hasattr(mock, "commit_sync")
 
 
 def test_hints_name_what_exists() -> None:
