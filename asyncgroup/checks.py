@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import re
@@ -36,6 +37,7 @@ __all__ = [
     "check_topic",
     "is_async",
     "is_legal_name",
+    "may_be_async",
     "one_of",
     "parse_servers",
     "seconds_hint",
@@ -125,6 +127,9 @@ RETENTION: Final = (
 """A retention time: the protocol field holds it as milliseconds in 64 bits."""
 BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
 
+_MAX_WRAPPERS: Final = 50
+"""Functions may wrap themselves, and objects with `__getattr__` have a `__wrapped__` without end."""
+
 SECONDS_HINT: Final = "; durations are seconds: "
 """In an error message, before the duration that is probably meant."""
 
@@ -143,9 +148,30 @@ def wrong_type(key: str, value: object, allowed: str) -> ConfigError:
 
 
 def is_async(function: object) -> bool:
-    """Return whether `function` is an async function, or an object with an async `__call__`."""
+    """Return whether `function` is an async function, an object with an async `__call__`, or `functools.partial` of one."""
+    function = _without_partial(function)
     call = getattr(function, "__call__", None)  # noqa: B004  inspected: an object's `__call__` may be async
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def may_be_async(function: object) -> bool:
+    """Return whether `function` is async, or a wrapper of an async function that is not async itself (`functools.wraps`).
+
+    Such a wrapper, as decorators for tracing return it, usually returns the coroutine; that shows only when it is called.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        if is_async(function):
+            return True
+        function = _without_partial(function)
+        call = getattr(function, "__call__", None)  # noqa: B004
+        function = getattr(function, "__wrapped__", getattr(call, "__wrapped__", None))
+    return False
+
+
+def _without_partial(function: object) -> object:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def is_legal_name(name: str) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from asyncgroup.checks import is_async, wrong_type
+from asyncgroup.checks import may_be_async, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
 
@@ -105,7 +105,7 @@ class OAuthBearer:
     authzid: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.token_provider, HiddenProvider) and not is_async(self.token_provider):
+        if not isinstance(self.token_provider, HiddenProvider) and not may_be_async(self.token_provider):
             allowed = "an async function () -> str (functools.partial(…) of one if it needs arguments, not a lambda)"
             raise ConfigError("token_provider", HIDDEN, allowed)
         _check_text("authzid", self.authzid, empty=True)

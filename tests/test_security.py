@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,69 @@ from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
 
 async def token() -> str:
     return "t"
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that is not async, as those of tracing and metrics."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+class Provider:
+    async def __call__(self, scope: str = "") -> str:
+        return f"token{scope}"
+
+    @traced
+    async def fetch(self, scope: str = "") -> str:
+        return f"token{scope}"
+
+
+class TracedProvider:
+    __call__ = traced(Provider.__call__)
+
+
+class Endless:
+    """An object of a library that has each attribute."""
+
+    def __call__(self) -> str:
+        return ""
+
+    def __getattr__(self, name: str) -> object:
+        return type(self)()
+
+
+def itself() -> str:
+    return ""
+
+
+itself.__wrapped__ = itself  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "provider",
+    [
+        Provider(),
+        Provider().fetch,
+        TracedProvider(),
+        functools.partial(Provider(), "s"),
+        traced(Provider()),
+        traced(traced(token)),
+        traced(functools.partial(traced(Provider()), "s")),
+        functools.partial(functools.partial(traced(token))),
+    ],
+)
+def test_async_token_providers(provider: Callable[[], Coroutine[Any, Any, str]]) -> None:
+    assert asyncio.run(OAuthBearer(provider).token_provider()).startswith("t")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("provider", [traced(lambda: "t"), functools.partial(str, "t"), Endless(), itself])
+def test_plain_token_providers(provider: Any) -> None:
+    with pytest.raises(ConfigError, match="async function"):
+        OAuthBearer(provider)
 
 
 @pytest.mark.parametrize(

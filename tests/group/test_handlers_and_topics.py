@@ -58,8 +58,15 @@ def plain(session, claim):
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     "handler",
-    [Whole(), function, Callable_(), Callable_().method, functools.partial(function)],
-    ids=["Handler", "function", "callable object", "method", "partial"],
+    [
+        Whole(),
+        function,
+        Callable_(),
+        Callable_().method,
+        functools.partial(function),
+        functools.partial(Callable_()),
+    ],
+    ids=["Handler", "function", "callable object", "method", "partial", "partial of an object"],
 )
 async def test_valid_handlers(handler: Any) -> None:
     made, calls = as_handler(handler), []
@@ -111,11 +118,31 @@ def test_pauses_of_other_values_are_refused(method: str, partitions: Any) -> Non
         getattr(group, method)(partitions)
 
 
-@pytest.mark.parametrize("wrong", [function, Callable_(), Callable_().method, functools.partial(function), 7])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        function,
+        Callable_(),
+        Callable_().method,
+        functools.partial(function),
+        7,
+        functools.partial(Callable_()),
+    ],
+)
 def test_in_thread_accepts_plain_functions_only(wrong: Any) -> None:
     """Found by review: an object with an async `__call__` was accepted, and its coroutine never awaited."""
     with pytest.raises(ConfigError, match=r"in_thread=.*a plain function \(session, claim\)"):
         in_thread(wrong)
+
+
+def test_in_thread_accepts_what_runs_an_async_function() -> None:
+    """A wrapper with `functools.wraps` that returns no coroutine."""
+
+    @functools.wraps(function)
+    def run(session: Any, claim: Any) -> None:
+        asyncio.run(function(session, claim))
+
+    assert isinstance(in_thread(run), Handler)
 
 
 # -- topics -------------------------------------------------------------------------------------------------------------
