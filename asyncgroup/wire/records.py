@@ -130,7 +130,7 @@ def uncompressed(batch: BatchView, limit: int) -> BatchView | None:
 def _plain_bytes(batch: BatchView, limit: int) -> bytearray | None:
     if batch.record_count:
         out = decompress_within(batch.codec, batch.payload, limit, HEADER_SIZE)
-    else:  # compaction leaves the header; brokers may keep its codec. Java reads nothing either (`DefaultRecordBatch.iterator`)
+    else:  # compaction leaves the header; brokers may keep its codec. Java reads nothing either (`iterator()` of its batches)
         out = bytearray(HEADER_SIZE)
     if out is None:
         return None

@@ -95,6 +95,7 @@ def chunks(start: int, stop: int, size: int) -> list[int]:
     return [protocol + first for protocol in PROTOCOLS for first in range(start, stop, size)]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", chunks(0, CHUNK, CHUNK))
 def test_seeds(first: int):
     check(range(first, first + CHUNK), jobs=free_processors())
