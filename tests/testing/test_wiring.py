@@ -213,6 +213,24 @@ MISSING = """
 pytest.importorskip("a_module_that_nobody_has", reason="nobody has this module")
 """
 
+CRASHES = """
+import os, time
+
+@pytest.mark.parametrize("case", range(6))
+def test_crash(case):
+    time.sleep(0.05)
+    if case == 2:
+        os._exit(1)
+"""
+
+MANY = """
+import time
+
+@pytest.mark.parametrize("case", range(6))
+def test_fine(case):
+    time.sleep(0.05)
+"""
+
 SUITE = {
     "tests/test_loops.py": LOOPS,
     "tests/test_leftovers.py": LEFTOVERS,
@@ -225,6 +243,8 @@ SUITE = {
     "misspelt/test_it.py": MISSPELT,
     "tests/drawn/test_it.py": PROFILES,
     "nothing/test_it.py": NOTHING,
+    "crashing/test_it.py": CRASHES,
+    **{f"crashing/test_{number}.py": MANY for number in range(4)},
 }
 
 
@@ -421,6 +441,13 @@ def test_profiles(run, arguments, environment, seeds, drawn):
 @pytest.mark.parametrize("named", ["tests/drawn/test_it.py", "tests/drawn/test_it.py::test_case"])
 def test_all_cases_run_of_a_test_that_is_named(run, named):
     assert run("-n", "0", named).named("PASSED") >= {f"test_case[{case}]" for case in range(8)}
+
+
+@pytest.mark.timeout(60)
+def test_a_run_ends_after_a_worker_crashed(run):
+    outcome = run("-n", "2", "crashing")
+    assert outcome.of("test_crash[2]") == ["FAILED"]
+    assert "crashed while running 'crashing/test_it.py::test_crash[2]'" in outcome.text
 
 
 def test_the_longest_files_are_there():
