@@ -17,6 +17,7 @@ ROOT = Path(asyncgroup.__file__).parent
 WITHOUT_POSIX = """
 import asyncio, importlib, multiprocessing, os, pkgutil, signal, sys
 
+os.process_cpu_count = os.cpu_count  # from Python 3.13 on; it needs sched_getaffinity where that is
 for name in ("O_CLOEXEC", "O_DIRECTORY", "O_NOFOLLOW", "fork", "register_at_fork", "getuid", "geteuid", "getpgid", "killpg",
              "setsid", "sysconf", "pread", "pwrite", "preadv", "pwritev", "sched_getaffinity", "fdatasync"):
     if hasattr(os, name):

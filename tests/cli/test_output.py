@@ -166,6 +166,7 @@ for name in ("fcntl", "resource", "termios", "pwd", "grp"):
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, NotThere())
 import os, signal
+os.process_cpu_count = os.cpu_count  # from Python 3.13 on; it needs sched_getaffinity where that is
 for module, names in ((os, "fork getuid geteuid sysconf sched_getaffinity"), (signal, "SIGKILL SIGHUP SIGPIPE")):
     for name in names.split():
         if hasattr(module, name):
