@@ -44,7 +44,7 @@ _HOLDS: Final[dict[Anchor, Callable[[str, str], bool]]] = {
 
 
 class _State(NamedTuple):
-    """A step that consumes one of `characters`; if that is None, it consumes nothing, and `anchor` must hold."""
+    """A step that consumes one of `characters`. Without `characters` it consumes nothing, and `anchor` must hold."""
 
     characters: Container[str] | None
     anchor: Anchor | None

@@ -158,8 +158,8 @@ def topic_configs(
 ) -> list[ConfigEntry]:
     """Return all configs of a topic with its own `configs`; `synonyms` returns the values from other sources.
 
-    `defaults` are the values that apply without the topic's own: of some, such as a retention in hours, the source is no
-    synonym.
+    `defaults` are the values of a topic that sets none. Some of them, such as a retention in hours, come from a source that is
+    not a synonym.
     """
     return [
         _shown(name, key, configs.get(name), synonyms(name), defaults.get(name) or key.default)
