@@ -3,7 +3,8 @@
 - A test marked `virtual`, or in `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test on a real
   event loop. The marker's arguments are passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
-- Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners.
+- Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners. Every
+  test must leave the handler of SIGTERM as it was.
 - The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
 - Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws
   more random cases (`tests/profiles.py`).
@@ -80,6 +81,7 @@ pytest.register_assert_rewrite(
 )  # failed stories show the values
 
 _passed = pytest.StashKey[bool]()
+_at_sigterm = pytest.StashKey[object]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -147,8 +149,25 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "call":
         item.stash[_passed] = report.passed
+    if report.when == "teardown" and report.passed:
+        _fail_on_changed_handler(item, report)
     let_pyspark_propagate()  # before pytest adds its handlers for the next phase
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember the handler of SIGTERM. That of SIGINT is PySpark's from the first Spark session on."""
+    item.stash[_at_sigterm] = signal.getsignal(signal.SIGTERM)
+
+
+def _fail_on_changed_handler(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Fail a test that left its handler of SIGTERM to the tests after it."""
+    before, left = item.stash[_at_sigterm], signal.getsignal(signal.SIGTERM)
+    if left is not before:
+        signal.signal(signal.SIGTERM, before)  # type: ignore[arg-type]
+        report.outcome = "failed"
+        report.longrepr = f"the test left its handler of SIGTERM: {left!r}"
 
 
 @pytest_asyncio.fixture(loop_scope="function")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -12,6 +13,14 @@ from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import Queries
 from tests.spark.source.reading import TOPIC
+
+
+@pytest.fixture(autouse=True)
+def _handler_of_sigterm() -> Iterator[None]:
+    """Restore the handler that a reader replaces, as Spark's process of the reader is the test's process here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest_asyncio.fixture
