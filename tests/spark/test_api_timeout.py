@@ -127,9 +127,7 @@ async def test_a_source_without_a_broker(broker: EmbeddedCluster, how: str) -> N
     await query.lookups.aclose()
 
 
-async def test_lookups_of_a_source_take_as_many_times_the_limit_as_there_are_attempts(
-    broker: EmbeddedCluster,
-) -> None:
+async def test_each_attempt_of_a_lookup_takes_at_most_twice_the_limit(broker: EmbeddedCluster) -> None:
     async with VirtualQuery(broker, api_timeout=LIMIT, starting=Latest(), offset_retries=3) as query:
         broker.faults.on("ListOffsets", times=None).drop()
         took, _ = await failing(query.initial(), AsyncGroupError)
