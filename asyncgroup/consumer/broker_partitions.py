@@ -321,9 +321,15 @@ class BrokerPartitions:
             raise BrokerError(response.error_code, f"fetch from node {self.node_id}")
         wanted = self.requested.wanted if plan.lane == MAIN_LANE else plan.wanted
         by_id = self.requested.names if plan.lane == MAIN_LANE else topic_names(wanted)
-        found = response_partitions(response, by_id)
+        found, is_named = response_partitions(response, by_id)
+        partitions = [tp for tp, _ in found]
         if session is not None:
-            session.handle_response(response, [tp for tp, _ in found])
+            lacking = session.handle_response(response, partitions)
+            if not is_named:
+                session.invalidate()  # so that the next response has to name all partitions
+        else:
+            is_throttled = not found and response.throttle_time_ms > 0  # then it was not processed (KIP-219)
+            lacking = [] if is_throttled else list(set(wanted).difference(partitions))
         outcomes = fetch_outcomes(
             found,
             response,
@@ -332,9 +338,8 @@ class BrokerPartitions:
             response_limit=plan.max_bytes,
             max_response_size=config.max_response_size,
         )
-        is_throttled = not found and response.throttle_time_ms > 0  # then it was not processed (KIP-219)
-        if session is None and not is_throttled:
-            outcomes.partitions.extend(missing_outcomes(wanted, found, self.node_id))
+        if lacking:
+            outcomes.partitions.extend(missing_outcomes((tp for tp in lacking if tp in wanted), self.node_id))
         return outcomes
 
     def give_up(self, plan: FetchPlan) -> None:

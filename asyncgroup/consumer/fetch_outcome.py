@@ -175,18 +175,23 @@ def fetch_action(code: int) -> FetchAction:
 
 def response_partitions(
     response: m.FetchResponse, names: Mapping[UUID, str]
-) -> list[tuple[TopicPartition, Any]]:
-    """Return a response's partitions with their data; `names` are the topics by id, for versions without names.
+) -> tuple[list[tuple[TopicPartition, Any]], bool]:
+    """Return a response's partitions with their data, and whether all of its topics have a name or an id.
 
-    Raises UnsupportedVersionError if a topic has neither: the broker answers in a version that it does not know.
+    `names` are the topics by id, for versions without names. Raises UnsupportedVersionError if no topic has a name or an id:
+    the broker answers in a version that it does not know.
     """
     found = []
+    nameless = 0
     for topic in response.responses:
         if not topic.topic and topic.topic_id == m.NO_UUID:
-            raise UnsupportedVersionError("the Fetch response has a topic without name and id (KIP-516)")
+            nameless += 1
+            continue
         name = topic.topic or names.get(topic.topic_id, "")
         found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
-    return found
+    if nameless and not found:
+        raise UnsupportedVersionError("the Fetch response has a topic without name and id (KIP-516)")
+    return found, not nameless
 
 
 def fetch_outcomes(
@@ -217,19 +222,11 @@ def fetch_outcomes(
 
 
 def missing_outcomes(
-    wanted: Iterable[TopicPartition], found: Iterable[tuple[TopicPartition, Any]], node_id: int
+    missing: Iterable[TopicPartition], node_id: int
 ) -> list[tuple[TopicPartition, FetchOutcome]]:
-    """Return the outcomes of partitions that a response lacks, though it has to name all as there is no session.
-
-    Java takes such a response for invalid as a whole (`FetchSessionHandler.verifyFullFetchResponsePartitions`).
-    """
-    named = {tp for tp, _ in found}
+    """Return the outcomes of partitions that a response lacks, though it has to name them."""
     code, what = ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition"
-    return [
-        (tp, Retriable(BrokerError(code, f"fetch of {tp} from node {node_id}", what)))
-        for tp in wanted
-        if tp not in named
-    ]
+    return [(tp, Retriable(BrokerError(code, f"fetch of {tp} from node {node_id}", what))) for tp in missing]
 
 
 def partition_outcome(

@@ -108,6 +108,8 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
         self.session_partitions: dict[TopicPartition, PartitionData] = {}
         """The session's partitions as the broker knows them once it has received the in-flight request."""
+        self._due: Collection[TopicPartition] = ()
+        """The partitions that the next response has to name, with or without news."""
         self._by_id = False  # whether the session identifies topics by id
         self._is_used = False  # whether the last request's version has sessions
         self._error_count = 0  # consecutive top-level errors
@@ -134,64 +136,68 @@ class FetchSession:
             self._by_id = by_id
         self._is_used = version >= SESSION_VERSION
         if not self._is_used:
+            self._due = tuple(wanted)
             return sessionless_request(wanted)
         known = self.session_partitions
         if self.epoch == INITIAL_EPOCH:
             self.session_partitions = dict(wanted)
+            self._due = tuple(wanted)
             return SessionRequest(self.session_id, INITIAL_EPOCH, wanted, [])
         changed: dict[TopicPartition, PartitionData] = {}
         forgotten: list[tuple[TopicPartition, UUID]] = []
+        added: list[TopicPartition] = []
         for tp in [*wanted, *known] if touched is None else touched:
             now, before = wanted.get(tp), known.get(tp)
             if now == before:
                 continue
             # the broker has to drop partitions that are not wanted any more, and those of another topic by now
-            if before is not None and (now is None or (by_id and now.topic_id != before.topic_id)):
+            is_dropped = now is None or (by_id and before is not None and now.topic_id != before.topic_id)
+            if before is not None and is_dropped:
                 forgotten.append((tp, before.topic_id))
             if now is None:
                 del known[tp]
-            else:
-                changed[tp] = known[tp] = now
+                continue
+            changed[tp] = known[tp] = now
+            if before is None or is_dropped:
+                added.append(tp)
+        self._due = added
         return SessionRequest(self.session_id, self.epoch, changed, forgotten)
 
-    def handle_response(self, response: m.FetchResponse, partitions: Collection[TopicPartition]) -> None:
+    def handle_response(
+        self, response: m.FetchResponse, partitions: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
         """Update the session after a response without a top-level error; `partitions` are those that it contains.
 
-        Raises ProtocolError for a response that does not match the request; it must not be used then.
+        Returns the partitions that it lacks although they are new to the session: a broker names each of them in its first
+        response. Java discards a full response that lacks one (`FetchSessionHandler.verifyFullFetchResponsePartitions`); here
+        the others are used, and the next request starts a new session. Raises ProtocolError for a response with a partition
+        that is not in the session; it must not be used then.
         """
         self._error_count = 0
-        if not self._is_used:
-            return
-        if self.epoch == INITIAL_EPOCH:
-            self._handle_full_response(response, partitions)
-            return
-        if unknown := [tp for tp in partitions if tp not in self.session_partitions]:
-            self.invalidate()
-            raise self._protocol_error(f"{unknown[0]} is not in the session")
-        self._continue(response.session_id, self.epoch)
-
-    def _handle_full_response(
-        self, response: m.FetchResponse, partitions: Collection[TopicPartition]
-    ) -> None:
-        found = set(partitions)
-        if not found and response.throttle_time_ms > 0:  # a throttled request is not processed (KIP-219)
-            self._restart(0)
-        elif found != self.session_partitions.keys():
-            error = self._protocol_error(
-                f"{len(found)} partitions instead of the {len(self.session_partitions)} requested ones"
+        is_first = self.epoch == INITIAL_EPOCH
+        if not partitions and response.throttle_time_ms > 0:  # a throttled request is not processed (KIP-219)
+            self._continue(0 if is_first else response.session_id)
+            return []
+        if self._is_used and (unknown := [tp for tp in partitions if tp not in self.session_partitions]):
+            self._restart(response.session_id if is_first else self.session_id)
+            raise ProtocolError(
+                f"fetch from node {self.node_id}: {unknown[0]} is not in the session {self.session_id}"
             )
+        found = set(partitions) if self._due else ()
+        lacking = [tp for tp in self._due if tp not in found]
+        if self._is_used and not lacking:
+            self._continue(response.session_id)
+        elif self._is_used:
             self._restart(response.session_id)
-            raise error
-        else:
-            self._continue(response.session_id, INITIAL_EPOCH)
+        return lacking
 
-    def _continue(self, session_id: int, epoch: int) -> None:
+    def _continue(self, session_id: int) -> None:
         """Advance the session. Id 0 means that the broker has none: its cache is full, or ours was evicted."""
         if session_id == 0:
             self._restart(0)
         else:
             self.session_id = session_id
-            self.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+            self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def handle_error(self, code: int) -> bool:
         """Update the session after a top-level error; return whether to retry at once in a new session.
@@ -211,9 +217,6 @@ class FetchSession:
         self.session_id = session_id
         self.epoch = INITIAL_EPOCH
         self.session_partitions = {}
-
-    def _protocol_error(self, what: str) -> ProtocolError:
-        return ProtocolError(f"fetch from node {self.node_id}: {what} (session {self.session_id})")
 
 
 # --- requests --------------------------------------------------------------------------------------------------------

@@ -112,6 +112,46 @@ async def test_a_response_without_topic_ids_is_an_error(brokers: EmbeddedCluster
         assert await read(consumer, 1) == [0]
 
 
+def lack(response: m.FetchResponse) -> None:
+    """Remove partition 0 of all topics."""
+    for topic in response.responses:
+        topic.partitions = [data for data in topic.partitions if data.partition_index]
+
+
+def lose_id(response: m.FetchResponse) -> None:
+    """Remove the id of the topic of partition 0, and give the other partitions a topic with it."""
+    for topic in list(response.responses):
+        others = [data for data in topic.partitions if data.partition_index]
+        response.responses.append(
+            m.FetchResponse.FetchableTopicResponse(topic_id=topic.topic_id, partitions=others)
+        )
+        topic.topic_id, topic.partitions = (
+            m.NO_UUID,
+            [data for data in topic.partitions if not data.partition_index],
+        )
+
+
+@pytest.mark.parametrize("change", [lack, lose_id])
+async def test_a_partition_that_responses_lack_does_not_stop_the_others(
+    brokers: EmbeddedCluster, change: Callable[[m.FetchResponse], None]
+) -> None:
+    for partition in range(PARTITIONS):
+        brokers.move_leader("orders", partition, 1)
+        fill(brokers, "orders", partition, batches=2)
+    fault = brokers.faults.on("Fetch", times=None).mutate(change)
+    async with client(brokers) as reader:
+        consumers = reader.read("orders", *range(PARTITIONS))
+        for round_ in range(3):
+            for partition, consumer in enumerate(consumers[1:], 1):
+                assert await asyncio.wait_for(read(consumer, 2), 5) == [2 * round_, 2 * round_ + 1]
+                fill(brokers, "orders", partition, batches=2)
+        assert {str(error) for error in reader.errors} == {
+            "fetch of orders-0 from node 1: UNKNOWN_SERVER_ERROR (-1): the response lacks the partition"
+        }
+        fault.cancel()
+        assert await asyncio.wait_for(read(consumers[0], 2), 5) == [0, 1]
+
+
 async def test_a_lost_connection_is_reported_once_for_all_its_partitions(brokers: EmbeddedCluster) -> None:
     for partition in range(PARTITIONS):
         brokers.move_leader("orders", partition, 1)

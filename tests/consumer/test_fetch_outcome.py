@@ -245,7 +245,7 @@ def test_a_response_has_an_outcome_for_each_requested_partition(
     names = {IDS[tp.topic]: tp.topic for tp in wanted}
     response = response_of(contents, by_id=by_id)
     outcomes = fetch_outcomes(
-        response_partitions(response, names),
+        response_partitions(response, names)[0],
         response,
         requested,
         NODE,

@@ -14,6 +14,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    SESSION_VERSION,
     FetchSession,
     PartitionData,
     SessionRequest,
@@ -79,7 +80,7 @@ def exchange(
         for topic in response.responses
         for part in topic.partitions
     ]
-    session.handle_response(response, reported)
+    assert session.handle_response(response, reported) == []
     return True
 
 
@@ -94,7 +95,7 @@ def test_a_full_request_first_and_then_only_changes() -> None:
     sent = session.next_request({A0: want(offset=9), A1: want()}, 17)
     assert sent.wanted == {A0: want(offset=9), A1: want()}
     assert (sent.session_id, sent.epoch, sent.forgotten) == (session.session_id, 1, [(B0, topic_id("b"))])
-    session.handle_response(m.FetchResponse(session_id=session.session_id), [])
+    session.handle_response(m.FetchResponse(session_id=session.session_id), [A1])
     sent = session.next_request({A0: want(offset=9), A1: want()}, 17)
     assert (sent.epoch, sent.wanted, sent.forgotten) == (2, {}, []), (
         "nothing has changed, so the request names no partition"
@@ -160,16 +161,47 @@ def test_other_errors_are_not_retried_at_once() -> None:
     assert not session.handle_error(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
-def test_responses_that_do_not_match_the_request_are_refused() -> None:
+def test_a_response_with_a_partition_of_no_request_is_refused() -> None:
     session, broker = FetchSession(1), Broker()
     session.next_request({A0: want(), A1: want()}, 17)
-    with pytest.raises(ProtocolError, match="1 partitions instead of the 2"):
-        session.handle_response(m.FetchResponse(session_id=4), [A0])
+    with pytest.raises(ProtocolError, match="b-0 is not in the session"):
+        session.handle_response(m.FetchResponse(session_id=4), [A0, A1, B0])
     assert exchange(session, broker, {A0: want()})
     session.next_request({A0: want()}, 17)
     with pytest.raises(ProtocolError, match="b-0 is not in the session"):
         session.handle_response(m.FetchResponse(session_id=session.session_id), [B0])
     assert session.next_request({A0: want()}, 17).epoch == INITIAL_EPOCH
+
+
+@pytest.mark.parametrize("version", [6, 12, 17])
+def test_a_first_response_has_to_name_each_partition(version: int) -> None:
+    session = FetchSession(1)
+    session.next_request({A0: want(), A1: want(), B0: want("b")}, version)
+    assert session.handle_response(m.FetchResponse(session_id=4), [A1]) == [A0, B0]
+    sent = session.next_request({A0: want(), A1: want(), B0: want("b")}, version)
+    assert len(sent.wanted) == 3
+    assert sent.session_id == (0 if version < SESSION_VERSION else 4), "the old session ends"
+
+
+def test_the_first_response_after_a_partition_was_added_has_to_name_it() -> None:
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want()})
+    session.next_request({A0: want(offset=1), A1: want(), B0: want("b")}, 17)
+    assert session.handle_response(m.FetchResponse(session_id=session.session_id), [B0]) == [A1]
+    session.next_request({A0: want(), B0: want("b")}, 17)
+    assert session.handle_response(m.FetchResponse(session_id=4), [A0, B0]) == []
+    session.next_request({A0: want(), B0: want("b", age=1)}, 17)
+    assert session.handle_response(m.FetchResponse(session_id=4), []) == [B0], "a recreated topic is new"
+
+
+def test_later_responses_name_what_has_news() -> None:
+    session, broker = FetchSession(1), Broker()
+    assert exchange(session, broker, {A0: want(), A1: want()})
+    session.next_request({A0: want(offset=1), A1: want()}, 17)
+    assert session.handle_response(m.FetchResponse(session_id=session.session_id), []) == []
+    session.next_request({A0: want(), A1: want(), B0: want("b")}, 17)
+    throttled = m.FetchResponse(session_id=session.session_id, throttle_time_ms=50)
+    assert session.handle_response(throttled, []) == [], "it was not processed"
 
 
 def test_an_empty_first_response_with_throttling_is_no_error() -> None:
@@ -196,6 +228,7 @@ def test_after_the_last_epoch_comes_one() -> None:
     session, broker = FetchSession(1), Broker()
     assert exchange(session, broker, {A0: want()})
     session.epoch = 2**31 - 1
+    session.next_request({A0: want()}, 17)
     session.handle_response(m.FetchResponse(session_id=session.session_id), [])
     assert session.epoch == 1
 
