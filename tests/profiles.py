@@ -105,14 +105,14 @@ def soak(cases: Iterable[object]) -> list[ParameterSet]:
     return [pytest.param(case, marks=pytest.mark.soak) for case in chosen]
 
 
-def long_family(cases: Iterable[object], every: int = FULL_SHARE) -> list[object]:
+def long_family(cases: Iterable[object], every: int = FULL_SHARE, quick: int | None = None) -> list[object]:
     """Return the cases of a family that takes minutes: in the full profile each `every`-th, the others with `--soak`.
 
-    The quick profile has the first one. A tuple is a case of several parameters.
+    The quick profile has the first one, or each `quick`-th. A tuple is a case of several parameters.
     """
     chosen = list(cases)
     if current_profile() == "quick":
-        return chosen[:1]
+        return chosen[::quick] if quick else chosen[:1]
     return [case if number % every == 0 else _with_soak(case) for number, case in enumerate(chosen)]
 
 

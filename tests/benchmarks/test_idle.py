@@ -41,7 +41,7 @@ async def test_a_member_of_asyncgroup_is_measured() -> None:
     assert found.wake_ups > 0
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.asyncio
 async def test_every_client_is_measured() -> None:
     found = await measure("--quick", "--partitions", "2")

@@ -39,7 +39,7 @@ async def test_a_member_of_asyncgroup_is_measured() -> None:
     assert (found.case, found.partitions, found.rate, found.records) == ("asyncgroup", 2, 100, 50)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.asyncio
 async def test_every_client_is_measured() -> None:
     found = await measure("--quick")

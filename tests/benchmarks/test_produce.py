@@ -103,7 +103,7 @@ async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
                 await bare_connection.run(given | {"bootstrap_servers": f"{host}:{port}"})
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.asyncio
 async def test_every_client_writes_all_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a broker that is not really stopped."""

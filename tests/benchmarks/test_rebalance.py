@@ -54,7 +54,7 @@ async def test_a_run_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
     assert missing == {"aiokafka range spread, round 1": "ValueError: why"}
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.asyncio
 async def test_members_in_go() -> None:
     """Skipped only if the program cannot be built: without Go or its modules."""

@@ -32,16 +32,17 @@ from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_
 from benchmarks.spark.process_tree import tree_cpu
 from benchmarks.spark.report import GOALS, show
 from benchmarks.spark.schedule import Broker, Turn, measure_all, turns
-from tests.profiles import Profile, current_profile
+from tests.profiles import current_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 SILENT = Progress(disable=True)
-MEASURED: Mapping[Profile, list[tuple[str, str]]] = {
+MEASURED: Mapping[str, list[tuple[str, str]]] = {
     "quick": [("1k-small", "asyncgroup")],
-    "full": [
+    "full": [("1k-small", "asyncgroup"), ("bridge-200", "asyncgroup"), ("latency", "asyncgroup")],
+    "soak": [
         ("1k-small", "kafka-tuned"),
         ("1k-small", "asyncgroup"),
         ("1k-small", "asyncgroup-packed"),
@@ -86,10 +87,11 @@ def little(*arguments: str) -> argparse.Namespace:
 
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("profile", [current_profile(), pytest.param("soak", marks=pytest.mark.soak)])
 async def test_sources_and_bridges(
-    spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]
+    spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str], profile: str
 ) -> None:
-    measured = MEASURED[current_profile()]
+    measured = MEASURED[profile]
     cases, clients = (",".join(dict.fromkeys(names)) for names in zip(*measured, strict=True))
     options = little("--cases", cases, "--only", clients)
     async with EmbeddedCluster() as cluster:

@@ -76,6 +76,7 @@ def check_requests(cluster: EmbeddedCluster, group_id: str) -> None:
     } == {0}
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)  # most of a minute on an idle machine
 async def test_members_of_franz_go_on_a_real_kafka(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as env:

@@ -50,7 +50,7 @@ async def test_a_group_moves_between_the_protocols_on_the_embedded_broker(
         await move(env)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 async def test_a_group_moves_between_the_protocols_on_a_real_kafka(
     apache_kafka: RunningKafka, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from tests.interop.parity.mixed_groups import groups_that_may_not_change
 from tests.interop.parity.sasl import KAFKA_SASL, OUR_SASL, SCRAM_USERS
 from tests.interop.parity.scene import Address, Pick, Scene, Story, picked, ranges_of, shared_ranges
 from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, SASL_STORIES, STORIES
-from tests.profiles import thinned
+from tests.profiles import long_family, thinned
 from tests.real.support import RunningKafka
 
 # in one process: the last tests check what all stories have needed
@@ -106,7 +106,7 @@ async def test_both_answer_the_same_at_their_limits(
 
 @pytest.mark.full
 @pytest.mark.asyncio
-@pytest.mark.parametrize("policy", ["disabled", "upgrade", "downgrade"])
+@pytest.mark.parametrize("policy", long_family(["upgrade", "disabled", "downgrade"]))
 async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
     _require_same_release()
     # each change is assigned at once: with an interval the generation depends on how fast the requests follow

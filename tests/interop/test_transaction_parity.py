@@ -32,6 +32,7 @@ from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.records import decode_batch
 from tests.interop.java_tools import JavaTools, Output
+from tests.profiles import long_family
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
@@ -121,11 +122,7 @@ STORIES: Final = {
         )
     },
 }  # fmt: skip
-CASES: Final = [
-    pytest.param(name, version, id=f"{name}-v{version}")
-    for name, story in STORIES.items()
-    for version in story.versions
-]
+CASES: Final = [(name, version) for name, story in STORIES.items() for version in story.versions]
 
 
 # --- the two producers ----------------------------------------------------------------------------------------------
@@ -268,7 +265,7 @@ async def disturbed_cluster(story: Story) -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.mark.parametrize(("name", "version"), CASES)
+@pytest.mark.parametrize(("name", "version"), long_family(CASES))
 async def test_requests_are_those_of_java(
     java_tools: JavaTools, name: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

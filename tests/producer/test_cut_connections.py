@@ -89,7 +89,7 @@ async def told(story: Story, **options: Any) -> None:
                 await story(cluster)
 
 
-SOME = 29
+SOME = 87
 """Every byte takes two minutes."""
 
 

@@ -104,7 +104,7 @@ def member(servers: str, prefix: str, protocol: str, **more: Any) -> ConsumerGro
     return ConsumerGroup(servers, f"{prefix}-{protocol}", config)
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 async def test_a_handler_blocks_for_a_minute(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     async with RealEnvironment(apache_kafka.bootstrap_servers, tmp_path) as env:

@@ -317,6 +317,7 @@ async def groups_of_other_assignors_are_converted_too(env: RealEnvironment) -> N
         await convert(assignor)
 
 
+@pytest.mark.soak
 async def test_the_coordinator_is_killed_and_comes_back(kafka_to_break: ApacheKafka, tmp_path: Path) -> None:
     """Within the session timeout: the members stay in the group, and commit under the epoch that they had."""
     async with ConsumerProtocolEnvironment(kafka_to_break.bootstrap_servers, tmp_path) as env:

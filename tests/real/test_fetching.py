@@ -226,6 +226,7 @@ async def test_records_are_fetched_from_the_replica_in_the_same_rack(apache_kafk
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 async def test_a_killed_leader_delays_records_only_briefly(apache_kafka_3: ApacheKafka) -> None:
     """From a record's acknowledgement by the new leader to its delivery. The bounds leave room for a busy machine."""

@@ -53,8 +53,11 @@ class Reader(Handler):
 
 @pytest.mark.parametrize(
     "protocol",
-    [{"assignors": ("range",)}, {"assignors": ("cooperative-sticky",)}, {"group_protocol": "consumer"}],
-    ids=["eager", "cooperative", "consumer"],
+    [
+        pytest.param({"assignors": ("range",)}, id="eager"),
+        pytest.param({"assignors": ("cooperative-sticky",)}, id="cooperative", marks=pytest.mark.soak),
+        pytest.param({"group_protocol": "consumer"}, id="consumer", marks=pytest.mark.soak),
+    ],
 )
 async def test_partitions_on_a_killed_broker(
     apache_kafka_3: ApacheKafka, protocol: dict[str, object]

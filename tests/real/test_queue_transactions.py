@@ -71,6 +71,7 @@ async def until_all_acked(env: QueueEnvironment, counts: list[int]) -> None:
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.soak
 async def test_each_copy_is_there_once_after_kills(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     rng = random.Random(1)
     async with QueueEnvironment(apache_kafka.bootstrap_servers, tmp_path) as env:

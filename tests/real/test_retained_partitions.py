@@ -75,8 +75,10 @@ async def share(env: RealEnvironment, groups: list[ConsumerGroup]) -> list[set[i
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "config",
-    [{"assignors": ("cooperative-sticky",)}, CONSUMER],
-    ids=["cooperative", "consumer"],
+    [
+        pytest.param({"assignors": ("cooperative-sticky",)}, id="cooperative"),
+        pytest.param(CONSUMER, id="consumer", marks=pytest.mark.soak),
+    ],
 )
 async def test_a_member_that_revokes_late_stops_no_partition_that_stays(
     kafka_at_hand: None, tmp_path: Path, config: Mapping[str, Any]

@@ -42,7 +42,7 @@ async def test_a_rolling_upgrade_and_downgrade(
         await fleet.all_handled_once()
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_five_members_use_each_protocol_in_turn(kafka_at_hand: None, tmp_path: Path) -> None:
     """From eager to cooperative to the consumer protocol and back. Nothing is lost, nothing is handled twice."""

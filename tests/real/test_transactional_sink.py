@@ -119,7 +119,7 @@ async def run_with_kills(
     return copy
 
 
-@pytest.mark.full
+@pytest.mark.soak
 async def test_each_row_is_committed_once(kafka: Kafka, tmp_path: Path) -> None:
     await run_with_kills(kafka, tmp_path, 2_000, 2_000, ["mid-batch", BETWEEN_ENDS])
 

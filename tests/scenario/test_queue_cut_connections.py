@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
 
-SOME = 680
+SOME = 2040
 """Bytes between two cuts; with --soak it is 17."""
 HOST = "10.1.0.1"
 """From which the first member of an environment connects."""

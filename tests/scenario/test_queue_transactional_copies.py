@@ -110,13 +110,13 @@ async def crash_at_each_request(crash: Crash, protocol: str) -> None:
     assert number > 10
 
 
-@pytest.mark.parametrize(("crash", "protocol"), long_family(itertools.product(CRASHES, PROTOCOLS)))
+@pytest.mark.parametrize(("crash", "protocol"), long_family(itertools.product(CRASHES, PROTOCOLS), every=12))
 async def test_a_crash_at_each_request(crash: Crash, protocol: str):
     await crash_at_each_request(crash, protocol)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("crash", long_family(CRASHES))
 async def test_a_crash_at_each_request_before_kip_890(monkeypatch: pytest.MonkeyPatch, crash: Crash):
     monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     await crash_at_each_request(crash, "eager")

@@ -320,7 +320,7 @@ class Chaos:
         await work(delivery)
 
 
-@pytest.mark.parametrize("seed", long_family(range(1, 20)))
+@pytest.mark.parametrize("seed", long_family(range(1, 20), every=10))
 async def test_random_faults(env: VirtualEnvironment, seed: int):
     """Each record that is rejected or is to be tried again has one copy in the end."""
     chaos = Chaos(env, seed)

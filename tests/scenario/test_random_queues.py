@@ -13,7 +13,7 @@ import pytest
 from tests.profiles import current_profile, soak
 from tests.scenario.random_queues import PROGRAMS, run_seed
 
-SEEDS = 4 if current_profile() == "full" else 1
+SEEDS = 2 if current_profile() == "full" else 1
 FOUND_BUGS = {
     "consumers": (503, 505, 509),
     "readers": (638, 708),

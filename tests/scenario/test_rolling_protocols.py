@@ -162,7 +162,7 @@ FORMER = ("cooperative-sticky", "sticky", "range")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", long_family(range(40)))
+@pytest.mark.parametrize("seed", long_family(range(40), every=10))
 async def test_random_restarts_with_both_protocols(env: VirtualEnvironment, seed: int) -> None:
     """Restarts overlap with rebalances, upgrades and downgrades, and the coordinator moves.
 

@@ -94,7 +94,7 @@ LISTS = (("cooperative-sticky",), ("cooperative-sticky", "sticky"), ("range", "c
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", long_family(range(40)))
+@pytest.mark.parametrize("seed", long_family(range(40), every=10))
 async def test_random_restarts_of_a_mixed_group(env: VirtualEnvironment, seed: int) -> None:
     """Eager and cooperative members in one group, any of which leads; restarts overlap with rebalances."""
     rng = random.Random(seed)

@@ -44,7 +44,12 @@ def check(outcome: Outcome) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [200.0, pytest.param(600.0, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
-    "protocol", [pytest.param(name, marks=pytest.mark.xdist_group(f"storm {name}")) for name in PROTOCOLS]
+    "protocol",
+    [
+        pytest.param("eager"),
+        pytest.param("cooperative", marks=pytest.mark.soak),
+        pytest.param("consumer", marks=pytest.mark.soak),
+    ],
 )
 def test_twenty_members_for_minutes(protocol: Protocol, seconds: float) -> None:
     plan = storm_plan(protocol, members=20, partitions=100, seconds=seconds, **STORM)

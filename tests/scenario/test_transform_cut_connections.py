@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.usefixtures("no_asyncio_errors"),
 ]
 
-SOME = 397
+SOME = 1191
 """Every byte takes hours, every 23rd twenty minutes."""
 SETTINGS = {"commit_interval": 0.02, "max_records": 2}
 

@@ -158,7 +158,7 @@ async def iterations(monkeypatch: pytest.MonkeyPatch) -> LoopIterations:
     return LoopIterations(monkeypatch)
 
 
-SOME = 181
+SOME = 541
 """Every iteration takes half an hour."""
 
 

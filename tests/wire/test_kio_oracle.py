@@ -10,7 +10,7 @@ from asyncgroup.wire.codec import decode, encode
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.schema import message_spec
 from asyncgroup.wire.tables import TABLES
-from tests.profiles import thinned
+from tests.profiles import long_family, thinned
 from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle, kio_versions
 from tests.wire.strategies import ALL_VERSIONS, few_examples
 
@@ -36,7 +36,7 @@ def test_kio_has_no_additional_versions():
     assert theirs - set(ALL_VERSIONS) == set()
 
 
-@pytest.mark.parametrize(("name", "version"), thinned(KNOWN_TO_BOTH))
+@pytest.mark.parametrize(("name", "version"), long_family(KNOWN_TO_BOTH, quick=12))
 def test_bytes_match_kios(name, version):
     oracle = Oracle(name, version)
     assert oracle.cls.__flexible__ == (version in message_spec(name).flexible)

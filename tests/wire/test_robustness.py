@@ -18,7 +18,7 @@ from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.tables import TABLES
 from tests.memory import memory_under
-from tests.profiles import thinned
+from tests.profiles import long_family, thinned
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 
 HOSTILE = [
@@ -68,7 +68,7 @@ def test_full_message():
     assert (topic.topic, topic.partitions[0].partition) == ("name", 3)
 
 
-@pytest.mark.parametrize(("name", "version"), thinned(ALL_VERSIONS))
+@pytest.mark.parametrize(("name", "version"), long_family(ALL_VERSIONS, quick=12))
 def test_random_bytes(name, version):
     @few_examples(6)
     @given(st.binary(max_size=120))
@@ -78,7 +78,7 @@ def test_random_bytes(name, version):
     check()
 
 
-@pytest.mark.parametrize(("name", "version"), thinned(ALL_VERSIONS))
+@pytest.mark.parametrize(("name", "version"), long_family(ALL_VERSIONS, quick=12))
 def test_mutated_messages(name, version):
     changes = st.tuples(
         st.integers(0, 1 << 20),

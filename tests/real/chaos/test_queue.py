@@ -237,7 +237,7 @@ async def test_three_processes_that_are_killed_twenty_times(
         print(f"\n{protocol}: {figures}")
 
 
-@pytest.mark.full
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 async def test_three_processes_that_are_killed(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     """Static members take over their partitions at once; the partitions of the other one are free after its session."""
