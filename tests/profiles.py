@@ -5,10 +5,10 @@
 
 - Of a parametrized test `quick` runs the first and the last case, unless its file or the test is named on the command line,
   or it is a test of the repository itself (directly in `tests/`) or of the guide.
-- Of the families that take minutes, `full` runs each fourth case, and `--soak` the others.
-- Thinned are examples of Hypothesis, seeds, and sweeps: random bytes for every message in every version, a cancellation at
-  every iteration of the loop, mutations of the simulation, a story at every combination of moments and codes, the cases and
-  clients with which the benchmarks are tried.
+- Of the families that take minutes, `full` runs each fourth case or fewer, and `--soak` the others: also mutated and random
+  bytes for every message in every version, and moves and restarts of rolling upgrades.
+- Thinned are examples of Hypothesis, seeds, and sweeps: a cancellation at every iteration of the loop, mutations of the
+  simulation, a story at every combination of moments and codes, the cases with which the benchmarks are tried.
 - Marked `full`, so that `quick` leaves them out, are storms of members, the demonstration with Spark and with a whole year of
   flights, whose parts have tests of their own, stories that start a Kafka of their own or run on a real Kafka, too, groups
   that move between protocols beside Java's client, random restarts in rolling upgrades, a rolling downgrade, a cooperative
