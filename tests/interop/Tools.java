@@ -15,6 +15,8 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import javax.tools.ToolProvider;
 import org.apache.kafka.common.utils.Exit;
 
@@ -22,7 +24,8 @@ import org.apache.kafka.common.utils.Exit;
  *
  * A line on the standard input is a call: its number, the tool's class or source file, its standard input, its arguments;
  * all but the number in base64. A line on the standard output is a result: the call's number, the exit code, the output in
- * base64. Calls run concurrently, each with its own streams, and with its own classes, since tools keep state in static
+ * base64. A line of two numbers asks what the call of the second one has printed, and what all threads are doing. Calls run
+ * concurrently, each with its own streams, and with its own classes, since tools keep state in static
  * fields. Argument: the jar of the tools, which must not be on the class path. */
 public class Tools {
     /** Thrown where a tool would exit. Some tools catch it like any other error, so the exit code is recorded before. */
@@ -45,6 +48,7 @@ public class Tools {
 
     static final InheritableThreadLocal<Call> call = new InheritableThreadLocal<>();
     static final PrintStream answers = System.out;
+    static final Map<String, Call> running = new ConcurrentHashMap<>();
 
     static final class Printed extends OutputStream {
         @Override public void write(int b) { write(new byte[] {(byte) b}, 0, 1); }
@@ -75,6 +79,10 @@ public class Tools {
         Exit.setShutdownHookAdder((name, hook) -> call.get().hooks.add(hook)); // the console producer flushes in a shutdown hook
         for (String line; (line = calls.readLine()) != null; ) {
             String[] fields = line.split(" ", -1);
+            if (fields.length == 2) {
+                answer(fields[0], 0, describe(running.get(fields[1])));
+                continue;
+            }
             new Thread(() -> answer(fields, tools)).start();
         }
         System.exit(0);
@@ -83,6 +91,7 @@ public class Tools {
     static void answer(String[] fields, URL[] tools) {
         Call own = new Call(decoded(fields[2]));
         call.set(own);
+        running.put(fields[0], own);
         String[] arguments = Arrays.stream(fields, 3, fields.length).map(each -> new String(decoded(each))).toArray(String[]::new);
         String program = new String(decoded(fields[1]));
         try (URLClassLoader loader = loader(tools, program)) {
@@ -94,10 +103,24 @@ public class Tools {
             own.exit(1, null);
         }
         own.hooks.forEach(Runnable::run);
+        running.remove(fields[0]);
+        answer(fields[0], own.code, own.output.toByteArray());
+    }
+
+    static void answer(String number, int code, byte[] text) {
         synchronized (answers) {
-            answers.println(fields[0] + " " + own.code + " " + Base64.getEncoder().encodeToString(own.output.toByteArray()));
+            answers.println(number + " " + code + " " + Base64.getEncoder().encodeToString(text));
             answers.flush();
         }
+    }
+
+    static byte[] describe(Call asked) {
+        StringBuilder text = new StringBuilder(asked == null ? "" : asked.output.toString());
+        Thread.getAllStackTraces().forEach((thread, places) -> {
+            text.append("\n").append(thread);
+            for (StackTraceElement place : places) text.append("\n    at ").append(place);
+        });
+        return text.toString().getBytes();
     }
 
     /** For a source file, the loader also contains its compiled classes. */

@@ -104,19 +104,31 @@ class JavaTools:
             answer.put(Output(-1, "the JVM has ended"))
 
     def run(self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT) -> Output:
-        """Run one of `TOOLS`, or a Java program in one file. `typed` is its standard input, `limit` is in seconds."""
+        """Run one of `TOOLS`, or a Java program in one file. `typed` is its standard input, `limit` is in seconds.
+
+        Raises TimeoutError after the limit, with the last lines of the output and what the JVM's threads were doing.
+        """
+        program = TOOLS[tool] if isinstance(tool, str) else str(tool)
+        number, answer = self._send(
+            *(base64.b64encode(text.encode()).decode() for text in (program, typed, *arguments))
+        )
+        try:
+            return answer.get(timeout=limit)
+        except queue.Empty:
+            _, description = self._send(number)
+            what = f"{tool} {' '.join(arguments)} took longer than {limit:g} s"
+            # not a note: asyncio copies a TimeoutError of a thread without its notes
+            raise TimeoutError(f"{what}\n{description.get(timeout=LIMIT).text}") from None
+
+    def _send(self, *fields: str) -> tuple[str, queue.SimpleQueue[Output]]:
+        """Write a line; return its number, and the queue that will get the result."""
         number, answer = str(next(self._numbers)), queue.SimpleQueue[Output]()
         self._waiting[number] = answer
-        program = TOOLS[tool] if isinstance(tool, str) else str(tool)
-        fields = [base64.b64encode(text.encode()).decode() for text in (program, typed, *arguments)]
         with self._lock:
             assert self._process.stdin is not None
             self._process.stdin.write(" ".join([number, *fields]) + "\n")
             self._process.stdin.flush()
-        try:
-            return answer.get(timeout=limit)
-        except queue.Empty:
-            raise TimeoutError(f"{tool} {' '.join(arguments)} took longer than {limit:g} s") from None
+        return number, answer
 
     async def __call__(
         self, tool: str | Path, *arguments: str, typed: str = "", limit: float = LIMIT

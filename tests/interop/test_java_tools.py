@@ -46,6 +46,26 @@ async def started(tools: JavaTools) -> AsyncIterator[ClusterTools]:
 # -- topics -------------------------------------------------------------------------------------------------------
 
 
+SLEEPER = """
+public class Sleeper {
+    public static void main(String[] arguments) throws Exception {
+        System.out.println("begun");
+        Thread.sleep(60_000);
+    }
+}
+"""
+
+
+@pytest.mark.full
+async def test_a_program_that_takes_too_long_is_described(java_tools: JavaTools, tmp_path: Path) -> None:
+    (tmp_path / "Sleeper.java").write_text(SLEEPER)
+    with pytest.raises(TimeoutError, match="Sleeper") as caught:
+        await java_tools(tmp_path / "Sleeper.java", "once", limit=8.0)
+    message = str(caught.value)
+    assert "Sleeper.java once took longer than 8 s\nbegun\n" in message
+    assert "at Sleeper.main(Sleeper.java:5)" in message
+
+
 async def test_topics_are_created_described_altered_and_deleted(java_tools: JavaTools) -> None:
     async with started(java_tools) as run:
         made = (
