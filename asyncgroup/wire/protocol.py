@@ -111,10 +111,14 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 
 def with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes]:
-    """Append the message to `pieces`, put the size of all into the first, and return them."""
+    """Append the message to `pieces`, put the size of all into the first, and return those that are not empty.
+
+    From Python 3.12 on, asyncio's `writelines` never finishes an empty last piece: the transport polls without end, and does not
+    report that the other side has closed the connection (`_adjust_leftover_buffer` in `selector_events.py`).
+    """
     write_pieces(message, version, pieces)
     pieces[0] = INT32.pack(sum(map(len, pieces)))
-    return pieces
+    return list(filter(None, pieces))
 
 
 def read_correlation_id(frame: Buffer) -> int:

@@ -93,6 +93,20 @@ def test_the_api_versions_response_has_header_version_0():
     assert frame[4:] == b"\x00\x00\x00\x07" + encode(m.ApiVersionsResponse(), 4)
 
 
+def test_no_piece_is_empty():
+    """From Python 3.12 on, asyncio's `writelines` never finishes an empty last piece."""
+    for name, version in REQUESTS:
+        assert all(encode_request(getattr(m, name)(), version, 7, "")), (name, version)
+    for name, version in RESPONSES:
+        assert all(encode_response(getattr(m, name)(), version, 7)), (name, version)
+    fetch = m.FetchResponse.FetchableTopicResponse
+    for records in (b"", memoryview(b"")):
+        response = m.FetchResponse(
+            responses=[fetch(partitions=[m.FetchResponse.PartitionData(records=records)])]
+        )
+        assert all(encode_response(response, 18, 7))
+
+
 def test_large_payloads_are_not_copied():
     payload = memoryview(b"x" * 100_000)
     response = m.FetchResponse(
