@@ -42,23 +42,29 @@ def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> No
     )
     names: dict[str, Any] = {}
     exec(block, names)
-    with names["connect"]() as database:
-        database.execute('CREATE TABLE orders (topic, "partition", "offset", amount)')
-        database.execute('CREATE UNIQUE INDEX places ON orders (topic, "partition", "offset")')
+
+    def database(*statements: str) -> list[tuple[object, ...]]:
+        """Execute the statements in a transaction; return the rows of the last one."""
+        with contextlib.closing(names["connect"]()) as connection, connection:
+            *_, rows = (connection.execute(statement).fetchall() for statement in statements)
+        found: list[tuple[object, ...]] = rows
+        return found
+
+    database(
+        'CREATE TABLE orders (topic, "partition", "offset", amount)',
+        'CREATE UNIQUE INDEX places ON orders (topic, "partition", "offset")',
+    )
     batch = Batch("t", 0, [Record("t", 0, offset, 0, 0, None, b"%d" % offset) for offset in range(10)])
     frame = create_frame(spark, [batch.to_arrow()])
     batch_id = BatchId(0, [OffsetRange("t", 0, 0, 10)])
     for sink in ("merged", "merged", "exact", "exact"):
-        if sink == "exact" and names["connect"]().execute(
-            "SELECT count(*) FROM kafka_offsets"
-        ).fetchone() == (0,):
-            with names["connect"]() as database:
-                database.execute("DELETE FROM orders")
+        if sink == "exact" and database("SELECT count(*) FROM kafka_offsets") == [(0,)]:
+            database("DELETE FROM orders")
         names[sink](frame, batch_id)
-        rows = names["connect"]().execute('SELECT "offset", amount FROM orders ORDER BY "offset"').fetchall()
+        rows = database('SELECT "offset", amount FROM orders ORDER BY "offset"')
         assert rows == [(offset, str(offset)) for offset in range(10)]
-    stored = names["connect"]().execute('SELECT consumer, topic, "partition", next_offset FROM kafka_offsets')
-    assert stored.fetchall() == [("orders-to-db", "t", 0, 10)]
+    stored = database('SELECT consumer, topic, "partition", next_offset FROM kafka_offsets')
+    assert stored == [("orders-to-db", "t", 0, 10)]
 
 
 @pytest.mark.timeout(600)
