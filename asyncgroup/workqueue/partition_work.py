@@ -27,8 +27,9 @@ RECORD_OVERHEAD: Final = 560
 HEADER_OVERHEAD: Final = 150
 """Approximate bytes of a header besides its name and value."""
 
-COPY_OVERHEAD: Final = 3500
-"""Approximate bytes of a copy that is being written, besides its value: its headers, and the task that writes it."""
+COPY_OVERHEAD: Final = 4100
+"""Approximate bytes of a copy that is being written, besides its value: its headers, and the task that writes it, which
+is larger from Python 3.12 on."""
 
 
 class PartitionWork:
