@@ -9,7 +9,6 @@ other difference fails.
 from __future__ import annotations
 
 import asyncio
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,7 +17,6 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 from tests.interop.parity.compare import Explained, differences, unexplained
 from tests.interop.parity.explained import EXPLAINED
 from tests.interop.parity.limits import KAFKA_LIMITS, OUR_LIMITS
@@ -27,7 +25,7 @@ from tests.interop.parity.sasl import KAFKA_SASL, OUR_SASL, SCRAM_USERS
 from tests.interop.parity.scene import Address, Pick, Scene, Story, picked, ranges_of, shared_ranges
 from tests.interop.parity.stories import LIMITED_STORIES, NODE_STORIES, SASL_STORIES, STORIES
 from tests.profiles import long_family, thinned
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, require_newest_release
 
 # in one process: the last tests check what all stories have needed
 pytestmark = [pytest.mark.java, pytest.mark.xdist_group("kafka_3")]
@@ -39,12 +37,6 @@ _needed: dict[tuple[str, Pick], set[Explained]] = {}
 
 _asked: set[tuple[str, int]] = set()
 """The APIs and versions of all requests so far."""
-
-
-def _require_same_release() -> None:
-    external = os.environ.get("ASYNCGROUP_KAFKA", "")
-    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
 
 
 def _address(server: str) -> Address:
@@ -74,7 +66,7 @@ async def _compare(story: Story, pick: Pick, kafka: Mapping[int, Address], **opt
 @pytest.fixture(scope="module")
 def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """Run a real node with narrow limits."""
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     with ApacheKafka(properties=KAFKA_LIMITS) as kafka:
         yield kafka
 
@@ -83,7 +75,7 @@ def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: Story, pick: Pick) -> None:
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     await _compare(story, pick, {1: _address(apache_kafka.bootstrap_servers)})
 
 
@@ -91,7 +83,7 @@ async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: S
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", NODE_STORIES.values(), ids=NODE_STORIES)
 async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story: Story, pick: Pick) -> None:
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     await _compare(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
 
 
@@ -108,7 +100,7 @@ async def test_both_answer_the_same_at_their_limits(
 @pytest.mark.asyncio
 @pytest.mark.parametrize("policy", long_family(["upgrade", "disabled", "downgrade"]))
 async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     # each change is assigned at once: with an interval the generation depends on how fast the requests follow
     properties = {"group.consumer.migration.policy": policy, "group.consumer.assignment.interval.ms": "0"}
     with ApacheKafka(properties=properties) as kafka:
@@ -124,7 +116,7 @@ async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None
 @pytest.fixture(scope="module")
 def kafka_with_sasl(kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """Run a real node with a SASL listener."""
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     with ApacheKafka(
         properties=KAFKA_SASL, listeners={"SASL": "SASL_PLAINTEXT"}, scram_users=SCRAM_USERS
     ) as kafka:
@@ -141,7 +133,7 @@ async def test_both_answer_the_same_to_sasl(kafka_with_sasl: ApacheKafka, story:
 @pytest.fixture
 def all_have_run(request: pytest.FixtureRequest) -> None:
     """Skip the test if some stories were not selected; fail it if a selected one has not run to its end here."""
-    _require_same_release()
+    require_newest_release("a comparison with the embedded broker")
     families = (STORIES, NODE_STORIES, LIMITED_STORIES, SASL_STORIES)
     every = {(story.__name__, pick) for family in families for story in family.values() for pick in PICKS}
     selected = sum(

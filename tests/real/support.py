@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["ExternalKafka", "RunningKafka"]
+import pytest
+
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION
+
+__all__ = ["ExternalKafka", "RunningKafka", "require_newest_release"]
+
+
+def require_newest_release(what: str) -> None:
+    """Skip the test unless the tests run on the release of Kafka that the embedded broker is compared with."""
+    external = os.environ.get("ASYNCGROUP_KAFKA", "")
+    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
+        pytest.skip(f"{what}: needs Apache Kafka {KAFKA_VERSION}")
 
 
 class RunningKafka(Protocol):

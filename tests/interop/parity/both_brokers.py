@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION
 from tests.interop.parity.scene import Scene, ranges_of, shared_ranges
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, require_newest_release
 
 S = TypeVar("S", bound=Scene)
 
@@ -21,9 +17,7 @@ S = TypeVar("S", bound=Scene)
 @asynccontextmanager
 async def on_both_brokers(apache_kafka: RunningKafka, kind: type[S]) -> AsyncIterator[tuple[S, S]]:
     """Yield the scenes, with names that no other pair has; skip the test with another version of Kafka."""
-    external = os.environ.get("ASYNCGROUP_KAFKA", "")
-    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
-        pytest.skip(f"the comparison needs Apache Kafka {KAFKA_VERSION}")
+    require_newest_release("a comparison with the embedded broker")
     host, _, port = apache_kafka.bootstrap_servers.rpartition(":")
     kafka, suffix = {1: (host, int(port))}, f"-{uuid.uuid4().hex[:8]}"
     async with EmbeddedCluster(default_partitions=4) as cluster:
