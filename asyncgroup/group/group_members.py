@@ -13,6 +13,10 @@ __all__ = ["DescribedMember", "describe_members"]
 
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
+_NO_CONSUMER_GROUP: Final = (*_NO_GROUP, ErrorCode.UNSUPPORTED_VERSION)
+"""Kafka 3.7 to 3.9 offer ConsumerGroupDescribe, and answer UNSUPPORTED_VERSION as long as the consumer protocol is not enabled
+(`KafkaApis.handleConsumerGroupDescribe`)."""
+
 
 class DescribedMember(NamedTuple):
     """A member of a group; `str()` shows its member id, client id and host."""
@@ -62,7 +66,7 @@ async def _consumer_members(cluster: ClusterClient, group_id: str, lane: str) ->
             raise
         return []  # brokers without KIP-848 have no such groups
     found = response.groups[0]
-    if found.error_code in _NO_GROUP:
+    if found.error_code in _NO_CONSUMER_GROUP:
         return []
     if found.error_code:
         raise _error(cluster, group_id, found.error_code)

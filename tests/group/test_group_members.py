@@ -53,6 +53,7 @@ def consumer(*members: str, **fields: Any) -> Any:
         ([classic(state="Dead", **NONE), consumer("c")], ["c (client 'app' at 10.0.0.7)"]),
         ([classic(state="Dead", **NONE), consumer(**NONE)], []),
         ([classic(state="Dead"), UnsupportedVersionError("an old broker")], []),
+        ([classic(state="Dead"), consumer(error_code=ErrorCode.UNSUPPORTED_VERSION)], []),
     ],
 )
 async def test_members(answers: list[Any], members: list[str]) -> None:

@@ -64,5 +64,9 @@ class ConcurrentStories:
 
 def selected(request: pytest.FixtureRequest, names: Iterable[str]) -> list[str]:
     """Return the names, among the parameters of the module's tests, whose tests are selected to run."""
-    items = {item.name.partition("[")[2] for item in request.session.items if item.path == request.path}
+    items = {
+        item.name.partition("[")[2]
+        for item in request.session.items
+        if item.path == request.path and not any(mark.args[0] for mark in item.iter_markers("skipif"))
+    }
     return [name for name in names if f"{name}]" in items]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pytest
 
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 
-__all__ = ["ExternalKafka", "RunningKafka", "require_newest_release"]
+__all__ = ["NEEDS_KAFKA_4", "ExternalKafka", "RunningKafka", "require_newest_release"]
+
+NEEDS_KAFKA_4: Final = pytest.mark.skipif(
+    os.environ.get("ASYNCGROUP_KAFKA_VERSION", "").startswith("3."), reason="needs Apache Kafka 4.0"
+)
+"""Marks tests of the consumer protocol (KIP-848) and of transactions of version 2 (KIP-890)."""
 
 
 def require_newest_release(what: str) -> None:

@@ -31,7 +31,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
-from tests.real.support import RunningKafka
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.scenario.support import Gate, WorkHandler, now, running
 from tests.stories.real import RealEnvironment
 from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, topics_of, traffic
@@ -565,6 +565,7 @@ async def stories(
         yield running_stories
 
 
+@NEEDS_KAFKA_4
 @pytest.mark.usefixtures("kafka_at_hand")
 @pytest.mark.parametrize("name", [story.__name__ for story in STORIES])
 async def test_story(stories: ConcurrentStories, name: str) -> None:

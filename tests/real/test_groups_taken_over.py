@@ -23,7 +23,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.client import Client, connect
 from tests.broker.requests import assigned
-from tests.real.support import RunningKafka
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.real.test_offsets_topic import OFFSETS, RETRIABLE, GroupsOnNode, connect_first_node
 from tests.stories.admin import Admin
 
@@ -166,6 +166,7 @@ async def check_groups(client: Client, topic: str, before: GroupsBefore) -> None
     await life.commit(live, 10, generation_id_or_member_epoch=1, member_id=before.member_id)
 
 
+@NEEDS_KAFKA_4
 async def test_groups_of_the_embedded_broker_continue_on_kafka(apache_kafka_3: ApacheKafka) -> None:
     topic = f"taken-over-{uuid.uuid4().hex[:8]}"
     admin = Admin(apache_kafka_3.bootstrap_servers)
@@ -186,6 +187,7 @@ async def test_groups_of_the_embedded_broker_continue_on_kafka(apache_kafka_3: A
             await check_groups(client, topic, before)
 
 
+@NEEDS_KAFKA_4
 async def test_groups_of_kafka_continue_on_the_embedded_broker(apache_kafka: RunningKafka) -> None:
     topic = f"taken-over-{uuid.uuid4().hex[:8]}"
     admin = Admin(apache_kafka.bootstrap_servers)

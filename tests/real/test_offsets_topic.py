@@ -31,7 +31,7 @@ from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import decode_batch, read_control_type
 from tests.broker.client import Client
 from tests.broker.requests import SUBSCRIPTION, assigned
-from tests.real.support import RunningKafka, require_newest_release
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka, require_newest_release
 from tests.stories.admin import Admin
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apache_kafka")]
@@ -243,6 +243,7 @@ def _open_transactions(data: bytes, group: str) -> int:
     return len(found)
 
 
+@NEEDS_KAFKA_4
 async def test_kafkas_records_are_decoded_as_by_kafka(life: GroupsOnNode) -> None:
     names = await create_groups(life)
     live, static, empty, simple, gone, mixed = names
@@ -299,6 +300,7 @@ def _as_described_by_kafka(group: m.DescribeGroupsResponse.DescribedGroup) -> tu
     return group.group_id, group.group_state, group.protocol_type, group.protocol_data, members
 
 
+@NEEDS_KAFKA_4
 async def test_our_encoding_equals_kafkas(apache_kafka: RunningKafka, life: GroupsOnNode) -> None:
     """The records are read by our Consumer, which returns all records except markers."""
     names = await create_groups(life)

@@ -14,6 +14,7 @@ from asyncgroup import Cluster, Consumer, Producer
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import UnsupportedVersionError
+from asyncgroup.group.group_members import describe_members
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from tests.stories import membership
@@ -52,6 +53,12 @@ async def test_each_api_uses_the_newest_version_of_both(kafka_39: ApacheKafka) -
             match=r"ConsumerGroupHeartbeat: node 1 \(127.* does not offer it, .* 0-1",
         ):
             await cluster.network.request(1, m.ConsumerGroupHeartbeatRequest())
+
+
+async def test_a_group_without_members(kafka_39: ApacheKafka) -> None:
+    """Found by the matrix: exclusive work queues did not open, as this release answers UNSUPPORTED_VERSION."""
+    async with ClusterClient(kafka_39.bootstrap_servers) as cluster:
+        assert await describe_members(cluster, f"none-{uuid.uuid4().hex[:8]}", lane="control") == []
 
 
 async def test_offsets_by_time_and_a_compressed_batch(kafka_39: ApacheKafka) -> None:

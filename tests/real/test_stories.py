@@ -21,7 +21,7 @@ import pytest_asyncio
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
-from tests.real.support import RunningKafka
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.stories import failover, faults, membership
 from tests.stories.environment import CONSUMER, Environment
 from tests.stories.of_groups import OF_GROUPS
@@ -156,6 +156,8 @@ def of_groups(
     return run_story
 
 
+BY_CONSUMERS = "_by_the_consumer_protocol"
+
 _ALL: list[Story] = [
     the_broker_is_killed,
     the_broker_hangs,
@@ -166,7 +168,7 @@ _ALL: list[Story] = [
     *map(of_groups, OF_GROUPS),
     *(of_groups(story, "_cooperatively", CooperativeEnvironment) for story in thinned(OF_GROUPS, every=4)),
     *(
-        of_groups(story, "_by_the_consumer_protocol", ConsumerProtocolEnvironment)
+        of_groups(story, BY_CONSUMERS, ConsumerProtocolEnvironment)
         for story in thinned(OF_CONSUMERS, every=4)
     ),
 ]
@@ -197,7 +199,14 @@ OF_THREE_NODES = [coordinator_dies.__name__]
 
 @pytest.mark.xdist_group("kafka_3")
 @pytest.mark.usefixtures("kafka_at_hand")
-@pytest.mark.parametrize("name", [name for name in STORIES if name not in OF_THREE_NODES])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=NEEDS_KAFKA_4 if name.endswith(BY_CONSUMERS) else ())
+        for name in STORIES
+        if name not in OF_THREE_NODES
+    ],
+)
 async def test_story(stories: ConcurrentStories, name: str) -> None:
     await stories.wait(name)
 

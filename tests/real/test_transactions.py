@@ -24,7 +24,7 @@ from asyncgroup.errors import CommitFailedError, ProducerFencedError, Transactio
 from asyncgroup.producer import Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import WAIT, in_thread
-from tests.real.support import RunningKafka
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.real.test_producer import new_topic
 
 pytestmark = pytest.mark.asyncio
@@ -107,6 +107,7 @@ async def a_detached_transaction_is_ended_elsewhere(servers: str, version: int) 
         assert await committed(cluster, topic) == [b"kept"]
 
 
+@NEEDS_KAFKA_4
 async def test_a_detached_transaction_is_ended_elsewhere(apache_kafka: RunningKafka) -> None:
     await a_detached_transaction_is_ended_elsewhere(apache_kafka.bootstrap_servers, version=2)
 
