@@ -287,7 +287,7 @@ async def test_reads_what_our_consumer_reads(
     else:
         read = read_with_librdkafka if client == "librdkafka" else await asyncio.to_thread(go_reader, client)
     async with Cluster(servers) as cluster:
-        topic = await new_topic(cluster, PARTITIONS)
+        topic = await new_topic(cluster, PARTITIONS, keeps_old_records=True)
         written = await write_everything(cluster, topic, group)
         ours = await read_with_asyncgroup(cluster, topic, written)
         check_ours(ours, written)

@@ -65,6 +65,7 @@ async def test_offsets_by_time_and_a_compressed_batch(kafka_39: ApacheKafka) -> 
     name = f"timed-{uuid.uuid4().hex[:8]}"
     async with Cluster(kafka_39.bootstrap_servers, ProducerConfig()) as cluster:
         topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        topic.configs = [m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="-1")]
         await cluster.request(
             cluster.view.controller_id, m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
         )

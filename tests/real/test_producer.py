@@ -20,11 +20,14 @@ from tests.real.support import RunningKafka
 pytestmark = pytest.mark.asyncio
 
 
-async def new_topic(cluster: Cluster, partitions: int = 6) -> str:
-    """Create a topic with a unique name."""
+async def new_topic(cluster: Cluster, partitions: int = 6, *, keeps_old_records: bool = False) -> str:
+    """Create a topic with a unique name. By default Kafka deletes records older than a week: it checks that from time to time."""
     name = f"producer-{uuid.uuid4().hex[:8]}"
-    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    request = m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    create = m.CreateTopicsRequest
+    topic = create.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    if keeps_old_records:
+        topic.configs = [create.CreatableTopicConfig(name="retention.ms", value="-1")]
+    request = create(topics=[topic], timeout_ms=30_000)
     response = await cluster.request(cluster.view.controller_id, request)
     assert not response.topics[0].error_code
     await cluster.topics([name])

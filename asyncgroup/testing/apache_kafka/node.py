@@ -138,6 +138,8 @@ class KafkaNode:
     def suspend(self) -> None:
         """Send SIGSTOP: the process keeps its connections but does not answer. UsageError if it is not running."""
         self._send(signal.SIGSTOP)
+        if self._process is not None and hasattr(os, "waitid"):  # until then its threads may still answer
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.suspended = True
 
     def resume(self) -> None:
