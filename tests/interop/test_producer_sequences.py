@@ -70,6 +70,7 @@ class Recorder:
     async def prepare(self, *names: str, groups: tuple[str, ...] = ()) -> None:
         """Create a topic with three partitions, and wait for the coordinators of the transactional ids and groups."""
         topic = m.CreateTopicsRequest.CreatableTopic(self.name("t"), 3, 1)
+        topic.configs = [m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="-1")]
         await self.client.ask(m.CreateTopicsRequest([topic], 10_000))
         for kind, key in [*((1, name) for name in names), *((0, group) for group in groups)]:
 
