@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from asyncgroup.cli import dead_letter_table
@@ -37,14 +39,14 @@ def test_at_80_columns_the_reason_has_its_own_line(
     head, *lines = shown(capsys)
     assert head.split() == ["record", "reason"]
     # how wide the first column is differs between releases of Rich
-    assert [" ".join(line.split()) for line in lines] == [
-        "0@0 ValueError: unknown currency 'XYZ'",
+    assert [re.sub(" {2,}", "  ", line) for line in lines] == [
+        "0@0  ValueError: unknown currency 'XYZ'",
         "orders-1@104, group billing, 6 deliveries, key order-4, 2023-11-14",
         "22:13:20.004Z",
-        "11@123 TimeoutError",
+        "11@123  TimeoutError",
         r"orders-2@31, group billing, 1 delivery, key \xff\n, 2023-11-14",
         "22:13:20.004Z",
-        "1@2 -",
+        "1@2  -",
     ]
 
 

@@ -1,7 +1,7 @@
 """A fetch that waits at the broker: nothing runs in the meantime, and the end of its connection is noticed.
 
-Found on Python 3.12, whose transports keep an empty piece of `writelines` for ever: they polled without end, and never reported
-that the broker had closed the connection.
+Found on Python 3.12, whose transports never finish an empty last piece of `writelines`: they polled without end, and did not
+report that the broker had closed the connection.
 """
 
 from __future__ import annotations

@@ -10,7 +10,13 @@ import pytest
 
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
 
-__all__ = ["NEEDS_KAFKA_4", "ExternalKafka", "RunningKafka", "require_newest_release"]
+__all__ = ["IS_NEWEST_RELEASE", "NEEDS_KAFKA_4", "ExternalKafka", "RunningKafka", "require_newest_release"]
+
+IS_NEWEST_RELEASE: Final = (
+    not os.environ.get("ASYNCGROUP_KAFKA")
+    and os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) == KAFKA_VERSION
+)
+"""Whether the tests run on the release of Kafka that the embedded broker is compared with."""
 
 NEEDS_KAFKA_4: Final = pytest.mark.skipif(
     os.environ.get("ASYNCGROUP_KAFKA_VERSION", "").startswith("3."), reason="needs Apache Kafka 4.0"
@@ -20,8 +26,7 @@ NEEDS_KAFKA_4: Final = pytest.mark.skipif(
 
 def require_newest_release(what: str) -> None:
     """Skip the test unless the tests run on the release of Kafka that the embedded broker is compared with."""
-    external = os.environ.get("ASYNCGROUP_KAFKA", "")
-    if external or os.environ.get("ASYNCGROUP_KAFKA_VERSION", KAFKA_VERSION) != KAFKA_VERSION:
+    if not IS_NEWEST_RELEASE:
         pytest.skip(f"{what}: needs Apache Kafka {KAFKA_VERSION}")
 
 
