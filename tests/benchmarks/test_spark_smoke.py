@@ -32,7 +32,6 @@ from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_
 from benchmarks.spark.process_tree import tree_cpu
 from benchmarks.spark.report import GOALS, show
 from benchmarks.spark.schedule import Broker, Turn, measure_all, turns
-from tests.profiles import current_profile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SILENT = Progress(disable=True)
 MEASURED: Mapping[str, list[tuple[str, str]]] = {
-    "quick": [("1k-small", "asyncgroup")],
     "full": [("1k-small", "asyncgroup"), ("bridge-200", "asyncgroup"), ("latency", "asyncgroup")],
     "soak": [
         ("1k-small", "kafka-tuned"),
@@ -85,9 +83,10 @@ def little(*arguments: str) -> argparse.Namespace:
     return options
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("profile", [current_profile(), pytest.param("soak", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("profile", ["full", pytest.param("soak", marks=pytest.mark.soak)])
 async def test_sources_and_bridges(
     spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str], profile: str
 ) -> None:
@@ -136,6 +135,7 @@ def test_the_command() -> None:
     assert report["versions"]["asyncgroup"]
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ BEGINNING = (30_000, 5_166, 22.983)
 """The same of the first rows, for the quick profile."""
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 def test_the_demo_without_spark(tmp_path: Path) -> None:
     is_full = current_profile() == "full"

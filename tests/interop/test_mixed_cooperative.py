@@ -248,6 +248,7 @@ async def test_a_mixed_group_on_the_embedded_broker(embedded: ConcurrentStories,
     await embedded.wait(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", ON_KAFKA)
 async def test_a_mixed_group_on_a_real_kafka(real: ConcurrentStories, case: str) -> None:
     await real.wait(case)

@@ -83,6 +83,7 @@ def test_three_nodes_list_each_other(apache_kafka_3: ApacheKafka) -> None:
     assert answers == [ProbeResult(apache_kafka_3.cluster_id, frozenset({1, 2, 3}))] * 3
 
 
+@pytest.mark.full
 def test_a_killed_node_comes_back_with_its_data(kafka_to_break: ApacheKafka) -> None:
     create_topic(kafka_to_break, "kept")
     values = produce(kafka_to_break, "kept", 1000)
@@ -191,6 +192,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.full
 def test_nodes_are_killed_with_their_parent() -> None:
     parent = subprocess.run(
         [sys.executable, "-c", PARENT], capture_output=True, text=True, timeout=90, check=False

@@ -54,6 +54,7 @@ async def test_with_spark_it_removes_its_topics_and_groups(
     assert await remaining_names(servers) == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(180)
 async def test_it_removes_its_topics_and_groups_when_interrupted(
     apache_kafka: RunningKafka, tmp_path: Path

@@ -19,6 +19,7 @@ NAMES = ("ann", "bob", "cat")
 FIVE = (*NAMES, "dan", "eve")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("former", thinned(["sticky", "range"], every=2))
 async def test_a_rolling_upgrade_and_downgrade(
     apache_kafka: RunningKafka, tmp_path: Path, former: str

@@ -333,6 +333,7 @@ def explained(frame: Any) -> str:
 SECRETS = ("scr-secret", PASSWORD, "PRIVATE KEY")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "mutual TLS"])
 async def test_a_batch_query_of_spark(secured: Secured, spark: SparkSession, way: str) -> None:
     register(spark)

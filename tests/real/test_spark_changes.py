@@ -100,6 +100,7 @@ def rows(topic: str, partition: int, start: int, end: int) -> Counter[RowPositio
     return Counter((topic, partition, offset) for offset in range(start, end))
 
 
+@pytest.mark.full
 async def test_a_topic_grows_and_loses_records(environment: Environment) -> None:
     """Both changes together; the tests below have each alone, and compare with Spark's own source."""
     topic = await environment.topic(100, batch=10)

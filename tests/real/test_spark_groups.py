@@ -108,6 +108,7 @@ async def describe_group(tools: JavaTools, servers: str, group: str) -> dict[str
     return {row["PARTITION"]: (row["CURRENT-OFFSET"], row["LOG-END-OFFSET"], row["LAG"]) for row in found}
 
 
+@pytest.mark.full
 async def test_a_group_with_members_is_an_error_until_they_have_left(
     spark: SparkSession, apache_kafka: RunningKafka, java_tools: JavaTools, tmp_path: Path
 ) -> None:

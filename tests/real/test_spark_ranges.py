@@ -104,6 +104,7 @@ def test_transactions(apache_kafka: RunningKafka) -> None:
     assert len(rows(settings(servers), topic, 0, 33)) == 30
 
 
+@pytest.mark.full
 def test_records_that_are_gone(apache_kafka: RunningKafka) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient

@@ -147,6 +147,7 @@ async def test_closed(env: VirtualEnvironment, iterations: LoopIterations):
         assert tasks() == before
 
 
+@pytest.mark.full
 async def test_other_topics(env: VirtualEnvironment, iterations: LoopIterations):
     """The latest topics are used, at any point of the join or the session."""
     env.cluster.create_topic("others", 1)

@@ -109,6 +109,7 @@ async def test_the_jvm_keeps_nothing_of_finished_batches(
         gc.enable()
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession, tmp_path: Path) -> None:
     def store(df: Any, batch_id: BatchId) -> None:

@@ -43,6 +43,7 @@ class Seen:
             self.positions += zip(df["partition"].to_pylist(), df["offset"].to_pylist(), strict=True)
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_partitions_are_shared_with_a_member_in_java(java_tools: JavaTools, tmp_path: Path) -> None:
     """The Java member joins, gets half of the partitions, reads their records and leaves; each record is read once."""

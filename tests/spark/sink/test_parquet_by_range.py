@@ -70,6 +70,7 @@ def test_transform_and_ranges_without_rows(spark: SparkSession, tmp_path: Path) 
     assert list(tmp_path.rglob("*.zstd.parquet"))
 
 
+@pytest.mark.full
 def test_compaction(spark: SparkSession, tmp_path: Path) -> None:
     store = ParquetByRange(spark, tmp_path)
     for start in range(0, 50, 10):
@@ -87,6 +88,7 @@ def test_compaction(spark: SparkSession, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("topic=*/partition=0/*"))) == 2
 
 
+@pytest.mark.full
 def test_columns_added_later_are_read(spark: SparkSession, tmp_path: Path) -> None:
     ParquetByRange(spark, tmp_path)(*batch_frame(spark, [part(0, 10)]))
 
@@ -129,6 +131,7 @@ class FailingFiles(HadoopFiles):
         super().mkdir(name)
 
 
+@pytest.mark.full
 def test_every_failure_of_the_file_system(spark: SparkSession, tmp_path: Path) -> None:
     """A redelivery fails at its first change, at its second one, and so on; `test_range_store` has longer sequences."""
     ParquetByRange(spark, str(tmp_path / "first"))(*batch_frame(spark, [part(0, 4)]))

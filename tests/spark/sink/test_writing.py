@@ -64,6 +64,7 @@ def test_invalid_columns_and_options_are_reported(
         save(df.select(text, F.lit(None).cast("string").alias("topic")), kafka_server)
 
 
+@pytest.mark.full
 def test_streams(spark_with_sink: SparkSession, kafka_server: KafkaServer, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     kafka_server.create_topic("lines", 2)

@@ -80,6 +80,7 @@ def places(first: int, second: int) -> list[tuple[int, int]]:
     return [(0, offset) for offset in range(first)] + [(1, offset) for offset in range(second)]
 
 
+@pytest.mark.full
 def test_two_runs_of_a_stream(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     produce(kafka_server, 15)
     produce(kafka_server, 5, partition=1)
@@ -99,6 +100,7 @@ def test_two_runs_of_a_stream(kafka_server: KafkaServer, stream: Callable[..., S
     assert kafka_server.group("reports").state == "Empty"
 
 
+@pytest.mark.full
 def test_a_topic_recreated_between_two_runs(kafka_server: KafkaServer, stream: Callable[..., Stream]) -> None:
     """With Trigger.AvailableNow, whose process ends with each run: the next run detects it by the group's commits."""
     produce(kafka_server, 100)
