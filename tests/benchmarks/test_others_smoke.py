@@ -76,6 +76,7 @@ async def check_rebalance() -> None:
     assert len(found.stay) + len(found.leave) == 4
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.parametrize("check", thinned([check_neighbours, check_memory, check_rebalance]))
 async def test_every_process_starts_reads_and_is_counted(check: Callable[[], Awaitable[None]]) -> None:

@@ -67,6 +67,7 @@ def test_the_demo_without_spark(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "moment", "code"),
     [

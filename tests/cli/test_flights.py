@@ -47,6 +47,7 @@ def test_the_figures_of_2013(flights: list[Flight]) -> None:
     assert figures.carriers["UA"].flights == 58_665
 
 
+@pytest.mark.full
 def test_values_are_json_with_numbers_and_nulls(flights: list[Flight]) -> None:
     assert json.loads(flights[0].value) == {
         "row": 1,

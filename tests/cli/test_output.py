@@ -174,6 +174,7 @@ for module, names in ((os, "fork getuid geteuid sysconf sched_getaffinity"), (si
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
 )

@@ -60,6 +60,7 @@ async def test_produce_and_consume_and_ctrl_c_commits(tmp_path: Path) -> None:
         assert sum(await committed(servers, "readers", "lines", 3)) == 1_001
 
 
+@pytest.mark.full
 def test_max_messages_is_exact_and_commits_what_was_printed() -> None:
     with broker("--topic", "t:2") as servers:
         run("produce", "-b", servers, "-t", "t", stdin="".join(f"{n}\n" for n in range(50)))
@@ -226,6 +227,7 @@ def test_v_shows_the_traceback() -> None:
     assert "NoBrokersError" in ended.stderr
 
 
+@pytest.mark.full
 def test_unknown_topics_missing_files_and_lines_without_separator() -> None:
     with broker() as servers, ThreadPoolExecutor() as pool:
         unknown = ("consume", "-b", servers, "-t", "nowhere")

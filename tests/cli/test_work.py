@@ -229,6 +229,7 @@ def test_help_names_both_commands() -> None:
     assert "  dlq " in shown
 
 
+@pytest.mark.full
 def test_a_second_exclusive_consumer_is_an_error(handlers: Path) -> None:
     with topic_with("a\n") as servers:
         arguments = work(servers, "queue_handlers:slow", "--mode", "exclusive")

@@ -147,6 +147,7 @@ async def test_a_blocked_event_loop_keeps_its_partitions(
     assert len([call for call in handler.calls if call.startswith("setup")]) == 1
 
 
+@pytest.mark.full
 async def test_a_block_during_the_first_join_is_reported(kafka: KafkaServer) -> None:
     handler, hook = Blocker(), Stalled()
     async with consuming(kafka, handler, hook, **PROTOCOLS["eager"]) as group:
@@ -160,6 +161,7 @@ async def test_a_block_during_the_first_join_is_reported(kafka: KafkaServer) -> 
     assert [kind for kind, _ in hook.seen] == ["event loop"]
 
 
+@pytest.mark.full
 async def test_without_the_thread_the_member_is_lost(
     kafka: KafkaServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -306,6 +306,7 @@ class Shared:
             self.committed.acquire(timeout=WAIT)
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_three_libraries_share_one_group():
     """One member of each library, all with the `range` assignor: every record is read once, some by each."""

@@ -144,6 +144,7 @@ def holds(started: EmbeddedCluster, **wanted: int) -> bool:
     return view.state == "Stable" and held == wanted
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.parametrize("make", [Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
 async def test_one_member_joins_and_another_one_leaves(make: Any) -> None:

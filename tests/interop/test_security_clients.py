@@ -132,6 +132,7 @@ def kafka_python(servers: str, ca_file: str, protocol: str, mechanism: str) -> s
     return "none"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 async def test_kafka_python(secured: Any, authority: Authority, protocol: str, mechanism: str) -> None:
     async with EmbeddedCluster(2, security=secured[protocol]) as cluster:

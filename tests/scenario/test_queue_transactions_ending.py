@@ -320,6 +320,7 @@ class Chaos:
         await work(delivery)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", long_family(range(1, 20), every=10))
 async def test_random_faults(env: VirtualEnvironment, seed: int):
     """Each record that is rejected or is to be tried again has one copy in the end."""

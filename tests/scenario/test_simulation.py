@@ -133,6 +133,7 @@ def digests(hash_seed: str, seeds: str) -> list[str]:
     return [json.loads(line)["digest"] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.full
 def test_runs_are_reproducible():
     """In other processes, with other hash seeds and memory addresses, and after other runs."""
     is_full = current_profile() == "full"
@@ -386,6 +387,7 @@ def test_the_command_prints_a_run(capsys: pytest.CaptureFixture[str]):
     assert any(" coordinator  node " in line for line in output), "the observer is not called by the brokers"
 
 
+@pytest.mark.full
 def test_the_table(capsys: pytest.CaptureFixture[str]):
     assert main(["--seeds", "0:2", "--jobs", "2"]) == 0
     output = capsys.readouterr().out

@@ -121,6 +121,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     return run_suite(tmp_path_factory.mktemp("topics"), SUITE, "--durations=0", "--durations-min=0").stdout
 
 
+@pytest.mark.full
 def test_topics_are_seeded_for_each_fixture(output: str) -> None:
     assert outcomes(output)["test_seeded"] == outcomes(output)["test_seeded_server"] == "PASSED", output
     with KafkaServer(topics={"orders": {"records": [b"a"]}}) as server:

@@ -465,6 +465,11 @@ def test_the_cases_of_the_quick_profile():
     assert chosen(*a[:1], "tests/a/test_b.py::test_d") == [a[0], "tests/a/test_b.py::test_d"]
     whole = [name.replace("/a/", "/guide/") for name in a] + [name.replace("/a/", "/") for name in a]
     assert chosen(*whole) == whole
+    stories = [f"tests/scenario/test_b.py::test_{test}[{case}]" for test in range(20) for case in range(5)]
+    some = [chosen(*stories[at : at + 5]) for at in range(0, 100, 5)]
+    assert {len(each) for each in some} == {1}
+    assert {each[0][-3:] for each in some} == {"[0]", "[4]"}
+    assert chosen(*stories) == [name for each in some for name in each], "whatever else runs"
 
 
 def test_unknown_profiles_are_refused(run):

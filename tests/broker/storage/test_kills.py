@@ -152,6 +152,7 @@ async def read_committed(directory: Path, end: int) -> list[list[int]]:
         return [*found, [committed.offset for committed in cluster.group("g").offsets.values()]]
 
 
+@pytest.mark.full
 @often(2, 50)
 def test_transactions_stay_atomic_on_a_killed_broker_process(tmp_path: Path, times: int) -> None:
     rng = random.Random(times)

@@ -175,6 +175,7 @@ async def test_a_lost_member_commits_nothing_and_its_batch_is_redelivered(broker
     assert sink.numbers == Counter(range(RECORDS))
 
 
+@pytest.mark.full
 async def test_a_loop_around_run_continues_after_an_interrupted_batch(broker: EmbeddedCluster) -> None:
     """The loop of the guide: the group stays open, and the interrupted batch is redelivered."""
     spark, begun, interruptions = FakeSpark(), threading.Event(), 0
