@@ -13,7 +13,8 @@
   flights, whose parts have tests of their own, stories that start a Kafka of their own or run on a real Kafka, too, groups
   that move between protocols beside Java's client, random restarts in rolling upgrades, a rolling downgrade, a cooperative
   member on a blocked loop, the rates of the brokers' benchmark, the types of messages in user code, the guide's test with
-  Spark, the second signal where both end a program in the same way, and what conftest.py does for this suite.
+  Spark, the second signal where both end a program in the same way, what conftest.py does for this suite, and of the command
+  line, Spark, other clients and a real Kafka those of the longest tests beside which a shorter one of the same kind runs.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class ClaimSource:
         if absence.is_missing:
             since = " any more" if is_known else ""
             return f"does not exist{since}{ends}; it is read from its start once it exists"
-        return f"has the error {error_name(absence.code)}{ends}; it is read once that is over"
+        return f"has the error {error_name(absence.code)}{ends}; it is read once that has ended"
 
     def may_appear(self, topics: Iterable[str]) -> bool:
         """Whether the member waits for topics that are unknown: right after its recreation one still is to some brokers."""

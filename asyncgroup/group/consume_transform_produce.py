@@ -160,7 +160,7 @@ def _abort_seconds(config: ConsumerConfig) -> float:
 
 def _check_consumer(config: ConsumerConfig) -> None:
     if config.isolation_level != "read_committed":
-        allowed = "'read_committed' with ConsumeTransformProduce, else aborted records are transformed, too"
+        allowed = "'read_committed' with ConsumeTransformProduce, else aborted records are also transformed"
         raise ConfigError("isolation_level", config.isolation_level, allowed)
     if config.chunks == "assemble":
         # an incomplete value holds the commit back, so that records after its first chunk are read again

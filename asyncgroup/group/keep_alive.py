@@ -42,7 +42,7 @@ class KeepAliveResult(Enum):
     """What the response to a heartbeat means for a member whose event loop is blocked."""
 
     ALIVE = "the coordinator has the member"
-    REBALANCE = "it has, and the group rebalances: it waits until `rebalance_timeout` is over"
+    REBALANCE = "it has, and the group rebalances: it waits until `rebalance_timeout` has passed"
     COORDINATOR_MOVED = "look up the coordinator, and send it again"
     RETRY = "send it again later"
     REFUSED = "the member's own heartbeats have to find out, once the event loop runs again"

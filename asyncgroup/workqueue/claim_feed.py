@@ -287,7 +287,7 @@ class ClaimFeed:
             self._warned = True
             _log.warning(
                 "%s: retention deletes records from offset %d on that are not acknowledged: after a restart they are lost; "
-                "reconsume_later() copies records to a topic of their own",
+                "reconsume_later() copies records to the retry topic",
                 self.work.tp,
                 self.window.window.base,
             )
@@ -327,7 +327,7 @@ class ClaimFeed:
         if work.is_full:
             found.append(
                 f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
-                f"no record above them is delivered; the record at offset {self.window.window.base} holds up the commit"
+                f"no record above them is delivered; the record at offset {self.window.window.base} delays the commit"
             )
         if self._is_held_up():
             found.append(

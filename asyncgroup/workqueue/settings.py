@@ -208,7 +208,7 @@ def consumer_config(
         and settings.retry is not None
         and config.isolation_level != "read_committed"
     ):
-        allowed = "'read_committed' with transactional_copies and a retry topic, else aborted copies are delivered, too"
+        allowed = "'read_committed' with transactional_copies and a retry topic, else aborted copies are also delivered"
         raise ConfigError("isolation_level", config.isolation_level, allowed)
     if not config.auto_commit:
         allowed = "True: a work queue commits acknowledgements by itself; see ack_group_time"

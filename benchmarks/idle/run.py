@@ -93,7 +93,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--members",
         type=positive_ints,
         default=[1, 20],
-        help="members in one process, comma-separated, each of a group of its own (1,20)",
+        help="members in one process, comma-separated, each of a different group (1,20)",
     )
     add_number(parser, "--partitions", 8, "partitions of the topic, all of them assigned to each member")
     add_number(parser, "--settle", 5.0, "seconds between the assignment and the measurement")
@@ -194,7 +194,7 @@ def _show(options: argparse.Namespace, summaries: Sequence[Summary], conditions:
     columns = ("client", "members", "CPU s per hour", "range", "wake-ups/s", "range", "threads")
     show_table(f"Idle members, {options.rounds} rounds", columns, list(groups.values()))
     text = wrap(
-        f"Members of one process, each of a group of its own with {options.partitions} partitions of an empty topic, default "
+        f"Members of one process, each of a different group with {options.partitions} partitions of an empty topic, default "
         f"settings of each client, {options.seconds:g} s each, {options.settle:g} s after the last assignment; medians and ranges of "
         "the rounds. CPU: user and system, of all threads. Wake-ups: voluntary context switches of all threads. Threads: at the end of the "
         "measurement. confluent-kafka polls with a timeout of 1 s, Consumer on a thread for each member."

@@ -138,9 +138,9 @@ def _caption(options: argparse.Namespace, clients: set[str]) -> str:
     ways = [f"{name}: {client.how}." for name, client in CLIENTS.items() if name in clients]
     text = wrap(
         f"{options.partitions} partitions (wide: 1,000), {options.concurrency} handlers at a time, medians of {options.rounds} rounds, "
-        f"each client in a process of its own. Clocks start after a tenth of the records or 1 s and stop after the last one or "
+        f"each client in a separate process. Clocks start after a tenth of the records or 1 s and stop after the last one or "
         f"{options.seconds:g} s; CPU time is that of the client's process. Logging is off. The bound is min(keys, handlers) / mean sleep, for all "
-        "clients. Poison records have keys of their own and fail each time; they are delivered again after 1 s, 2 s, 4 s, … "
+        "clients. Poison records have separate keys and fail each time; they are delivered again after 1 s, 2 s, 4 s, … "
         "(poison) or each second (fresh), by clients that can delay them. Cost: loss of healthy records per second compared to "
         f"the case keys. Fresh: {FRESH_RATE:g} records/s, from before their production to the start of their handler. Blocked: "
         f"peak resident memory, {options.seconds:g} s after the first handler was called; idle: on an empty topic."

@@ -377,7 +377,7 @@ async def test_a_topic_that_cannot_be_described_any_more(
         assert "TOPIC_AUTHORIZATION_FAILED" in problem
         warnings = [r.getMessage() for r in caplog.records if "topic 'a'" in r.getMessage()]
         assert warnings == [
-            "group g: topic 'a' has the error TOPIC_AUTHORIZATION_FAILED, its claims end; it is read once that is over"
+            "group g: topic 'a' has the error TOPIC_AUTHORIZATION_FAILED, its claims end; it is read once that has ended"
         ]
         denied.cancel()
         await started(env, group, "a-0", "b-0", "c-0")

@@ -146,7 +146,7 @@ async def test_a_topic_that_may_not_be_described(env: VirtualEnvironment, caplog
         denied.cancel()
         refused.cancel()
         await ann.until("end 0@0#1", "end 0@0#2")
-    is_denied = "has the error TOPIC_AUTHORIZATION_FAILED; it is read once that is over"
+    is_denied = "has the error TOPIC_AUTHORIZATION_FAILED; it is read once that has ended"
     assert messages(caplog) == ["could not be created", is_denied, "can be read now"]
 
 

@@ -128,7 +128,7 @@ def test_errors_of_the_client() -> None:
         ({"kafka.linger": "5"}, "kafka.linger='5' is not allowed: there is no such property of Kafka's client; did you mean kafka.linger.ms?"),
         ({"kafka.acsk": "5"}, "kafka.acsk='5' is not allowed: there is no such property of Kafka's client; did you mean kafka.acks?"),
         ({"kafka.batching": "true"}, "kafka.batching='true' is not allowed: there is no such property of Kafka's client"),
-        ({"kafka.transactional.id": "x"}, "kafka.transactional.id='x' is not allowed: leave it out; each task needs one of its own; the option transactional.id.prefix makes them"),
+        ({"kafka.transactional.id": "x"}, "kafka.transactional.id='x' is not allowed: leave it out; each task needs its own one; the option transactional.id.prefix makes them"),
         ({"kafka.interceptor.classes": "x.Y"}, "kafka.interceptor.classes='x.Y' is not allowed: leave it out"),
         ({"kafka.retry.backoff.ms": "5000", "kafka.retry.backoff.max.ms": "100"}, "kafka.retry.backoff.ms='5000' is not allowed: at most kafka.retry.backoff.max.ms=100"),
         ({"kafka.sasl.passwrd": "hunter2"}, "kafka.sasl.passwrd='[hidden]' is not allowed: there is no such property of Kafka's client; did you mean kafka.sasl.password?"),

@@ -198,7 +198,7 @@ class Bridge:
         if not (is_first and state.ended_by_rebalance and self._session.ended):
             return None  # only one claim raises, and none if the session goes on with the others
         seconds = self.time() - batch.started_at
-        text = f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, because the rebalance timeout was over"
+        text = f"{batch.batch_id!r} was interrupted after {seconds:.1f} s, because the rebalance timeout had passed"
         return BatchInterrupted(f"{text}; it will be delivered again")
 
     # --- the runner ---------------------------------------------------------------------------------------------

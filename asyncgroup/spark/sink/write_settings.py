@@ -38,7 +38,7 @@ DEFAULT_TRANSACTION_TIMEOUT: Final = 900.0
 _REFUSED_PROPERTIES: Final[Mapping[str, str]] = {
     "key.serializer": "keys are written unchanged: cast the column to string or binary",
     "value.serializer": "values are written unchanged: cast the column to string or binary",
-    "transactional.id": f"each task needs one of its own; the option {TRANSACTIONAL_ID_PREFIX} makes them",
+    "transactional.id": f"each task needs its own one; the option {TRANSACTIONAL_ID_PREFIX} makes them",
 }
 
 _CONSUMER_PROPERTIES: Final = (

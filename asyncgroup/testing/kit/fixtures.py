@@ -66,7 +66,7 @@ def _check_loop(request: pytest.FixtureRequest) -> None:
         pytest.fail(
             f"the test runs on the event loop of its {test}, the fixture on that of its {fixture}, which would not run "
             f'during the test. Set asyncio_default_fixture_loop_scope = "{test}", or set the test\'s loop_scope to '
-            f'"{fixture}"; or use kafka_server, which runs on a loop of its own',
+            f'"{fixture}"; or use kafka_server, which runs on its own loop',
             pytrace=False,
         )
 
@@ -80,8 +80,8 @@ def _check_asyncio(request: pytest.FixtureRequest) -> None:
         is_asyncio = request.node.get_closest_marker("trio") is None
     if not is_asyncio:
         pytest.fail(
-            f"{request.fixturename} runs on asyncio, and this test on trio; use kafka_server, which runs in a thread of "
-            "its own",
+            f"{request.fixturename} runs on asyncio, and this test on trio; use kafka_server, which runs in a "
+            "separate thread",
             pytrace=False,
         )
 

@@ -46,8 +46,8 @@ def check_owner(prefix: str, record: BatchRecord | None, batch: QueryBatch) -> N
     if stored.query_id != batch.query_id and batch.batch_id > 0:
         raise TransactionalSinkError(
             f"transactional.id.prefix={prefix!r} is used by another query: {stored.query_id} has written batch "
-            f"{stored.batch_id} with it. This is batch {batch.batch_id} of query {batch.query_id}; each query needs a "
-            "prefix of its own"
+            f"{stored.batch_id} with it. This is batch {batch.batch_id} of query {batch.query_id}; each query needs "
+            "its own prefix"
         )
     if stored.query_id == batch.query_id and batch.batch_id < stored.batch_id:
         raise TransactionalSinkError(
