@@ -1,13 +1,13 @@
-"""Client side of one Kafka cluster: connections, metadata, partition leaders, coordinators, backoff.
+"""Client side of one Kafka cluster: connections, metadata, partition leaders, coordinators.
 
 - `cluster`: the public `Cluster`, over `client`.
 - `client`: tracked topics, metadata refreshes and lookups (`metadata`: an immutable view and pure functions that
   change it), over the next two.
 - `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
-- `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `transport` opens the socket and TLS,
-  `authentication` does SASL. `connection` matches responses to requests, `framing` splits the byte stream.
-- `backoff`: retry delays, and the loops that retry. `throttling` (KIP-219), `tls_errors`: throttle times, readable TLS errors.
+- `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `net` opens the socket and TLS,
+  `authentication` does SASL, `connect_errors` says in Kafka's words what to change. `connection` matches responses to requests.
+- `throttling` (KIP-219): throttle times. Sockets, frames and retry delays are in `asyncgroup.net`.
 
 Where to find what sarama's Client (`client.go`) offers:
 

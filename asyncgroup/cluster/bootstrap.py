@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.checks import parse_servers
 from asyncgroup.cluster.connection import Address
-from asyncgroup.cluster.transport import canonical_names
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import NoBrokersError
 from asyncgroup.lifecycle import SingleFlight, describe_error
+from asyncgroup.net.addresses import canonical_names
 
 __all__ = ["PROVIDER", "Bootstrap", "BootstrapServers"]
 

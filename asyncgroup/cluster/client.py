@@ -15,7 +15,6 @@ from typing import Final, Self
 from uuid import UUID
 
 from asyncgroup.checks import check_topic
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.coordinators import CoordinatorClient
 from asyncgroup.cluster.metadata import (
@@ -40,6 +39,7 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import SingleFlight
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.loading import load_client
 

@@ -8,14 +8,8 @@ import ssl
 from typing import Final
 
 from asyncgroup.cluster.authentication import TokenTime, authenticate
+from asyncgroup.cluster.connect_errors import HINTS, disconnect_hint, tls_context
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
-from asyncgroup.cluster.transport import (
-    describe_connect_error,
-    disconnect_hint,
-    open_transport,
-    resolve,
-    tls_context,
-)
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AuthenticationError,
@@ -28,6 +22,8 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.hooks import Hooks
+from asyncgroup.net.addresses import resolve
+from asyncgroup.net.transport import describe_connect_error, open_transport
 from asyncgroup.version import __version__
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS
@@ -58,7 +54,7 @@ async def connect(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.connect_timeout
     context = context or tls_context(config)
-    targets = await resolve(address, config, deadline)
+    targets = await resolve(address, deadline, config.connector)
     failures: list[str] = []
     cause: BaseException | None = None
     for index, (host, port) in enumerate(targets):
@@ -67,7 +63,7 @@ async def connect(
         token_time = TokenTime()
         try:
             async with asyncio.timeout(share):
-                await open_transport(connection, host, port, config, context)
+                await open_transport(connection.protocol, address.host, host, port, config, context)
                 await _set_up(connection, config, share, token_time)
         except (UnsupportedVersionError, AuthenticationError):
             await connection.aclose()
@@ -78,7 +74,7 @@ async def connect(
             in_handshake = context is not None and not has_transport
             place = "" if (host, port) == address[1:] else f"{host}:{port}: "
             slow = token_time.describe(share) if isinstance(error, TimeoutError | RequestTimedOut) else None
-            why = slow or describe_connect_error(address, error, in_handshake)
+            why = slow or describe_connect_error(address, error, in_handshake, HINTS)
             if isinstance(error, ConnectError):
                 cause = cause or error.__cause__
             if has_transport and not connection.versions:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncgroup.cluster.framing import FrameProtocol
-from asyncgroup.cluster.slots import Slots
+from asyncgroup.cluster.connect_errors import HINTS
 from asyncgroup.cluster.throttling import throttle_seconds
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -23,8 +22,10 @@ from asyncgroup.errors import (
     TransportError,
     UnsupportedVersionError,
 )
-from asyncgroup.escaping import printable
 from asyncgroup.hooks import Hooks
+from asyncgroup.net.addresses import host_and_port
+from asyncgroup.net.framing import FrameProtocol
+from asyncgroup.net.slots import Slots
 from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import Message, Request
 from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
@@ -40,8 +41,6 @@ OnResponse: TypeAlias = Callable[[R | None, Exception | None], object]
 An error is passed on in the next iteration of the event loop. The function must not raise.
 """
 
-_LONGEST_HOST: Final = 255
-"""Characters of a host name shown in messages: the longest name that DNS allows."""
 SESSION_LIFETIME_FACTOR: Final = 0.9
 """Fraction of a SASL session's lifetime in which requests are sent."""
 
@@ -54,9 +53,8 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = printable(self.host, _LONGEST_HOST)
-        host = f"[{host}]" if ":" in host else host
-        return f"node {self.node_id} ({host}:{self.port})" if self.node_id >= 0 else f"{host}:{self.port}"
+        place = host_and_port(self.host, self.port)
+        return f"node {self.node_id} ({place})" if self.node_id >= 0 else place
 
 
 class LastResponses:
@@ -155,7 +153,7 @@ class Connection:
         self._ready = False  # ApiVersions and SASL succeeded
         self._has_response = False  # a response arrived since then
         self._ended: asyncio.Future[None] = self._loop.create_future()  # done when the transport is closed
-        self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size)
+        self._protocol = FrameProtocol(self._on_frame, self._on_lost, config.max_response_size, HINTS)
         self.versions: dict[int, VersionRange] = {}
         """The broker's version ranges by API key; empty until ApiVersions was answered."""
         self.features: dict[str, int] = {}

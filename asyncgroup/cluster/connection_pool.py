@@ -12,15 +12,15 @@ import random
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from asyncgroup.cluster.backoff import RetryBackoff
+from asyncgroup.cluster.connect_errors import tls_context, warn_if_credentials_unencrypted
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
 from asyncgroup.cluster.features import FinalizedFeatures
-from asyncgroup.cluster.transport import tls_context, warn_if_credentials_unencrypted
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
+from asyncgroup.net.backoff import RetryBackoff
 
 __all__ = ["CONTROL", "ConnectionPool", "Node"]
 

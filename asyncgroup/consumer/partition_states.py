@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
@@ -17,6 +16,7 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.retries import LeaderWatch, Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 
 __all__ = ["NEVER", "ClusterMetadata", "PartitionStates"]
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from asyncgroup.checks import DURATION_OR_ZERO
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures, FetchState
@@ -20,6 +19,7 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_warnings import PartitionWarnings
 from asyncgroup.errors import BrokerError, ErrorCode, RetriesExhausted, TransportError
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 
 __all__ = [
     "FOLLOWER_SECONDS",

@@ -10,7 +10,6 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -29,6 +28,7 @@ from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_names import TopicNames
 from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
 

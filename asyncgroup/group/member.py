@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryLoop
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -41,6 +40,7 @@ from asyncgroup.group.stand_in import StandIn
 from asyncgroup.group.stuck_claims import CHECKS
 from asyncgroup.group.topics import ResolvedTopics, Subscription
 from asyncgroup.lifecycle import run_until, start_task, wait_shielded
+from asyncgroup.net.backoff import RetryLoop
 
 __all__ = ["Member"]
 

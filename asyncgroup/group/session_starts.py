@@ -8,7 +8,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Set as Abstr
 from functools import partial
 from typing import Any, Final, TypeVarTuple
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.consumer.list_offsets import may_be_listed_later
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
@@ -17,6 +16,7 @@ from asyncgroup.group.session_state import SessionState
 from asyncgroup.group.start_lookups import FoundStart, PendingStart, StartLookup, StartLookups
 from asyncgroup.lifecycle import BackgroundTasks, run_until, wait_within
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.offsets.fetch_offsets import is_retriable_fetch
 
 __all__ = ["SessionStarts"]

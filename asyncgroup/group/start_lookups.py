@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set as Abstra
 from enum import Enum
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import ClusterView, leader_and_epoch
 from asyncgroup.consumer.partition_warnings import PartitionWarnings
 from asyncgroup.consumer.retries import SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.claim_source import ClaimStart
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 
 __all__ = ["FoundStart", "PendingStart", "StartLookup", "StartLookups", "StartStage"]
 

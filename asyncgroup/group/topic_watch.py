@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVarTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import TopicInfo, topic_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -24,6 +23,7 @@ from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.group.topics import Absence, ResolvedTopics, matching_topics
 from asyncgroup.lifecycle import BackgroundTasks, run_until, wait_within
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.wire import messages as m
 
 __all__ = [

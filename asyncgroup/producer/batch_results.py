@@ -9,11 +9,11 @@ from functools import partial
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, ProtocolError, RequestTimedOut
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.named_errors import named_error

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.coordinators import GROUP, TRANSACTION
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -23,6 +22,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.producer.missing_partitions import MissingPartitions
 from asyncgroup.producer.transaction_requests import (
     ADD_OFFSETS,

@@ -13,8 +13,8 @@ import pytest
 
 from asyncgroup.cluster import Cluster, ClusterClient
 from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connect_errors import HINTS
 from asyncgroup.cluster.connection import Address
-from asyncgroup.cluster.transport import describe_connect_error
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
     AuthenticationError,
@@ -27,6 +27,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.transport import describe_connect_error
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
@@ -298,7 +299,7 @@ def tls_error(reason: str) -> ssl.SSLError:
     ],
 )  # fmt: skip
 async def test_messages_for_connect_errors(error: Exception, with_tls: bool, expected: str) -> None:
-    assert describe_connect_error(NODE, error, with_tls).startswith(expected)
+    assert describe_connect_error(NODE, error, with_tls, HINTS).startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -321,4 +322,4 @@ async def test_a_certificate_error_names_the_host_and_the_reason(
     error = ssl.SSLCertVerificationError("x")
     error.verify_code, error.verify_message = code, message
     with pytest.raises(AuthenticationError, match=expected):
-        describe_connect_error(NODE, error, True)
+        describe_connect_error(NODE, error, True, HINTS)

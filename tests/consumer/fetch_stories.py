@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.cluster.metadata import (
     BrokerInfo,
     ClusterView,
@@ -25,6 +24,7 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.messages import FetchResponse
 

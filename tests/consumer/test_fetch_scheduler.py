@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import (
     EpochEnd,
@@ -36,6 +35,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.wire import messages as m
 from tests.consumer.fetch_stories import Metadata
 from tests.consumer.support import batch

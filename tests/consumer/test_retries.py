@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from asyncgroup.cluster.backoff import RetryBackoff
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchFailures
 from asyncgroup.consumer.retries import Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff
 
 TP = TopicPartition("orders", 3)
 ERROR = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "fetch")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerGroup, SubscriptionPattern
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
@@ -26,6 +25,7 @@ from asyncgroup.group.topics import (
     resolve_topics,
 )
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 
 ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.cluster.metadata import ClusterView, TopicInfo
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from asyncgroup.checks import check_count, check_duration_or_zero
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.errors import AsyncGroupError, ConfigError, PartitionsChanged, Rebalanced, TopicsChanged
 from asyncgroup.group import Claim
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.spark.bridge.record_queue import Chunk, chunk_ranges
 from asyncgroup.spark.ranges import BatchId
 from asyncgroup.spark.requirements import SparkUnavailable

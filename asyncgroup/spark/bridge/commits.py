@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -23,6 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.group import Claim, Session
 from asyncgroup.lifecycle import run_until
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.spark.bridge.batches import BridgedClaim, RunningBatch
 
 __all__ = [

@@ -18,9 +18,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, NoBrokersError, TransportError
 from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.producer import Producer
 from asyncgroup.spark.api_timeout import API_TIMEOUT, within
 from asyncgroup.spark.sink.write_settings import WriteSettings

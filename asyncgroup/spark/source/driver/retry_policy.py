@@ -8,7 +8,6 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
-from asyncgroup.cluster.backoff import RetryBackoff, RetryLoop
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -19,6 +18,7 @@ from asyncgroup.errors import (
     ProtocolError,
     TransportError,
 )
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.spark.api_timeout import within
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings

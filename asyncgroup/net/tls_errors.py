@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["PLAINTEXT_LISTENER_HINT", "describe_certificate_error", "describe_tls_error"]
+__all__ = ["Hints", "describe_certificate_error", "describe_tls_error"]
 
-PLAINTEXT_LISTENER_HINT: Final = (
-    "is it a TLS listener? For a plaintext listener remove tls from the configuration: "
-    "security.protocol=PLAINTEXT or SASL_PLAINTEXT"
-)
 
-_VERSIONS: Final = (
-    "this client offers TLS 1.2 and 1.3; update the broker's ssl.enabled.protocols, or use Tls(context=…)"
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What to change when a connection fails, with the names that a protocol's configuration has."""
+
+    plaintext_listener: str
+    """With TLS at a listener that has none."""
+    tls_listener: str
+    """Without TLS at a listener that expects it."""
+    tls_versions: str
+    """How a broker allows other versions of TLS."""
+    trusted: str
+    """Where certificates that are trusted are configured."""
+    broker: str
+    """What the other side is expected to be, with its article."""
+
+
+_VERSIONS: Final = "this client offers TLS 1.2 and 1.3; {hints.tls_versions}, or use Tls(context=…)"
 _OWN_CERTIFICATE: Final = (
     "the broker rejected this client's certificate: has it expired, does the broker trust its CA?"
 )
@@ -22,10 +33,10 @@ _NOTHING_SHARED: Final = (
     "the broker and this client have no TLS cipher in common, or the listener requires a client certificate: "
     "set cert_file and key_file"
 )
-_HINTS: Final = (
+_MEANINGS: Final = (
     (
         ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "HTTP_REQUEST"),
-        PLAINTEXT_LISTENER_HINT,
+        "{hints.plaintext_listener}",
     ),
     (("ALERT_PROTOCOL_VERSION",), f"the broker rejected this client's TLS versions: {_VERSIONS}"),
     (
@@ -49,7 +60,7 @@ _HINTS: Final = (
     ),
     (("UNRECOGNIZED_NAME",), "the broker does not recognize the host name used: use the name in its certificate"),
 )  # fmt: skip
-"""Suffixes of OpenSSL's reasons (the prefixes differ between its versions), with their meaning."""
+"""Suffixes of OpenSSL's reasons (the prefixes differ between its versions), with their meaning, in which `hints` are inserted."""
 
 _DATES: Final = {
     9: "is not yet valid: check the clocks of both machines",
@@ -61,14 +72,14 @@ _STRICT: Final = range(80, 95)
 """Errors of OpenSSL's strict mode, from X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA to X509_V_ERR_EC_KEY_EXPLICIT_PARAMS."""
 
 
-def describe_tls_error(error: ssl.SSLError) -> str:
+def describe_tls_error(error: ssl.SSLError, hints: Hints) -> str:
     """Return OpenSSL's reason, followed by its meaning in parentheses if it is known."""
     reason = error.reason or str(error)
-    hint = next((hint for ends, hint in _HINTS if reason.endswith(ends)), None)
-    return f"TLS failed: {reason}" + (f" ({hint})" if hint else "")
+    meaning = next((text for ends, text in _MEANINGS if reason.endswith(ends)), None)
+    return f"TLS failed: {reason}" + (f" ({meaning.format(hints=hints)})" if meaning else "")
 
 
-def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -> str:
+def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError, hints: Hints) -> str:
     """Return why the certificate of the broker connected to as `host` was rejected."""
     message = error.verify_message.rstrip(".") or str(error)
     if error.verify_code in _DATES:
@@ -84,7 +95,4 @@ def describe_certificate_error(host: str, error: ssl.SSLCertVerificationError) -
             f"the broker's TLS certificate, or that of its CA, does not meet RFC 5280: {message} (Python 3.13 requires it: renew "
             "it, or give Tls a context without ssl.VERIFY_X509_STRICT)"
         )
-    return (
-        f"the broker's TLS certificate is not trusted: {message} "
-        "(is its CA in ca_file, or ssl.truststore.location?)"
-    )
+    return f"the broker's TLS certificate is not trusted: {message} (is its CA in {hints.trusted}?)"

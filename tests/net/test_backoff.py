@@ -6,7 +6,7 @@ import random
 
 from hypothesis import given, strategies as st
 
-from asyncgroup.cluster.backoff import JITTER, RetryBackoff
+from asyncgroup.net.backoff import JITTER, RetryBackoff
 
 
 @given(st.floats(0.001, 10), st.floats(1, 50), st.integers(0, 2**32), st.integers(1, 60))

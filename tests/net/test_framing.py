@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from asyncgroup.cluster.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
 from asyncgroup.errors import ConnectionLost, ProtocolError
+from asyncgroup.net.tls_errors import Hints
+from asyncgroup.net.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
 
+HINTS = Hints(
+    plaintext_listener="no TLS?", tls_listener="use it", tls_versions="allow more", trusted="ca_file", broker="a server"
+)
 LIMIT = 4 * READ_BYTES
 EDGES = [0, 1, READ_BYTES - 5, READ_BYTES - 4, READ_BYTES - 3, READ_BYTES, READ_BYTES + 1, LIMIT]
 
@@ -28,7 +32,7 @@ def protocol(limit: int = LIMIT) -> tuple[FrameProtocol, list[bytes], list[Any],
     frames: list[bytes] = []
     ends: list[Any] = []
     made, transport = (
-        FrameProtocol(lambda frame: frames.append(bytes(frame)), ends.append, limit),
+        FrameProtocol(lambda frame: frames.append(bytes(frame)), ends.append, limit, HINTS),
         Transport(),
     )
     made.connection_made(transport)  # type: ignore[arg-type]
@@ -103,7 +107,7 @@ def test_a_frame_too_large_for_memory_ends_the_connection(monkeypatch: pytest.Mo
         raise MemoryError
 
     made, frames, ends, transport = protocol()
-    monkeypatch.setattr("asyncgroup.cluster.framing.bytearray", no_more, raising=False)
+    monkeypatch.setattr("asyncgroup.net.framing.bytearray", no_more, raising=False)
     feed(made, (3 * READ_BYTES).to_bytes(SIZE_BYTES, "big"), [])
     assert transport.aborted
     made.connection_lost(None)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asyncgroup.cluster.slots import Slots
+from asyncgroup.net.slots import Slots
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

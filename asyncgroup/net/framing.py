@@ -1,7 +1,7 @@
-"""Split a byte stream into Kafka's size-prefixed frames.
+"""Split a byte stream into frames that begin with their size.
 
 A large response is received directly into a buffer of its exact size, without joining or copying. This module knows
-only sizes; `connection` decodes the frames.
+only sizes; whoever decodes the frames does not see pieces.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from asyncgroup.cluster.tls_errors import describe_tls_error
 from asyncgroup.errors import ConnectionLost, ProtocolError, TransportError
+from asyncgroup.net.tls_errors import Hints, describe_tls_error
 
 __all__ = ["FrameProtocol"]
 
@@ -27,7 +27,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     """Split received bytes into frames: a four-byte size and a body.
 
     `on_frame(body)` is called for each frame, `on_lost(error)` once when the connection ends (None: closed by this
-    side). A size below zero or above `max_size` aborts the connection with ProtocolError.
+    side). A size below zero or above `max_size` aborts the connection with ProtocolError. `hints` are for its errors.
     """
 
     def __init__(
@@ -35,10 +35,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         on_frame: Callable[[bytes | bytearray], None],
         on_lost: Callable[[TransportError | ProtocolError | None], None],
         max_size: int,
+        hints: Hints,
     ) -> None:
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._max_size = max_size
+        self._hints = hints
         self._transport: asyncio.Transport | None = None
         self._small = bytearray(READ_BYTES)
         self._small_view = memoryview(self._small)
@@ -116,7 +118,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         while self._filled - start >= SIZE_BYTES and self._error is None:
             size = int.from_bytes(self._small[start : start + SIZE_BYTES], "big", signed=True)
             if not 0 <= size <= self._max_size:
-                other = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]))
+                other = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]), self._hints)
                 wrong = f"received a frame size of {size} bytes; 0 to {self._max_size} are allowed"
                 self._fail(ProtocolError(f"{other} ({wrong})" if other else wrong))
                 return
@@ -152,17 +154,17 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._writable.set()
         error = self._error
         if error is None and exc is not None:
-            why = describe_tls_error(exc) if isinstance(exc, ssl.SSLError) else str(exc)
+            why = describe_tls_error(exc, self._hints) if isinstance(exc, ssl.SSLError) else str(exc)
             error = ConnectionLost(f"connection lost: {why}")
         self._on_lost(error)
 
 
-def _other_protocol(head: bytes) -> str:
+def _other_protocol(head: bytes, hints: Hints) -> str:
     """Guess another protocol from the first four bytes; returns a sentence for the error, "" if none is recognized."""
     if head[0] == 0x15 and head[1] == 0x03:  # a TLS alert
-        return "the listener expects TLS: set security.protocol=SSL or SASL_SSL, in code security=Security(tls=Tls(…))"
+        return f"the listener expects TLS: {hints.tls_listener}"
     if head == b"HTTP":
-        return "this is an HTTP server, not a Kafka broker"
+        return f"this is an HTTP server, not {hints.broker}"
     if head == b"SSH-":
-        return "this is an SSH server, not a Kafka broker"
+        return f"this is an SSH server, not {hints.broker}"
     return ""

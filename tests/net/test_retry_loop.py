@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import asyncgroup
-from asyncgroup.cluster.backoff import JITTER, RetryBackoff, RetryLoop
+from asyncgroup.net.backoff import JITTER, RetryBackoff, RetryLoop
 from asyncgroup.testing import run_virtual
 
 PACKAGE = Path(asyncgroup.__file__).parent
@@ -241,7 +241,7 @@ def test_no_other_file_waits_for_a_backoff_or_has_a_jitter() -> None:
     assert waits_for_next("await asyncio.sleep(min(backoff.next(), left()))") == [1]
     assert waits_for_next("await wait_within(event, retry.next())") == [1]
     sources = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    del sources[PACKAGE / "cluster" / "backoff.py"]
+    del sources[PACKAGE / "net" / "backoff.py"]
     assert len(sources) > 300
     # parsing every file takes a second
     places = {
