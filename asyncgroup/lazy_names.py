@@ -14,7 +14,7 @@ def lazy_names(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return a `__getattr__` and a `__dir__` for `package`; `names` are those of each submodule.
 
-    `modules` are submodules that are attributes of the package without a separate import.
+    A submodule of the package above begins with a dot. `modules` are submodules that are attributes of the package without a separate import.
     """
     module = sys.modules[package]
     homes = {name: home for home, its_names in names.items() for name in its_names}
@@ -22,7 +22,7 @@ def lazy_names(
     def module_getattr(name: str) -> object:
         value: object
         if name in homes:
-            value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            value = getattr(importlib.import_module(f".{homes[name]}", package), name)
         elif name in modules:
             value = importlib.import_module(f"{package}.{name}")
         else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.group.window_transaction import WindowTransaction
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit
 from asyncgroup.offsets.parallel_consumer_metadata import decode_parallel_consumer

@@ -12,13 +12,13 @@ from asyncgroup.escaping import printable
 if TYPE_CHECKING:
     from asyncgroup.config import Connector
 
-__all__ = ["Endpoint", "canonical_names", "host_and_port", "resolve"]
+__all__ = ["Destination", "canonical_names", "host_and_port", "resolve"]
 
 _LONGEST_HOST: Final = 255
 """Characters of a host name shown in messages: the longest name that DNS allows."""
 
 
-class Endpoint(Protocol):
+class Destination(Protocol):
     """What a client connects to; `str()` is its name in messages."""
 
     @property
@@ -38,22 +38,24 @@ def host_and_port(host: str, port: int) -> str:
     return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"
 
 
-async def resolve(endpoint: Endpoint, deadline: float, connector: Connector | None) -> list[tuple[str, int]]:
+async def resolve(
+    destination: Destination, deadline: float, connector: Connector | None
+) -> list[tuple[str, int]]:
     """Return the distinct addresses of a host name in the resolver's order.
 
     With a `connector`, which resolves names itself, it is the host name. Raises ConnectError.
     """
     # A broker may advertise any number; a resolver would silently truncate it to 16 bits.
-    if not 0 < endpoint.port < 1 << 16:
-        raise ConnectError(f"{endpoint}: port {endpoint.port} is not allowed: 1 to 65535")
+    if not 0 < destination.port < 1 << 16:
+        raise ConnectError(f"{destination}: port {destination.port} is not allowed: 1 to 65535")
     if connector is not None:
-        return [(endpoint.host, endpoint.port)]
+        return [(destination.host, destination.port)]
     try:
-        return await _lookup(endpoint.host, endpoint.port, deadline)
+        return await _lookup(destination.host, destination.port, deadline)
     except (OSError, UnicodeError, TimeoutError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else str(error)
         raise ConnectError(
-            f"{endpoint}: the host name cannot be resolved: {reason or 'no answer in time'}"
+            f"{destination}: the host name cannot be resolved: {reason or 'no answer in time'}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Split a byte stream into frames that begin with their size.
 
 A large response is received directly into a buffer of its exact size, without joining or copying. This module knows
-only sizes; whoever decodes the frames does not see pieces.
+only sizes; the caller decodes the frames.
 """
 
 from __future__ import annotations

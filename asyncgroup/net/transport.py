@@ -13,7 +13,7 @@ from asyncgroup.net.tls_errors import Hints, describe_certificate_error, describ
 
 if TYPE_CHECKING:
     from asyncgroup.config import Connector
-    from asyncgroup.net.addresses import Endpoint
+    from asyncgroup.net.addresses import Destination
     from asyncgroup.net.framing import FrameProtocol
 
 __all__ = ["SocketOptions", "describe_connect_error", "open_transport"]
@@ -108,18 +108,18 @@ def _enable_keepalive(sock: socket.socket | None, seconds: float | None) -> None
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def describe_connect_error(endpoint: Endpoint, error: Exception, with_tls: bool, hints: Hints) -> str:
+def describe_connect_error(destination: Destination, error: Exception, with_tls: bool, hints: Hints) -> str:
     """Return why a connection could not be opened, to follow the address in a message.
 
     Raises AuthenticationError if the broker's certificate was rejected, because a retry cannot succeed.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         raise AuthenticationError(
-            f"{endpoint}: {describe_certificate_error(endpoint.host, error, hints)}"
+            f"{destination}: {describe_certificate_error(destination.host, error, hints)}"
         ) from error
     if isinstance(error, ssl.SSLError):
         return describe_tls_error(error, hints)
-    text = str(error).removeprefix(f"{endpoint}: ")
+    text = str(error).removeprefix(f"{destination}: ")
     if isinstance(error, OSError) and error.errno:
         text = os.strerror(error.errno)
     ended = isinstance(error, (ConnectionResetError, ConnectionAbortedError, TimeoutError))

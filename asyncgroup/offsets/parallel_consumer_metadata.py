@@ -20,8 +20,8 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.wire.decompression import CODECS, decompress
 
 __all__ = ["decode_parallel_consumer"]

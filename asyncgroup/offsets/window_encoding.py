@@ -16,7 +16,7 @@ from itertools import accumulate, repeat
 from operator import add, rshift, sub
 from typing import Final, NamedTuple
 
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 
 __all__ = ["EncodedWindow", "decode_window", "encode_window"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import CommittedOffset, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import (
     MAX_METADATA,
     CommitMetadata,

@@ -4,8 +4,8 @@ The way of a record, by modules:
 
 - `producer` checks it (`arguments`), adds the headers of `delivery_headers`, and decides which way it takes. `record_writer` is
   the short one; `send_steps` adds `interceptors`, limits for each partition and sequence ids, with a `record_end` in place of
-  the future; `chunking` splits large values. All wait for `pending_limits`: `buffer_memory`, and a `memory_budget` that
-  producers share.
+  the future; `chunking` splits large values. All wait for `PendingLimits` (`asyncgroup.memory`): the producer's own, and a
+  `MemoryBudget` that producers share.
 - `record_path` holds what follows. `router` looks topics up, and the `route` of a topic chooses a partition by the rules of
   `partitioners`. `accumulator` appends the record to a `batch` and plans which batches to send now; a `partition_queue`
   keeps the order of its partition, and the sequence numbers, under an id of `producer_ids`.
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.memory.memory_budget import MemoryBudget
     from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
-    from asyncgroup.producer.memory_budget import MemoryBudget
     from asyncgroup.producer.open_transaction import OpenTransaction, end_transaction
     from asyncgroup.producer.partitioners import Partitioner, TimedRoundRobin, TopicPartitioner
     from asyncgroup.producer.producer import Producer
@@ -49,7 +49,7 @@ __all__ = [
 
 _NAMES = {
     "interceptors": ["ProducerInterceptor", "ProducerRecord"],
-    "memory_budget": ["MemoryBudget"],
+    ".memory.memory_budget": ["MemoryBudget"],
     "open_transaction": ["OpenTransaction", "end_transaction"],
     "partitioners": ["Partitioner", "TimedRoundRobin", "TopicPartitioner"],
     "producer": ["Producer"],

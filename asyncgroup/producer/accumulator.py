@@ -13,10 +13,10 @@ from uuid import UUID
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
+from asyncgroup.memory.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.batch import ProducerBatch, ResultReceiver
 from asyncgroup.producer.partition_queue import LONG_AGO, NO_ID, PartitionQueue
-from asyncgroup.producer.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.producer.queue_times import NEVER
 from asyncgroup.producer.record_end import is_awaited
 from asyncgroup.producer.send_schedule import SendPlan, SendSchedule

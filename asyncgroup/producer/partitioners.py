@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 from asyncgroup.config import ProducerConfig
 from asyncgroup.config.producer import DEFAULT_LINGER
 from asyncgroup.errors import ConfigError
-from asyncgroup.wire.murmur2 import partition_for_key
+from asyncgroup.hashing.murmur2 import partition_for_key
 
 __all__ = [
     "KeyPartitioner",

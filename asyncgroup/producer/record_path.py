@@ -11,12 +11,12 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, DeliveryFailedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
+from asyncgroup.memory.memory_budget import MemoryBudget, add_listener, remove_listener
+from asyncgroup.memory.pending_limits import producer_memory
 from asyncgroup.model import BatchResult, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ProducerBatch
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
-from asyncgroup.producer.memory_budget import MemoryBudget, add_listener, remove_listener
-from asyncgroup.producer.pending_limits import producer_memory
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.router import Router

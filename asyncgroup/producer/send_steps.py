@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
+from asyncgroup.memory.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_sequence_id, copy_headers, measure_record
 from asyncgroup.producer.chunking import ChunkWriter
 from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
-from asyncgroup.producer.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.producer.record_end import RecordEnd
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter

@@ -8,5 +8,5 @@
 - `batch_view`: headers of record batches. `records`: their records, with the compiled code in `compiled`; `legacy`:
   messages of magic 0 and 1. `chunks`: headers of the chunks of a large value. `compression`: codecs, with levels;
   `decompression`, with limits. `off_loop`: long computations on threads.
-- `scram`, `murmur2`: SCRAM arithmetic, the default partitioner's hash.
+- `scram`: SCRAM arithmetic.
 """

@@ -13,13 +13,13 @@ Where to look, starting at the user's call:
   (`receive_limits`) and ends with it;
   `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash;
   `last_failures`: why a record that arrives after its last delivery is a dead letter; `idle_member`. The window that a commit
-  contains is in `asyncgroup.offsets` (`ack_window`, `window_encoding`).
+  contains is in `asyncgroup.ack_window` and `asyncgroup.offsets.window_encoding`.
 - Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `dead_letter_breaker`),
   with a `copy_writer`: one by one, or with the acknowledgements of the originals in transactions (`copy_transactions`;
   `copy_queue`: which the next one takes; `copy_batch`: the copies of one). The topics: `topic_names`, `copy_topic_creation`
   (`topic_creation`), `retry_retention`, `retry_topic_cleanup`.
 - `seeking`: the targets of `WorkQueue.seek`. `queue_health`: the problems that `WorkQueue.health` reports.
-- Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `hash_ranges`.
+- Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `asyncgroup.hashing.key_ranges`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.hashing.key_ranges import KeyRange
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
-    from asyncgroup.workqueue.hash_ranges import KeyRange
     from asyncgroup.workqueue.in_thread import in_thread
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
@@ -68,7 +68,7 @@ __all__ = [
 _NAMES = {
     "batch_receive": ["DeliveryBatch"],
     "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
-    "hash_ranges": ["KeyRange"],
+    ".hashing.key_ranges": ["KeyRange"],
     "in_thread": ["in_thread"],
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],

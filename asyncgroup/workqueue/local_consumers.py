@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 
 from asyncgroup.checks import COUNT, check_count
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.hashing.key_ranges import AutoSplitRanges, ExplicitRanges, KeyRange, key_hash, parse_ranges
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState
-from asyncgroup.workqueue.hash_ranges import AutoSplitRanges, ExplicitRanges, KeyRange, key_hash, parse_ranges
 from asyncgroup.workqueue.modes import Mode
 
 __all__ = ["ConsumerSelector", "LocalConsumer"]

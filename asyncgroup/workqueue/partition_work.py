@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 
 __all__ = ["PartitionWork"]

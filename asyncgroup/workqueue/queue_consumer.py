@@ -7,10 +7,10 @@ from itertools import chain
 from typing import Final, Self
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.hashing.key_ranges import KeyRange
 from asyncgroup.workqueue.batch_receive import DeliveryBatch, receive_batch
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.hash_ranges import KeyRange
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
 from asyncgroup.workqueue.partition_work import PartitionWork

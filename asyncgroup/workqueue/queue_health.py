@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from asyncgroup.group.health import Health
+from asyncgroup.hashing.key_ranges import KeyRange
 from asyncgroup.workqueue.copy_topic_creation import CopyTopicCreation
-from asyncgroup.workqueue.hash_ranges import KeyRange
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_handler import QueueHandler
 

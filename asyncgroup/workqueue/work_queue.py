@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.group.health import Health
     from asyncgroup.group.topics import Pattern, Topics
+    from asyncgroup.hashing.key_ranges import KeyRange
     from asyncgroup.model import MillisClock, Record
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.engine import QueueEngine
-    from asyncgroup.workqueue.hash_ranges import KeyRange
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.policies import BatchPolicy, DeadLetter, RetryTopic
     from asyncgroup.workqueue.queue_consumer import QueueConsumer

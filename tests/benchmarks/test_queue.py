@@ -13,9 +13,9 @@ import pytest
 from rich.progress import Progress
 
 from asyncgroup import Cluster, TopicPartition
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.java import JavaNotFound
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.offsets.window_encoding import encode_window
 from benchmarks import queue

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.cluster import Cluster, ClusterClient
-from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connect_errors import HINTS
+from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ErrorCode, Session, TopicPartition
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CommitFailedError, UsageError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
 from asyncgroup.group.claim_window import PARALLEL_CONSUMER, ClaimWindow, commit_windows
 from asyncgroup.model import CommittedOffset
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit
 from asyncgroup.offsets.window_encoding import decode_window, encode_window

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.errors import ConnectionLost, ProtocolError
-from asyncgroup.net.tls_errors import Hints
 from asyncgroup.net.framing import READ_BYTES, SIZE_BYTES, FrameProtocol
+from asyncgroup.net.tls_errors import Hints
 
 HINTS = Hints(
-    plaintext_listener="no TLS?", tls_listener="use it", tls_versions="allow more", trusted="ca_file", broker="a server"
+    plaintext_listener="no TLS?",
+    tls_listener="use it",
+    tls_versions="allow more",
+    trusted="ca_file",
+    broker="a server",
 )
 LIMIT = 4 * READ_BYTES
 EDGES = [0, 1, READ_BYTES - 5, READ_BYTES - 4, READ_BYTES - 3, READ_BYTES, READ_BYTES + 1, LIMIT]

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from hypothesis import given, settings, strategies as st
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_hold import CommitHold
 from asyncgroup.offsets.commit_metadata import decode_metadata
 from asyncgroup.offsets.partition_offsets import PartitionMarks

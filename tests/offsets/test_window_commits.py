@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import CommitFailedError, ConnectionLost, ErrorCode
 from asyncgroup.offsets import window_marks
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import decode_metadata
 from asyncgroup.offsets.window_encoding import EncodedWindow, decode_window
 from asyncgroup.offsets.window_marks import WindowMarks

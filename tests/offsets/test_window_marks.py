@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import CommittedOffset, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.partition_offsets import PartitionMarks
 from asyncgroup.offsets.window_encoding import decode_window

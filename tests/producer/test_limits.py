@@ -12,10 +12,10 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, ConfigError, QueueFull
+from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.pending_limits import PartitionLimits
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import MemoryBudget, Producer
-from asyncgroup.producer.buffer_memory import BufferMemory
-from asyncgroup.producer.pending_limits import PartitionLimits
 from tests.producer.support import TOPIC, now, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]

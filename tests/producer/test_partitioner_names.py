@@ -13,9 +13,9 @@ import pytest
 from asyncgroup.config import ProducerConfig
 from asyncgroup.config.producer import PARTITIONERS
 from asyncgroup.errors import ConfigError
+from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.producer import TimedRoundRobin, TopicPartitioner
 from asyncgroup.producer.partitioners import StickyPartition, crc32_partition, fnv1a_partition, topic_rule
-from asyncgroup.wire.murmur2 import partition_for_key
 from tests.producer.support import TOPIC, stored, writing
 
 # partitions among 3, 50 and 1000, computed by sarama 1.61.1: NewHashPartitioner and NewConsistentCRCHashPartitioner

@@ -10,8 +10,8 @@ import pytest
 from aiokafka.partitioner import DefaultPartitioner, murmur2 as aiokafka_murmur2
 from hypothesis import given, strategies as st
 
+from asyncgroup.hashing.murmur2 import murmur2, partition_for_key, to_positive
 from asyncgroup.producer.partitioners import StickyPartition
-from asyncgroup.wire.murmur2 import murmur2, partition_for_key, to_positive
 
 # vectors of Kafka's UtilsTest.testMurmur2, as signed 32-bit integers
 JAVA = {

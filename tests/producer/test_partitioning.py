@@ -12,9 +12,9 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ConfigError
+from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
-from asyncgroup.wire.murmur2 import partition_for_key
 from tests.producer.support import TOPIC, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]

@@ -10,10 +10,10 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.error_codes import ErrorCode, is_retriable
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError
+from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
 from asyncgroup.producer.batch import BATCH_OVERHEAD, ProducerBatch, record_size
-from asyncgroup.producer.buffer_memory import BufferMemory
 from asyncgroup.producer.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder

@@ -28,6 +28,7 @@ import asyncgroup
 from asyncgroup import Consumer, ConsumerConfig, Producer, ProducerConfig, TopicPartition
 from asyncgroup.cluster import network_client
 from asyncgroup.errors import AsyncGroupError, ClosedError, CommitFailedError, TransportError
+from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.producer import partitioners
 from asyncgroup.testing import VirtualTimeLoop
 from asyncgroup.testing.virtual.errors import describe_tasks
@@ -43,7 +44,6 @@ from asyncgroup.workqueue import (
     RetryTopic,
     WorkQueue,
 )
-from asyncgroup.workqueue.hash_ranges import key_hash
 from tests.scenario.three_protocols import made_for
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.stories.queue_members import acked, clock_of, cut_off, source_of

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from asyncgroup import ClosedError, TopicPartition
+from asyncgroup.ack_window import AckWindow
+from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.model import Record
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.offsets.window_encoding import encode_window
 from asyncgroup.workqueue import (
@@ -25,7 +26,6 @@ from asyncgroup.workqueue import (
     WorkQueue,
     local_consumers,
 )
-from asyncgroup.workqueue.hash_ranges import key_hash
 from tests.scenario.support import now
 from tests.scenario.test_blocks_without_thread import block
 from tests.scenario.test_queue_foreign_metadata import commit

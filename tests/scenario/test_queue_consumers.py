@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConfigError, Producer, UsageError, WorkQueue
+from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.workqueue import Delivery, DeliveryState, Mode, QueueConsumer
-from asyncgroup.workqueue.hash_ranges import key_hash
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.asyncio

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.workqueue import Delivery, Mode, WorkQueue
-from asyncgroup.workqueue.hash_ranges import key_hash
 from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
 from tests.scenario.support import now
 from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working

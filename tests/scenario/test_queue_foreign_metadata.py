@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.offsets.window_encoding import encode_window
 from asyncgroup.wire import messages as m

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConsumerConfig, Producer, WorkQueue
+from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.workqueue import BatchPolicy, DeadLetter, Delivery, Mode
-from asyncgroup.workqueue.hash_ranges import key_hash
 from tests.stories.queue_members import cut_off, opened
 from tests.stories.virtual import VirtualEnvironment
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, ProducerConfig
 from asyncgroup.cluster import client_of
-from asyncgroup.wire.murmur2 import partition_for_key
+from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.workqueue import DeadLetter
 from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.support import now

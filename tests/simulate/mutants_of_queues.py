@@ -8,10 +8,10 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from asyncgroup import TopicPartition
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.group import claim_window
 from asyncgroup.model import Record
 from asyncgroup.offsets import CommittedOffset, window_encoding
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState, engine
 from asyncgroup.workqueue.alarm import Alarm

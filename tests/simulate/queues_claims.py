@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from asyncgroup import Session, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.workqueue import Delivery, DeliveryState
 from tests.simulate.oracle import ClaimLog
 

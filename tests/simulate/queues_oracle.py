@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import Any, Final
 
 from asyncgroup import Session, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import decode_metadata
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.workqueue import Delivery, DeliveryState

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from asyncgroup import ConsumerConfig, ProducerConfig
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import (
     BrokerError,
@@ -25,7 +26,6 @@ from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.window_transaction import WindowTransaction
 from asyncgroup.model import GroupOffsets, RecordMetadata, TopicPartition
 from asyncgroup.offsets import Committer, PartitionMarks
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_queue

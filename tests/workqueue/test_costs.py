@@ -12,9 +12,10 @@ from unittest import mock
 
 import pytest
 
+from asyncgroup import ack_runs
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets import ack_runs, window_encoding
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.offsets import window_encoding
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import Delivery, Publisher

@@ -7,9 +7,9 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.hashing.key_ranges import KeyRange, key_hash
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.hash_ranges import KeyRange, key_hash
 from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork

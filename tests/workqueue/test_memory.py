@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -26,7 +27,6 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import DELIVER_AT
 from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES

@@ -11,9 +11,9 @@ from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import ClusterState
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.murmur2 import partition_for_key
 from asyncgroup.wire.records import BatchBuilder
 
 __all__ = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.wire.murmur2 import MULTIPLIER, SEED
+from asyncgroup.hashing.murmur2 import MULTIPLIER, SEED
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache
 
 from asyncgroup import TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import decode_metadata
 from asyncgroup.offsets.window_encoding import decode_window
 from tests.real.chaos.queue_journal import Commit, Ended, Handled, Place, QueueLife

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.offsets.window_encoding import encode_window
 from tests.real.chaos.journal import Journal

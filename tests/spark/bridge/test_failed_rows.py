@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.spark import FailedRows
 from asyncgroup.spark.bridge import queue_batch
 from asyncgroup.spark.bridge.batches import RetryState

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.spark.sink.key_partitions import LONGEST_KEY, key_partitions
 from asyncgroup.spark.sink.writer import outgoing_rows
-from asyncgroup.wire.murmur2 import partition_for_key
 
 KEYS = st.lists(st.none() | st.binary(max_size=20) | st.binary(min_size=250, max_size=262), max_size=30)
 

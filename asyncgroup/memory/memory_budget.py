@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from asyncgroup.checks import SIZE
 from asyncgroup.errors import ConfigError
-from asyncgroup.producer.buffer_memory import BufferMemory
+from asyncgroup.memory.buffer_memory import BufferMemory
 
 __all__ = ["MemoryBudget", "add_listener", "check_budget", "memory_of", "notify", "remove_listener"]
 

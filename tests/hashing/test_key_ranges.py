@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.workqueue.hash_ranges import (
+from asyncgroup.hashing.key_ranges import (
     RANGE_SIZE,
     AutoSplitRanges,
     ExplicitRanges,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from asyncgroup.offsets.ack_runs import AckRuns
+from asyncgroup.ack_runs import AckRuns
 
 __all__ = ["AckWindow"]
 

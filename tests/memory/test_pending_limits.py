@@ -7,8 +7,8 @@ import asyncio
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.producer.buffer_memory import BufferMemory
-from asyncgroup.producer.pending_limits import PendingLimit, PendingLimits
+from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.pending_limits import PendingLimit, PendingLimits
 
 
 @given(st.lists(st.tuples(st.sampled_from(["ask", "cancel", "free"]), st.integers(1, 6)), max_size=60))

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup import ack_runs
+from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets import ack_runs
-from asyncgroup.offsets.ack_window import AckWindow
 from asyncgroup.offsets.commit_metadata import (
     MAX_METADATA,
     CommitMetadata,

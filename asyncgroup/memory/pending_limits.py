@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from asyncgroup.config import ProducerConfig
+from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.memory_budget import MemoryBudget, memory_of, notify
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.buffer_memory import BufferMemory
-from asyncgroup.producer.memory_budget import MemoryBudget, memory_of, notify
 
 __all__ = ["PartitionLimits", "PendingLimits", "ProducerMemory", "partition_limits", "producer_memory"]
 

@@ -1,0 +1,4 @@
+"""Hash functions of keys, and the ranges of hashes that a consumer handles.
+
+`murmur2` is that of Kafka's default partitioner, `key_ranges` has Pulsar's Murmur3 and its ranges.
+"""
