@@ -85,7 +85,8 @@ async def test_aiokafka(kind: str) -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC)
         act(cluster.faults.on("Produce", topic=TOPIC, client_id="billing"))
-        options = {"client_id": "billing", "request_timeout_ms": 300, "retry_backoff_ms": 10}
+        timeout = 2_000 if kind == "drop" else 20_000  # it also limits connecting
+        options = {"client_id": "billing", "request_timeout_ms": timeout, "retry_backoff_ms": 10}
         async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
             if kind == "drop":  # aiokafka's request timeout also limits the time of the record
                 copies = 1
