@@ -18,7 +18,7 @@ from asyncgroup.model import Record
 from asyncgroup.wire import batch_run, records
 from asyncgroup.wire.decompression import decompress_into, decompress_within
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
-from tests.memory import memory_under
+from tests.memory_use import memory_under
 from tests.profiles import examples
 
 

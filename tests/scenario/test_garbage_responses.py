@@ -23,7 +23,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import AsyncGroupError, MalformedResponse
 from asyncgroup.wire import messages as m
-from tests.memory import memory_under
+from tests.memory_use import memory_under
 from tests.profiles import soak, thinned
 
 pytestmark = [pytest.mark.asyncio]

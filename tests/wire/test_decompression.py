@@ -16,7 +16,7 @@ from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.decompression import CODECS, decompress, decompress_into, decompress_within
 from asyncgroup.wire.records import BatchBuilder, decode_batch
-from tests.memory import MEGABYTE, memory_under
+from tests.memory_use import MEGABYTE, memory_under
 from tests.profiles import examples
 from tests.wire.batches import with_valid_crc
 

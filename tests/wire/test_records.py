@@ -19,7 +19,7 @@ from asyncgroup.wire.batch_view import (
     stamped,
 )
 from asyncgroup.wire.records import CODECS, BatchBuilder, decode_batch
-from tests.memory import memory_under
+from tests.memory_use import memory_under
 from tests.profiles import examples
 from tests.wire.batches import (
     ATTRIBUTES,

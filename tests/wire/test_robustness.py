@@ -17,7 +17,7 @@ from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import uvarint
 from asyncgroup.wire.schema import FieldSpec, MessageSpec, StructSpec, message_spec
 from asyncgroup.wire.tables import TABLES
-from tests.memory import memory_under
+from tests.memory_use import memory_under
 from tests.profiles import long_family, thinned
 from tests.wire.strategies import ALL_VERSIONS, few_examples, random_messages
 

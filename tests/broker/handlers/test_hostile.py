@@ -22,7 +22,7 @@ from asyncgroup.wire.protocol import APIS, encode_request
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
-from tests.memory import MEGABYTE, memory_under
+from tests.memory_use import MEGABYTE, memory_under
 from tests.profiles import examples, thinned
 from tests.wire.batches import with_valid_crc
 from tests.wire.test_decompression import BOMBS

@@ -26,7 +26,7 @@ from asyncgroup.wire.protocol import APIS, decode_response, encode_request
 from tests.broker.batches import batch
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.odd_requests import OddRequests
-from tests.memory import memory_under
+from tests.memory_use import memory_under
 from tests.profiles import soak, thinned
 from tests.wire.batches import with_valid_crc
 

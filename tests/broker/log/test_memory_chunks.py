@@ -11,7 +11,7 @@ from asyncgroup.broker.log import memory_chunks
 from asyncgroup.broker.log.memory_chunks import MemoryChunk
 from asyncgroup.broker.log.partition_log import PartitionLog
 from tests.broker.batches import append, batch
-from tests.memory import MEGABYTE
+from tests.memory_use import MEGABYTE
 
 STATM = Path("/proc/self/statm")
 
