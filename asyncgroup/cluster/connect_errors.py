@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import ssl
 from typing import Final
 
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConnectionLost, ProtocolError
 from asyncgroup.net.tls_errors import Hints
-from asyncgroup.security import OAuthBearer, Plain
 
-__all__ = ["HINTS", "disconnect_hint", "tls_context", "warn_if_credentials_unencrypted"]
-
-_log = logging.getLogger("asyncgroup.cluster")
+__all__ = ["HINTS", "disconnect_hint"]
 
 HINTS: Final = Hints(
     plaintext_listener=(
@@ -31,22 +26,6 @@ _CLIENT_CERT_REJECTED_HINT: Final = "does the broker trust the CA of this client
 _CLIENT_CERT_MISSING_HINT: Final = (
     "does the listener require a client certificate? Then set cert_file and key_file"
 )
-
-
-def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
-    """Return a configuration's TLS context, None without TLS. Reads certificate files; raises ConfigError."""
-    tls = config.security.tls if config.security is not None else None
-    return None if tls is None else tls.make_context()
-
-
-def warn_if_credentials_unencrypted(config: ClientConfig) -> None:
-    """Log a warning if a SASL password or token is sent over an unencrypted connection."""
-    security = config.security
-    if security is None or security.tls is not None or not isinstance(security.sasl, (Plain, OAuthBearer)):
-        return
-    secret = "the password" if isinstance(security.sasl, Plain) else "the token"
-    text = "SASL/%s without TLS: %s is sent to the brokers unencrypted; use Security(tls=Tls(…))"
-    _log.warning(text, security.sasl.mechanism, secret)
 
 
 def disconnect_hint(config: ClientConfig, error: Exception) -> str:

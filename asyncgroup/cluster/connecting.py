@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from typing import Final
 
 from asyncgroup.cluster.authentication import TokenTime, authenticate
-from asyncgroup.cluster.connect_errors import HINTS, disconnect_hint, tls_context
+from asyncgroup.cluster.connect_errors import HINTS, disconnect_hint
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import (
@@ -24,16 +25,35 @@ from asyncgroup.errors import (
 from asyncgroup.hooks import Hooks
 from asyncgroup.net.addresses import resolve
 from asyncgroup.net.transport import describe_connect_error, open_transport
+from asyncgroup.security import OAuthBearer, Plain
 from asyncgroup.version import __version__
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.protocol import APIS
 from asyncgroup.wire.schema import VersionRange
 
-__all__ = ["connect"]
+__all__ = ["connect", "tls_context", "warn_if_credentials_unencrypted"]
+
+_log = logging.getLogger("asyncgroup.cluster")
 
 _SOFTWARE: Final = "asyncgroup"
 _SOFTWARE_VERSION: Final = re.sub(r"[^a-zA-Z0-9.-]", "-", __version__)
 """With only the characters that brokers accept (KIP-511)."""
+
+
+def tls_context(config: ClientConfig) -> ssl.SSLContext | None:
+    """Return a configuration's TLS context, None without TLS. Reads certificate files; raises ConfigError."""
+    tls = config.security.tls if config.security is not None else None
+    return None if tls is None else tls.make_context()
+
+
+def warn_if_credentials_unencrypted(config: ClientConfig) -> None:
+    """Log a warning if a SASL password or token is sent over an unencrypted connection."""
+    security = config.security
+    if security is None or security.tls is not None or not isinstance(security.sasl, (Plain, OAuthBearer)):
+        return
+    secret = "the password" if isinstance(security.sasl, Plain) else "the token"
+    text = "SASL/%s without TLS: %s is sent to the brokers unencrypted; use Security(tls=Tls(…))"
+    _log.warning(text, security.sasl.mechanism, secret)
 
 
 async def connect(

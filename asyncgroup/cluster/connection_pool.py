@@ -12,8 +12,7 @@ import random
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from asyncgroup.cluster.connect_errors import tls_context, warn_if_credentials_unencrypted
-from asyncgroup.cluster.connecting import connect
+from asyncgroup.cluster.connecting import connect, tls_context, warn_if_credentials_unencrypted
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
 from asyncgroup.cluster.features import FinalizedFeatures
 from asyncgroup.config import ClientConfig

@@ -92,7 +92,7 @@ async def _connect_with(connector: Connector, host: str, port: int) -> socket.so
 def _enable_keepalive(sock: socket.socket | None, seconds: float | None) -> None:
     """Enable TCP keepalive, so that the operating system detects a peer that disappeared.
 
-    `sock` is None on the in-memory test network.
+    Connections of the tests' network have no socket: `sock` is None.
     """
     if sock is None or seconds is None:
         return

@@ -29,7 +29,7 @@ LIMIT: Final = 60.0
 
 COMMITTED: Final = f"{WRITTEN}8"
 PRODUCED: Final = f"{WRITTEN}0"
-"""Points at which OffsetCommit and Produce are written; of a response these are its first bytes, which are 0, too."""
+"""Points at which OffsetCommit and Produce requests are written."""
 
 REBALANCES: Final = 5
 HEARTBEAT: Final = 0.1

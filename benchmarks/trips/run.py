@@ -1,4 +1,4 @@
-"""The command: each trip in a process of this machine, with its goal."""
+"""The command: run the program of each trip, and compare its files with the goal."""
 
 from __future__ import annotations
 
