@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 
 from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
+from asyncgroup.workqueue.group_engine.topic_names import TopicNames, check_topic_names
 from asyncgroup.workqueue.queue_arguments import QueueArguments
-from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
 __all__ = [
     "Backoff",

@@ -26,10 +26,10 @@ from asyncgroup.errors import (
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
 from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
 from asyncgroup.producer.arguments import check_headers
-from asyncgroup.workqueue.copies import OutgoingCopy, dead_letter_copy, retry_copy
-from asyncgroup.workqueue.copy_writer import RETRIES, CopyWriter
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy, dead_letter_copy, retry_copy
+from asyncgroup.workqueue.group_engine.copy_writer import RETRIES, CopyWriter
 from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.policies import Breaker
 from asyncgroup.workqueue.statistics import QueueCounts

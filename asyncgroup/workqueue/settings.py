@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from asyncgroup.checks import DURATION_OR_ZERO, FLAG, OPTIONAL_DURATION, TEXT, Rule, one_of, seconds_hint
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.assignors.exclusive import ExclusiveAssignor
-from asyncgroup.group.assignors.failover import FailoverAssignor
 from asyncgroup.model import Record
+from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
+from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.policies import Backoff, DeadLetter, RetryTopic
 

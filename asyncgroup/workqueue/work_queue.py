@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from asyncgroup.model import MillisClock, Record
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import Delivery
-    from asyncgroup.workqueue.engine import QueueEngine
+    from asyncgroup.workqueue.group_engine.engine import QueueEngine
+    from asyncgroup.workqueue.group_engine.seeking import SeekTarget
+    from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.policies import BatchPolicy, DeadLetter, RetryTopic
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.receiver import Deliveries
-    from asyncgroup.workqueue.seeking import SeekTarget
     from asyncgroup.workqueue.settings import OnAckTimeout, QueueSettings
     from asyncgroup.workqueue.statistics import QueueStatistics
-    from asyncgroup.workqueue.topic_names import CopyTopics
     from asyncgroup.workqueue.workers import DeliveryHandler
 
 __all__ = ["WorkQueue"]
@@ -201,7 +201,7 @@ class WorkQueue(QueueArguments):
             raise ConfigError("decode", decode, "None or a function (record) -> object")
         self._interceptors = QueueInterceptors(interceptors, decode)
         self._servers = _check_servers(bootstrap_servers)
-        self._load_engine = partial(load_module, "asyncgroup.workqueue.engine")
+        self._load_engine = partial(load_module, "asyncgroup.workqueue.group_engine.engine")
         self._created: QueueEngine | None = None
 
     def __repr__(self) -> str:
@@ -237,7 +237,7 @@ class WorkQueue(QueueArguments):
         await self._load_engine()
         if self._created is not None:
             raise ClosedError(f"work queue {self.group_id!r} was entered before: create a new one")
-        from asyncgroup.workqueue.engine import QueueEngine
+        from asyncgroup.workqueue.group_engine.engine import QueueEngine
 
         self._created = QueueEngine(
             self._servers,
@@ -409,7 +409,11 @@ def _check_producer(config: ProducerConfig, *, is_transactional: bool) -> None:
 
 
 def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id: str) -> CopyTopics:
-    from asyncgroup.workqueue.topic_names import copy_topics, dead_letter_topic_name, retry_topic_name
+    from asyncgroup.workqueue.group_engine.topic_names import (
+        copy_topics,
+        dead_letter_topic_name,
+        retry_topic_name,
+    )
 
     retry, policy = settings.retry, settings.dead_letter_policy
     retry_topic = dead_letter_topic = None

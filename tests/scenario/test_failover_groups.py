@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from asyncgroup.group.assignors.failover import FailoverAssignor
 from asyncgroup.group.consumer_group import ConsumerGroup
+from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.scenario.support import committed, member, now, running
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, completed_traffic, partitions_of
 from tests.stories.virtual import VirtualEnvironment

@@ -10,7 +10,6 @@ import pytest
 
 from asyncgroup import Cluster, ConfigError, ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, UsageError
-from asyncgroup.group.assignors.failover import FailoverAssignor
 from asyncgroup.workqueue import (
     AckOutcome,
     Backoff,
@@ -23,6 +22,7 @@ from asyncgroup.workqueue import (
     WorkQueue,
     in_thread,
 )
+from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.stories import queue_members
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment

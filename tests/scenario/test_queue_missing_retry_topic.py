@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup import BrokerError, ErrorCode, ProducerConfig, SubscriptionPattern
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
-from asyncgroup.workqueue.copy_topic_creation import INTERVAL
+from asyncgroup.workqueue.group_engine.copy_topic_creation import INTERVAL
 from tests.scenario.support import now
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import acked, opened, send, working

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from asyncgroup import Consumer, ConsumerConfig, Producer
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
-from asyncgroup.workqueue.copy_transactions import CopyTransactions
+from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from tests.stories.queue_members import QueueMember, Work, acked, working
 from tests.stories.virtual import VirtualEnvironment
 

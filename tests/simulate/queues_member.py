@@ -22,8 +22,8 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
 from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer_membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
-from asyncgroup.workqueue.claim_feed import ClaimFeed
-from asyncgroup.workqueue.engine import QueueEngine
+from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
+from asyncgroup.workqueue.group_engine.engine import QueueEngine
 from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec

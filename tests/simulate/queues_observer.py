@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
 from asyncgroup.workqueue import engine
-from asyncgroup.workqueue.claim_feed import ClaimFeed
-from asyncgroup.workqueue.engine import QueueEngine
-from asyncgroup.workqueue.queue_handler import QueueHandler
+from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
+from asyncgroup.workqueue.group_engine.engine import QueueEngine
+from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from tests.simulate.queues_member import SimQueue
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeAlias
 from asyncgroup import Consumer, ConsumerConfig, Producer, TopicPartition
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.cluster import client_of
-from asyncgroup.group.claim_window import _restore
 from asyncgroup.model import MillisClock, Record, wall_clock
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit, fetch_commits
 from asyncgroup.workqueue import Delivery, Mode, WorkQueue
+from asyncgroup.workqueue.group_engine.claim_window import _restore
 from tests.stories.environment import Environment
 from tests.stories.virtual import VirtualEnvironment
 

@@ -19,9 +19,9 @@ from asyncgroup.offsets import window_encoding
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes
+from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
-from asyncgroup.workqueue.queue_handler import QueueHandler
 from tests.consumer.support import batch, feed, make_consumer
 
 

@@ -29,10 +29,10 @@ from asyncgroup.errors import (
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import DELIVER_AT
-from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES
-from asyncgroup.workqueue.copy_writer import DirectCopies
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.group_engine.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES
+from asyncgroup.workqueue.group_engine.copy_writer import DirectCopies
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.policies import Breaker

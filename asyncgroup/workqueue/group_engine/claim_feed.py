@@ -14,14 +14,14 @@ from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Record
-from asyncgroup.workqueue.copies import is_of_other_group
-from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import is_of_other_group
+from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch

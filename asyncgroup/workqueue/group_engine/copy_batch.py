@@ -14,12 +14,12 @@ from asyncgroup.errors import (
     ProducerFencedError,
     TransactionError,
 )
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.transaction_errors import fenced_error, reasons_of
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import CommittedOffset, RecordMetadata, TopicPartition
-from asyncgroup.workqueue.copies import OutgoingCopy
-from asyncgroup.workqueue.copy_writer import OnWritten
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
+from asyncgroup.workqueue.group_engine.copy_writer import OnWritten
 
 __all__ = ["CopiesFailed", "CopyBatch", "Stopped", "WaitingCopy", "failed_copies", "fenced_reason", "shrinks"]
 

@@ -17,12 +17,12 @@ from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CommitFailedError, UsageError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
-from asyncgroup.group.claim_window import PARALLEL_CONSUMER, ClaimWindow, commit_windows
 from asyncgroup.model import CommittedOffset
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit
 from asyncgroup.offsets.window_encoding import decode_window, encode_window
 from asyncgroup.wire import messages as m
+from asyncgroup.workqueue.group_engine.claim_window import PARALLEL_CONSUMER, ClaimWindow, commit_windows
 from tests.group.parts import make_session
 from tests.offsets.fakes import answer_commit, committed_by
 from tests.offsets.test_fetch_offsets import cluster_that

@@ -18,10 +18,10 @@ from itertools import islice
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import Record
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.partition_work import PartitionWork
 
 __all__ = ["CrashCounts"]

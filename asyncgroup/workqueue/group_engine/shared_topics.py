@@ -9,8 +9,8 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.topics import Pattern
 from asyncgroup.wire import messages as m
+from asyncgroup.workqueue.group_engine.topic_names import other_sources
 from asyncgroup.workqueue.policies import RetryTopic
-from asyncgroup.workqueue.topic_names import other_sources
 
 __all__ = ["is_shared"]
 

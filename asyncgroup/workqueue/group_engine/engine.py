@@ -17,9 +17,7 @@ from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
-from asyncgroup.group.claim_window import commit_windows
 from asyncgroup.group.consumer_group import ConsumerGroup
-from asyncgroup.group.exclusive_group import check_is_holder, check_not_busy
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Pattern
@@ -28,33 +26,35 @@ from asyncgroup.model import MillisClock, RecordMetadata, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.producer import watch_retries
-from asyncgroup.workqueue.ack_grouping import AckGrouping
 from asyncgroup.workqueue.alarm import Alarm
-from asyncgroup.workqueue.claim_feed import FeedParts
-from asyncgroup.workqueue.copies import due_at, earlier_attempts, ordering_key_by
-from asyncgroup.workqueue.copy_topic_creation import CopyTopicCreation
-from asyncgroup.workqueue.copy_transactions import CopyTransactions
-from asyncgroup.workqueue.copy_writer import CopyWriter, DirectCopies, transactions_config
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.idle_member import grace, known_partitions
+from asyncgroup.workqueue.group_engine.ack_grouping import AckGrouping
+from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
+from asyncgroup.workqueue.group_engine.claim_window import commit_windows
+from asyncgroup.workqueue.group_engine.copies import due_at, earlier_attempts, ordering_key_by
+from asyncgroup.workqueue.group_engine.copy_topic_creation import CopyTopicCreation
+from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
+from asyncgroup.workqueue.group_engine.copy_writer import CopyWriter, DirectCopies, transactions_config
+from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
+from asyncgroup.workqueue.group_engine.idle_member import grace, known_partitions
+from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
+from asyncgroup.workqueue.group_engine.queue_health import queue_health
+from asyncgroup.workqueue.group_engine.retry_retention import warn_of_retention
+from asyncgroup.workqueue.group_engine.retry_topic_cleanup import RetryTopicCleanup
+from asyncgroup.workqueue.group_engine.seeking import SeekTarget, find_offsets
+from asyncgroup.workqueue.group_engine.shared_topics import is_shared
+from asyncgroup.workqueue.group_engine.topic_names import CopyTopics, subscribed_topics
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
-from asyncgroup.workqueue.queue_handler import QueueHandler
-from asyncgroup.workqueue.queue_health import queue_health
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
-from asyncgroup.workqueue.retry_retention import warn_of_retention
-from asyncgroup.workqueue.retry_topic_cleanup import RetryTopicCleanup
-from asyncgroup.workqueue.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.settings import QueueSettings
-from asyncgroup.workqueue.shared_topics import is_shared
 from asyncgroup.workqueue.statistics import QueueStatistics
-from asyncgroup.workqueue.topic_names import CopyTopics, subscribed_topics
 from asyncgroup.workqueue.watcher import Watcher
 from asyncgroup.workqueue.worker_pools import WorkerPools
 from asyncgroup.workqueue.workers import DeliveryHandler, Workers

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import MemberSubscription, are_cooperative, resolve_assignors
-from asyncgroup.group.assignors.failover import FailoverAssignor
 from asyncgroup.model import TopicPartition as TP
+from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.group.stickiness import owning
 from tests.profiles import examples
 

@@ -11,9 +11,9 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.workqueue.group_engine.topic_creation import LIMIT, NewTopic, create_topics, existing_topics
+from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
 from asyncgroup.workqueue.settings import QueueSettings
-from asyncgroup.workqueue.topic_creation import LIMIT, NewTopic, create_topics, existing_topics
-from asyncgroup.workqueue.topic_names import CopyTopics
 
 __all__ = ["CopyTopicCreation"]
 

@@ -16,7 +16,7 @@ from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, ErrorCode
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
-from asyncgroup.workqueue.copy_topic_creation import INTERVAL, CopyTopicCreation
+from asyncgroup.workqueue.group_engine.copy_topic_creation import INTERVAL, CopyTopicCreation
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]

@@ -10,7 +10,6 @@ from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
-from asyncgroup.group.window_transaction import WindowTransaction
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit
@@ -18,6 +17,7 @@ from asyncgroup.offsets.parallel_consumer_metadata import decode_parallel_consum
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.wire.messages import NO_UUID
+from asyncgroup.workqueue.group_engine.window_transaction import WindowTransaction
 
 __all__ = ["PARALLEL_CONSUMER", "ClaimWindow", "commit_windows"]
 

@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.workqueue.copies import RECONSUMETIMES, earlier_attempts
-from asyncgroup.workqueue.crash_counts import CrashCounts
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import RECONSUMETIMES, earlier_attempts
+from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 

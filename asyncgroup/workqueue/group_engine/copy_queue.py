@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from asyncgroup.errors import ClosedError
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.model import TopicPartition
-from asyncgroup.workqueue.copy_batch import CopyBatch, WaitingCopy
-from asyncgroup.workqueue.copy_writer import RETRIES
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copy_batch import CopyBatch, WaitingCopy
+from asyncgroup.workqueue.group_engine.copy_writer import RETRIES
 
 __all__ = ["TRIAL_TIME", "CopyQueue"]
 

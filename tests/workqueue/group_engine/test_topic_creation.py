@@ -13,7 +13,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import BrokerError, ClosedError, ErrorCode, NoBrokersError
-from asyncgroup.workqueue.topic_creation import NewTopic, create_topics
+from asyncgroup.workqueue.group_engine.topic_creation import NewTopic, create_topics
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]

@@ -13,7 +13,7 @@ from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
 from asyncgroup.group.end_limits import reserve_for
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue.copies import OutgoingCopy
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
 from asyncgroup.workqueue.policies import Backoff
 
 __all__ = ["RETRIES", "CopyWriter", "DirectCopies", "OnWritten", "transactions_config"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from asyncgroup.group.health import Health
 from asyncgroup.hashing.key_ranges import KeyRange
-from asyncgroup.workqueue.copy_topic_creation import CopyTopicCreation
+from asyncgroup.workqueue.group_engine.copy_topic_creation import CopyTopicCreation
+from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from asyncgroup.workqueue.publisher import TopicPublisher
-from asyncgroup.workqueue.queue_handler import QueueHandler
 
 __all__ = ["queue_health"]
 

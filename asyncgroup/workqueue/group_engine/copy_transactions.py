@@ -2,7 +2,7 @@
 
 A transaction takes the copies that wait for one topic. When they are written, it commits for each partition of their
 originals what the window of the claim would commit if the originals were acknowledged; ordinary commits of these partitions
-wait until it has ended (`group/window_transaction.py`). So after a crash at any point readers with `read_committed` see the
+wait until it has ended (`workqueue/group_engine/window_transaction.py`). So after a crash at any point readers with `read_committed` see the
 copy exactly once, as the group's offsets have the acknowledgement if and only if the copy is visible.
 
 - An aborted transaction acknowledges nothing, and its copies are tried again. `copy_queue` decides which of them are tried
@@ -34,15 +34,15 @@ from asyncgroup.errors import (
     RequestTimedOut,
     TransactionAbortedError,
 )
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.transaction_errors import FailureAction, failure_action
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until, start_task, wait_within
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_commits
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue.copies import OutgoingCopy
-from asyncgroup.workqueue.copy_batch import (
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
+from asyncgroup.workqueue.group_engine.copy_batch import (
     CopiesFailed,
     CopyBatch,
     Stopped,
@@ -51,8 +51,8 @@ from asyncgroup.workqueue.copy_batch import (
     fenced_reason,
     shrinks,
 )
-from asyncgroup.workqueue.copy_queue import TRIAL_TIME, CopyQueue
-from asyncgroup.workqueue.copy_writer import RETRIES, OnWritten
+from asyncgroup.workqueue.group_engine.copy_queue import TRIAL_TIME, CopyQueue
+from asyncgroup.workqueue.group_engine.copy_writer import RETRIES, OnWritten
 
 __all__ = ["CopyTransactions"]
 

@@ -7,7 +7,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.workqueue import RetryTopic, WorkQueue
-from asyncgroup.workqueue.retry_retention import TIMEOUT, warn_of_retention
+from asyncgroup.workqueue.group_engine.retry_retention import TIMEOUT, warn_of_retention
 from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.support import now
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.group.assignors import Assignment, MemberSubscription, are_cooperative, resolve_assignors
-from asyncgroup.group.assignors.exclusive import ExclusiveAssignor, GroupHolder, decode_holder
 from asyncgroup.model import TopicPartition as TP
+from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor, GroupHolder, decode_holder
 from tests.group.stickiness import owning
 from tests.profiles import examples
 

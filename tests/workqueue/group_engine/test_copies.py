@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 
 from asyncgroup.model import Header, Record
 from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
-from asyncgroup.workqueue.copies import (
+from asyncgroup.workqueue.group_engine.copies import (
     DELAY_TIME,
     DLQ_DELIVERY_COUNT,
     DLQ_GROUP,

@@ -9,12 +9,12 @@ from typing import Final
 
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
 from asyncgroup.model import TopicPartition
-from asyncgroup.workqueue.claim_feed import ClaimFeed, FeedParts
-from asyncgroup.workqueue.idle_member import IdleMember
+from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed, FeedParts
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.idle_member import IdleMember
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.statistics import PartitionStatistics
 

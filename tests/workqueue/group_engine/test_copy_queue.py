@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from asyncgroup.group.claim_window import ClaimWindow
 from asyncgroup.model import RecordMetadata, TopicPartition
-from asyncgroup.workqueue.copies import OutgoingCopy
-from asyncgroup.workqueue.copy_batch import CopyBatch, WaitingCopy
-from asyncgroup.workqueue.copy_queue import MAX_PAUSE, CopyQueue
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
+from asyncgroup.workqueue.group_engine.copy_batch import CopyBatch, WaitingCopy
+from asyncgroup.workqueue.group_engine.copy_queue import MAX_PAUSE, CopyQueue
 
 pytestmark = pytest.mark.asyncio
 

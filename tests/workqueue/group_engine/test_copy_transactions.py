@@ -22,16 +22,16 @@ from asyncgroup.errors import (
     ErrorCode,
     RequestTimedOut,
 )
-from asyncgroup.group.claim_window import ClaimWindow
-from asyncgroup.group.window_transaction import WindowTransaction
 from asyncgroup.model import GroupOffsets, RecordMetadata, TopicPartition
 from asyncgroup.offsets import Committer, PartitionMarks
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_queue
-from asyncgroup.workqueue.copies import OutgoingCopy
-from asyncgroup.workqueue.copy_transactions import CopyTransactions
-from asyncgroup.workqueue.copy_writer import transactions_config
+from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
+from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
+from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
+from asyncgroup.workqueue.group_engine.copy_writer import transactions_config
+from asyncgroup.workqueue.group_engine.window_transaction import WindowTransaction
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
