@@ -12,7 +12,8 @@ import pytest
 
 from asyncgroup import Consumer, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
-from asyncgroup.workqueue import Delivery, RetryTopic, retry_topic_cleanup
+from asyncgroup.workqueue import Delivery, RetryTopic
+from asyncgroup.workqueue.group_engine import retry_topic_cleanup
 from tests.real.support import RunningKafka
 from tests.stories import queues
 from tests.stories.environment import CONSUMER, Environment

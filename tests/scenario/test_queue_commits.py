@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from asyncgroup import CommitFailedError, ErrorCode
-from asyncgroup.workqueue import AckOutcome, DeadLetter, Mode, engine
+from asyncgroup.workqueue import AckOutcome, DeadLetter, Mode
+from asyncgroup.workqueue.group_engine import engine
 from tests.scenario.support import now
 from tests.stories import queue_members
 from tests.stories.queue_members import Gates, acked, metadata_of, opened, send, stored, window_of, working

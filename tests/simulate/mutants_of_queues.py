@@ -12,11 +12,11 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record
 from asyncgroup.offsets import CommittedOffset, window_encoding
 from asyncgroup.offsets.window_marks import WindowMarks
-from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState, engine
+from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes
-from asyncgroup.workqueue.group_engine import claim_window
+from asyncgroup.workqueue.group_engine import claim_window, engine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.workers import Workers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
-from asyncgroup.workqueue import engine
+from asyncgroup.workqueue.group_engine import engine
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
 from asyncgroup.workqueue.group_engine.engine import QueueEngine
 from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler

@@ -26,7 +26,8 @@ from asyncgroup.model import GroupOffsets, RecordMetadata, TopicPartition
 from asyncgroup.offsets import Committer, PartitionMarks
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue, copy_queue
+from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
+from asyncgroup.workqueue.group_engine import copy_queue
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
