@@ -105,6 +105,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.offsets import OffsetManager
     from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
+    from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
     from asyncgroup.version import __version__
     from asyncgroup.workqueue import Mode, WorkQueue
 
@@ -160,6 +161,7 @@ __all__ = [
     "NoBrokersError",
     "NoTransactionError",
     "NotTransactionalError",
+    "OAuthBearer",
     "OffsetAndTimestamp",
     "OffsetLookupError",
     "OffsetManager",
@@ -167,6 +169,7 @@ __all__ = [
     "OpenTransaction",
     "PartitionConsumer",
     "PartitionsChanged",
+    "Plain",
     "Producer",
     "ProducerConfig",
     "ProducerFencedError",
@@ -182,11 +185,14 @@ __all__ = [
     "RequestTimedOut",
     "RetriesExhausted",
     "RevokeTimeout",
+    "Scram",
+    "Security",
     "Session",
     "SessionEnd",
     "SessionFailed",
     "SubscriptionPattern",
     "ThreadClaim",
+    "Tls",
     "TopicPartition",
     "TopicRecreatedError",
     "TopicsChanged",
@@ -297,6 +303,7 @@ _NAMES = {
     ],
     "offsets": ["OffsetManager"],
     "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
+    "security": ["OAuthBearer", "Plain", "Scram", "Security", "Tls"],
     "version": ["__version__"],
     "workqueue": ["Mode", "WorkQueue"],
 }

@@ -7,6 +7,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.errors import ConfigError
@@ -41,6 +42,7 @@ __all__ = [
     "one_of",
     "parse_servers",
     "seconds_hint",
+    "timedelta_hint",
     "wrong_type",
 ]
 
@@ -139,6 +141,13 @@ def seconds_hint(value: float) -> str:
     return f"{SECONDS_HINT}{value / 1000}?" if 100 <= value < float("inf") else ""
 
 
+def timedelta_hint(value: object, allowed: str) -> str:
+    """Return a hint for an error message if a timedelta was given where `allowed` names seconds."""
+    if isinstance(value, timedelta) and "seconds" in allowed:
+        return f"{SECONDS_HINT}{value.total_seconds()}?"
+    return ""
+
+
 def wrong_type(key: str, value: object, allowed: str) -> ConfigError:
     """Return the error for a value of a wrong type; it shows only the type, because the value may be a secret."""
     name = type(value).__name__
@@ -209,9 +218,14 @@ def check_topic(topic: object) -> str:
 
 
 def check_partitions(partitions: object) -> list[TopicPartition]:
-    """Return the partitions, each once; raise ConfigError for values that are not partitions, and for invalid topics."""
-    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
-        raise ConfigError("partitions", partitions, f"several partitions {_PARTITION}")
+    """Return one or several partitions, each once.
+
+    Raises ConfigError for values that are not partitions, and for invalid topics.
+    """
+    if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable):
+        raise ConfigError("partitions", partitions, f"a partition {_PARTITION}, or several of them")
+    if isinstance(partitions, tuple | list) and partitions and isinstance(partitions[0], str):
+        partitions = [partitions]  # one place: its topic cannot be one of several partitions
     wanted = dict.fromkeys(check_partition(place) for place in partitions)
     for topic in {tp.topic for tp in wanted}:
         check_topic(topic)
@@ -258,7 +272,8 @@ def check_count(key: str, value: Any) -> None:
 def check_duration_or_zero(key: str, value: Any) -> None:
     """Raise ConfigError unless `value` is a number of seconds, 0 or more. NaN is refused: it breaks the order of timers."""
     if not _not_negative(value):
-        raise ConfigError(key, value, DURATION_OR_ZERO[1])
+        allowed = DURATION_OR_ZERO[1]
+        raise ConfigError(key, value, allowed + timedelta_hint(value, allowed))
 
 
 def parse_servers(servers: object) -> tuple[tuple[str, int], ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from asyncgroup.escaping import printable
 
-__all__ = ["TopicPartition", "by_topic"]
+__all__ = ["Partitions", "TopicPartition", "by_topic"]
 
 
 class TopicPartition(NamedTuple):
@@ -18,6 +18,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{printable(self.topic)}-{self.partition}"
+
+
+Partitions: TypeAlias = TopicPartition | tuple[str, int] | Iterable[TopicPartition | tuple[str, int]]
+"""One partition, as a TopicPartition or as (topic, partition), or several of them."""
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -16,6 +16,7 @@ from asyncgroup.checks import check_group_id, check_partitions, check_topic, par
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.config.producer import PARTITIONERS
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.group.assignors import RangeAssignor
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer import TimedRoundRobin
 from asyncgroup.secret import secrets_in_pickles
@@ -69,7 +70,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "rebalance_timeout": ([3.1, 60, 3600.0], DURATION[1]),
         "assignors": (
             [None, ("range",), ("roundrobin", "range"), ("cooperative-sticky", "range"), (object(),)],
-            [(), [], "range", ["range"], ("cooperative",), ("range", "rang")],
+            [(), {"range"}, b"range", 7, RangeAssignor, ("cooperative",), ("range", "rang")],
         ),
         "balance_by_rack": FLAG,
         "group_instance_id": ([None, "worker-1", "a.b_c"], ["", ".", "..", "a b", "x" * 250, 7]),
@@ -106,7 +107,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "check_crcs": FLAG,
     },
     ProducerConfig: {
-        "acks": (["all", 0, 1], ["1", -1, 2, True, False, None]),
+        "acks": (["all", 0, 1], ["ALL", "2", -2, 2, 1.0, -1.0, True, False, None]),
         "enable_idempotence": ([True, False, None], ["true", 0, 1]),
         "linger": ([None, *PAUSE[0]], [value for value in PAUSE[1] if value is not None]),
         "batch_records": RECORDS,
@@ -167,11 +168,9 @@ def test_a_configuration_of_another_type_is_refused(cls: type[ClientConfig]) -> 
             cls.of(wrong)
 
 
-@pytest.mark.parametrize("value", ["range", ("cooperative",)])
+@pytest.mark.parametrize("value", ["cooperative", ["range", "rang"]])
 def test_the_error_of_assignors_says_what_is_supported(value: Any) -> None:
-    allowed = (
-        r'a tuple such as \("range",\), of names \(range, roundrobin, sticky, cooperative-sticky\) or objects'
-    )
+    allowed = r'one or several, as \["range"\], of the names range, roundrobin, sticky, cooperative-sticky and of objects'
     with pytest.raises(ConfigError, match=allowed):
         ConsumerConfig(assignors=value)
 
@@ -184,10 +183,14 @@ def test_partitions_are_returned_once() -> None:
 @pytest.mark.parametrize(
     ("partitions", "message"),
     [
-        ("orders", r"partitions='orders' is not allowed: several partitions as \(\"orders\", 0\)"),
+        (
+            "orders",
+            r"partitions='orders' is not allowed: a partition as \(\"orders\", 0\), or several of them",
+        ),
+        ({("orders", 0): 5}, "partitions={"),
         (None, "partitions=None"),
-        (("orders", 0), "partition='orders' is not allowed: a partition"),
-        (["ab"], "partition='ab'"),
+        (("orders", "0"), r"partition=\('orders', '0'\) is not allowed: a partition"),
+        (["orders"], r"partition=\['orders'\] is not allowed: a partition"),
         ([("orders", "0")], "partition="),
         ([("orders", -1)], "partition="),
         ([("a b", 0)], "topic='a b'"),
@@ -196,6 +199,57 @@ def test_partitions_are_returned_once() -> None:
 def test_wrong_partitions(partitions: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_partitions(partitions)
+
+
+@pytest.mark.parametrize("place", [TopicPartition("orders", 1), ("orders", 1), ["orders", 1]])
+def test_one_partition_needs_no_list(place: Any) -> None:
+    assert check_partitions(place) == [TopicPartition("orders", 1)]
+    assert check_partitions([]) == []
+
+
+RANGE = RangeAssignor()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("range", ("range",)),
+        (["range"], ("range",)),
+        (["cooperative-sticky", "range"], ("cooperative-sticky", "range")),
+        (RANGE, (RANGE,)),
+        ([RANGE, "sticky"], (RANGE, "sticky")),
+    ],
+)
+def test_assignors_are_one_or_a_sequence_and_kept_as_a_tuple(given: Any, kept: tuple[Any, ...]) -> None:
+    config = ConsumerConfig(assignors=given)
+    assert (config.assignors, config.effective_assignors) == (kept, kept)
+    assert config == ConsumerConfig(assignors=kept)
+    assert hash(config) == hash(ConsumerConfig(assignors=kept))
+    assert replace(config, client_id="x").assignors == kept
+
+
+@pytest.mark.parametrize(("given", "kept"), [(-1, "all"), ("-1", "all"), ("0", 0), ("1", 1)])
+def test_acks_may_be_given_in_other_words_of_kafka(given: Any, kept: object) -> None:
+    config = ProducerConfig(acks=given)
+    assert config.acks == kept
+    assert config == ProducerConfig(acks=kept)  # type: ignore[arg-type]
+    assert config.effective_enable_idempotence is (kept == "all")
+
+
+@pytest.mark.parametrize(
+    ("cls", "key"),
+    [
+        (ClientConfig, "connect_timeout"),
+        (ClientConfig, "tcp_keepalive"),
+        (ConsumerConfig, "session_timeout"),
+        (ConsumerConfig, "offset_retention"),
+        (ConsumerConfig, "fetch_max_wait"),
+        (ProducerConfig, "linger"),
+    ],
+)
+def test_the_error_of_a_timedelta_names_the_seconds(cls: type[ClientConfig], key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{key}=.*timedelta.*; durations are seconds: 10\.0\?$"):
+        cls(**{key: timedelta(seconds=10)})  # type: ignore[arg-type]
 
 
 def test_a_configuration_of_another_class_is_named_and_not_shown() -> None:

@@ -55,6 +55,10 @@ MEMBERS: Final = {
     "RecordMetadata": "first_offset offset partition sequence_id timestamp topic",
     "BatchResult": "attempts base_offset error latency partition records size topic wire_size",
     "TopicPartition": "partition topic",
+    "OAuthBearer": "authzid extensions mechanism token_provider",
+    "Plain": "authzid mechanism password username",
+    "Security": "protocol sasl tls",
+    "Tls": "ca_data ca_file cert_data cert_file check_hostname context key_data key_file key_password make_context",
     # work queues
     "Backoff": "delay factor fixed initial maximum",
     "BatchPolicy": "max_bytes max_records timeout",
@@ -88,12 +92,11 @@ RECEIVED: Final = {
     "cluster.metadata.ClusterView": "brokers cluster_id controller_id leader partition partition_counts topics updated_at",
     "cluster.metadata.PartitionInfo": "error_code isr leader leader_epoch offline_replicas partition replicas",
     "cluster.metadata.TopicInfo": "error_code is_internal name numbers partitions topic_id writable",
-    "consumer.error_stream.ErrorReader": "close dropped",
+    "consumer.error_stream.ErrorReader": "aclose dropped",
     "consumer.merged_reader.MergedRecords": "",
     "consumer.partition_consumer.Batches": "",
     "hooks.Hooks": "emit has_listener",
     "properties.reader.FromProperties": "config rest",
-    "security.Security": "protocol sasl tls",
 }
 """The members of classes that no package exports, and that attributes and methods of those above return."""
 

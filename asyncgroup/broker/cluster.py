@@ -36,8 +36,9 @@ from asyncgroup.broker.control.views import (
 from asyncgroup.broker.log.record_reader import read_records
 from asyncgroup.broker.metadata.topics import Partition, Topic
 from asyncgroup.broker.node import Node
-from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.model import Header, Record, RecordMetadata
+from asyncgroup.checks import check_duration_or_zero
+from asyncgroup.errors import UsageError
+from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 
 __all__ = ["EmbeddedCluster"]
 
@@ -185,8 +186,7 @@ class EmbeddedCluster:
         Requests on one connection are delayed one after another, those on different connections concurrently. In a
         virtual network `Network.set_latency` slows down the network instead of the node.
         """
-        if delay < 0:
-            raise ConfigError("delay", delay, "seconds, 0 or more")
+        check_duration_or_zero("delay", delay)
         self._node(node_id).delay = delay
 
     def _node(self, node_id: int) -> Node:
@@ -287,7 +287,9 @@ class EmbeddedCluster:
             on_append=self._runtime.complete_delayed_operations,
         )
 
-    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+    ) -> None:
         """Commit offsets (next to read) for a group without members: `commit("billing", {("orders", 0): 5})`.
 
         Raise UsageError if a partition does not exist, the group has members (only they may commit), or no node

@@ -20,6 +20,7 @@ from asyncgroup.checks import (
     Rule,
     one_of,
     seconds_hint,
+    timedelta_hint,
     wrong_type,
 )
 from asyncgroup.errors import ConfigError
@@ -149,14 +150,19 @@ class ClientConfig:
                 raise ConfigError(key, shown(key, value), allowed)
         return super().__new__(cls)
 
+    _NORMALIZERS: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Of keys with several spellings: a function that returns the value to keep; it returns others unchanged."""
+
     def __post_init__(self) -> None:
+        for key, normalize in self._NORMALIZERS.items():
+            object.__setattr__(self, key, normalize(getattr(self, key)))  # the dataclass is frozen
         for cls in type(self).__mro__:
             for key, (check, allowed) in vars(cls).get("_CHECKS", {}).items():
                 value = getattr(self, key)
                 if not check(value):
                     if key == "security":  # a value of the wrong type may still hold a password
                         raise wrong_type(key, value, allowed)
-                    raise ConfigError(key, value, allowed)
+                    raise ConfigError(key, value, allowed + timedelta_hint(value, allowed))
                 if (
                     check in _DURATION_CHECKS
                     and (value or 0) > MAX_SECONDS

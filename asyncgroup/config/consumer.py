@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from asyncgroup.checks import (
     BACKOFF,
@@ -62,9 +62,27 @@ ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 """The assignors that can be given by name."""
 
 _ASSIGNORS = (
-    f'None, or a tuple such as ("range",), of names ({", ".join(ASSIGNOR_NAMES)}) or objects with `name` and '
+    f'None, or one or several, as ["range"], of the names {", ".join(ASSIGNOR_NAMES)} and of objects with `name` and '
     "`assign(members, counts)`"
 )
+
+
+class Assignor(Protocol):
+    """What `asyncgroup.group.Assignor` describes; groups are not imported here."""
+
+    @property
+    def name(self) -> str: ...
+
+    def assign(self, members: Any, counts: Any, /) -> Any: ...
+
+
+def _as_tuple(assignors: object) -> object:
+    """Return one assignor or a sequence of them as a tuple, so that the configuration can be hashed."""
+    if isinstance(assignors, str) or (hasattr(assignors, "assign") and not isinstance(assignors, type)):
+        return (assignors,)
+    if isinstance(assignors, Sequence) and not isinstance(assignors, bytes | bytearray):
+        return tuple(assignors)
+    return assignors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +98,8 @@ class ConsumerConfig(ClientConfig):
       are settings of the group at the brokers and must be None; with `auto` they count only if `classic` is chosen.
       `rebalance_timeout`: seconds that the group waits for a member to rejoin; the handler of a revoked claim has that
       time less a fifth (at most 5 s), counted from the last heartbeat before the rebalance.
-    - `assignors`: names or assignor objects in order of preference (`range`, `roundrobin`, `sticky`,
-      `cooperative-sticky`); None means `range`. As for `session_timeout`, `consumer` requires None.
+    - `assignors`: one or several names or assignor objects in order of preference (`range`, `roundrobin`, `sticky`,
+      `cooperative-sticky`), kept as a tuple; None means `range`. As for `session_timeout`, `consumer` requires None.
     - `balance_by_rack`: whether the leader prefers members in whose rack (`rack_id`) there is a replica, without making the
       loads less even (KIP-881): with `range`, `sticky`, `cooperative-sticky` and assignors that have `assign_by_rack`. Set
       it for all members, as any can be the leader. It has no effect with `consumer`.
@@ -153,7 +171,7 @@ class ConsumerConfig(ClientConfig):
     session_timeout: float | None = None
     heartbeat_interval: float | None = None
     rebalance_timeout: float = 60.0
-    assignors: tuple[Any, ...] | None = None
+    assignors: str | Assignor | Sequence[str | Assignor] | None = None
     balance_by_rack: bool = False
     remote_assignor: str | None = None
     group_instance_id: str | None = None
@@ -247,6 +265,8 @@ class ConsumerConfig(ClientConfig):
         "error_buffer": SIZE,
     }
 
+    _NORMALIZERS: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"assignors": _as_tuple}
+
     @property
     def effective_session_timeout(self) -> float:
         """`session_timeout`, or the default for None: 10 s, with `group_protocol="consumer"` the brokers' 45 s."""
@@ -262,7 +282,10 @@ class ConsumerConfig(ClientConfig):
     @property
     def effective_assignors(self) -> tuple[Any, ...]:
         """`assignors`, or the default for None: `("range",)`. For the classic protocol."""
-        return ("range",) if self.assignors is None else self.assignors
+        if self.assignors is None:
+            return ("range",)
+        assert isinstance(self.assignors, tuple)  # by `_as_tuple`
+        return self.assignors
 
     def _check_together(self) -> None:
         super()._check_together()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from asyncgroup.checks import DURATION, FLAG, OPTIONAL_DURATION_OR_ZERO, SIZE, TEXT, Rule, one_of
 from asyncgroup.config.client import KIB, MIB, ClientConfig
@@ -32,6 +32,15 @@ RECORDS_OR_NONE: Rule = (
 )
 
 
+_ACKS: Final[Mapping[object, object]] = {"-1": "all", -1: "all", "0": 0, "1": 1}
+"""Kafka's other words for values of `acks`."""
+
+
+def _acks(value: object) -> object:
+    """Return the value of `acks` that Kafka's word means; others unchanged, as 1.0 and True, which are equal to 1."""
+    return _ACKS.get(value, value) if type(value) in (str, int) else value
+
+
 class Partitioner(Protocol):
     """What `asyncgroup.producer.Partitioner` describes; producers are not imported here."""
 
@@ -42,8 +51,8 @@ class Partitioner(Protocol):
 class ProducerConfig(ClientConfig):
     """Configuration of a producer.
 
-    - `acks`: which replicas must have written a record before it is acknowledged: `all` in-sync replicas, the leader
-      (1), or none (0).
+    - `acks`: which replicas must have written a record before it is acknowledged: `all` in-sync replicas (Kafka's -1), the
+      leader (1), or none (0). Numbers may be text (`"1"`), and -1 is kept as `all`.
     - `enable_idempotence`: whether brokers recognize a batch that is sent again, so that each record is written once
       (KIP-98). None means yes with `acks="all"`, which it needs.
     - `linger`: seconds to wait for more records of a partition before a batch is sent. None means 0.005, but a record whose
@@ -79,7 +88,7 @@ class ProducerConfig(ClientConfig):
     - `adaptive_partitioning`: whether records without a key prefer partitions with fewer waiting batches (KIP-794).
     """
 
-    acks: Literal["all"] | int = "all"
+    acks: Literal["all", "-1", "0", "1"] | int = "all"
     enable_idempotence: bool | None = None
     linger: float | None = None
     batch_records: int | None = None
@@ -104,8 +113,8 @@ class ProducerConfig(ClientConfig):
 
     _CHECKS: ClassVar[Mapping[str, Rule]] = {
         "acks": (
-            (lambda value: value in ("all", 0, 1) and not isinstance(value, bool)),
-            "'all' (Kafka's -1), 1 or 0",
+            (lambda value: value == "all" or (type(value) is int and value in (0, 1))),
+            "'all' (or -1), 1 or 0",
         ),
         "enable_idempotence": FLAG_OR_NONE,
         "linger": OPTIONAL_DURATION_OR_ZERO,
@@ -150,6 +159,8 @@ class ProducerConfig(ClientConfig):
         ),
         "adaptive_partitioning": FLAG,
     }
+
+    _NORMALIZERS: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"acks": _acks}
 
     @property
     def effective_enable_idempotence(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncgroup.checks import check_group_id, check_partition, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
@@ -31,10 +31,14 @@ from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset
+from asyncgroup.topic_partition import Partitions
 
 __all__ = ["Consumer", "OffsetAndTimestamp"]
 
 _NUMBERS = count(1)
+Times: TypeAlias = Mapping[TopicPartition, datetime | int] | Mapping[tuple[str, int], datetime | int]
+"""By partition: a datetime with a time zone, or ms since 1970."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -177,9 +181,7 @@ class Consumer(ClientArguments):
 
     # --- offsets ------------------------------------------------------------------------------------------------
 
-    async def beginning_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> dict[TopicPartition, int]:
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the log start offset of each partition. As Java's `beginningOffsets`.
 
         Sends one ListOffsets request to each leader, as do the next two methods; the partitions need not be consumed, and no
@@ -189,18 +191,14 @@ class Consumer(ClientArguments):
         """
         return await self._listed(dict.fromkeys(check_partitions(partitions), EARLIEST))
 
-    async def end_offsets(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the end offset of each partition: that after the last readable record. As Java's `endOffsets`.
 
         With `isolation_level="read_committed"` that is the last stable offset. Raises as `beginning_offsets`.
         """
         return await self._listed(dict.fromkeys(check_partitions(partitions), LATEST))
 
-    async def offsets_for_times(
-        self, times: Mapping[TopicPartition | tuple[str, int], datetime | int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    async def offsets_for_times(self, times: Times) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return for each partition the first record with the given timestamp or a later one; None without such a record.
 
         Times are datetimes with a time zone, or ms since 1970 as in `Record.timestamp`. As Java's `offsetsForTimes`.
@@ -213,7 +211,7 @@ class Consumer(ClientArguments):
         return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
 
     async def committed(
-        self, group_id: str, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
+        self, group_id: str, partitions: Partitions | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return a group's committed offsets for `partitions`, or for all; partitions without a commit are left out.
 
@@ -238,12 +236,15 @@ class Consumer(ClientArguments):
 
     # --- pauses -------------------------------------------------------------------------------------------------
 
-    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Stop iteration and fetching of these partitions until `resume`; partitions that are not consumed are ignored."""
+    def pause(self, partitions: Partitions) -> None:
+        """Stop iteration and fetching of one or several partitions until `resume`; those that are not consumed are ignored.
+
+        Raises ConfigError for values that are not partitions, and for invalid topics, as `resume` does.
+        """
         for consumer in self._consumed(partitions):
             consumer.pause()
 
-    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def resume(self, partitions: Partitions) -> None:
         """Undo `pause` for these partitions."""
         for consumer in self._consumed(partitions):
             consumer.resume()
@@ -256,7 +257,7 @@ class Consumer(ClientArguments):
         """Undo every pause."""
         self.resume(list(self._partitions))
 
-    def _consumed(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[PartitionConsumer]:
+    def _consumed(self, partitions: Partitions) -> list[PartitionConsumer]:
         return [self._partitions[tp] for tp in check_partitions(partitions) if tp in self._partitions]
 
     def _check_free(self, tp: TopicPartition) -> None:
@@ -283,7 +284,7 @@ class Consumer(ClientArguments):
 
 
 def _timestamps_of(
-    times: Mapping[TopicPartition | tuple[str, int], datetime | int],
+    times: Times,
 ) -> dict[TopicPartition, int]:
     """Return each partition's time in ms since 1970; raise ConfigError for other values and for naive datetimes."""
     found = {}

@@ -7,6 +7,8 @@ from collections import deque
 from typing import Self
 from weakref import WeakSet
 
+from asyncgroup.consumer.foreign_names import ERRORS
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import copy_error
 
 __all__ = ["ErrorReader", "ErrorStream"]
@@ -38,8 +40,11 @@ class ErrorReader:
         self._errors.append(error)
         self._changed.set()
 
-    def close(self) -> None:
-        """End the iteration after the buffered errors."""
+    async def aclose(self) -> None:
+        """End the iteration after the unread errors; safe to call twice."""
+        self._end()
+
+    def _end(self) -> None:
         self._closed = True
         self._changed.set()
         self._stream.forget(self)
@@ -77,7 +82,7 @@ class ErrorStream:
         reader = ErrorReader(self, self._buffer)
         self._readers.add(reader)
         if self._closed:
-            reader.close()
+            reader._end()
         return reader
 
     def forget(self, reader: ErrorReader) -> None:
@@ -88,4 +93,7 @@ class ErrorStream:
         """End every reader's iteration after its unread errors."""
         self._closed = True
         for reader in list(self._readers):
-            reader.close()
+            reader._end()
+
+
+add_foreign_names(ErrorReader, ERRORS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["CONSUMER", "READER"]
+__all__ = ["CONSUMER", "ERRORS", "READER"]
 
 _PARTITION: Final = "await consumer.partition(topic, partition, offset)"
 _READ: Final = f"`async for record in` what {_PARTITION} returns; or a ConsumerGroup"
@@ -89,3 +89,6 @@ READER: Final[Mapping[str, str]] = {
     "topic_partition": "reader.tp",
 }
 """The same, for a PartitionConsumer, here `reader`."""
+
+ERRORS: Final[Mapping[str, str]] = {"close": "await errors.aclose()", "stop": "await errors.aclose()"}
+"""The same, for an ErrorReader, here `errors`; `close` is its former name."""

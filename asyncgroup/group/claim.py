@@ -15,7 +15,7 @@ from asyncgroup.group.foreign_names import CLAIM
 from asyncgroup.model import Batch, Record, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from asyncgroup.consumer.list_offsets import StartOffset
     from asyncgroup.consumer.partition_consumer import Batches, PartitionConsumer
@@ -38,12 +38,17 @@ class ClaimState:
         "initial_metadata",
         "offsets",
         "renewals",
+        "set_paused",
         "stored",
         "thread_reads",
     )
 
     def __init__(
-        self, consumer: PartitionConsumer, offsets: PartitionMarks, stored: StoredCommit | None = None
+        self,
+        consumer: PartitionConsumer,
+        offsets: PartitionMarks,
+        stored: StoredCommit | None = None,
+        set_paused: Callable[[Claim, bool], None] | None = None,
     ) -> None:
         from asyncio import Event
 
@@ -55,6 +60,8 @@ class ClaimState:
         self.initial_metadata = offsets.metadata
         self.stored = stored
         """The group's commit at which the claim began; None if there was none."""
+        self.set_paused = set_paused
+        """Pauses or resumes the claim's partition in its group."""
         self.cause: SessionEnd | None = None
         """Why the claim ended; None while it is live."""
         self.renewals = 0
@@ -273,6 +280,21 @@ class Claim:
 
         check_duration_or_zero("seconds", seconds)
         self._state.renew(get_running_loop().time() + seconds)
+
+    def pause(self) -> None:
+        """Stop iteration before the next record, and stop fetching, until `resume`. As `group.pause` of its partition.
+
+        The partition stays paused when it is assigned to this member again. Does nothing after the claim has ended.
+        """
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Undo `pause`, and `group.pause` of its partition. Does nothing after the claim has ended."""
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        if not self.ended and self._state.set_paused is not None:
+            self._state.set_paused(self, paused)
 
     def seek(self, offset: StartOffset) -> None:
         """Continue reading at `offset`: buffered records are dropped, marks stay.

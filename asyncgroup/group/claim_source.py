@@ -232,7 +232,12 @@ class ClaimSource:
         text = "" if start.stored is None else start.stored.metadata.text
         marks = committer.manage(tp, start.offset, text, start.leader_epoch)
         connect_offsets(consumer, marks)
-        return Claim(ClaimState(consumer, marks, start.stored))
+        return Claim(ClaimState(consumer, marks, start.stored, self._set_paused))
+
+    def _set_paused(self, claim: Claim, paused: bool) -> None:
+        """Pause or resume a claim, for its user."""
+        (self.paused.add if paused else self.paused.discard)(claim.tp)
+        self.apply_pauses([claim])
 
     def apply_pauses(self, claims: Iterable[Claim]) -> None:
         """Pause or resume each claim as the user did."""

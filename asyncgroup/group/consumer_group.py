@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from asyncgroup.group.records import Records
     from asyncgroup.group.session import Session
     from asyncgroup.group.topics import Topics
-    from asyncgroup.model import Batch, Record, TopicPartition
+    from asyncgroup.model import Batch, Record
+    from asyncgroup.topic_partition import Partitions
 
 __all__ = ["ConsumerGroup"]
 
@@ -220,15 +221,15 @@ class ConsumerGroup(ClientArguments):
         """
         self._engine.set_topics(topics)
 
-    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Pause these partitions before their next record. One that is not assigned now is paused once it is.
+    def pause(self, partitions: Partitions) -> None:
+        """Pause one or several partitions before their next record. One that is not assigned now is paused once it is.
 
         Raises ConfigError for values that are not partitions, and for invalid topics, as `resume` does.
         """
         self._engine.pause(partitions)
 
-    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Resume these partitions."""
+    def resume(self, partitions: Partitions) -> None:
+        """Resume one or several partitions."""
         self._engine.resume(partitions)
 
     def pause_all(self) -> None:

@@ -100,8 +100,8 @@ SESSION: Final[Mapping[str, str]] = {
     "seek_to_beginning": _BEGINNING.format(_OF_SESSION),
     "seek_to_end": _END.format(_OF_SESSION),
     "seek_to_committed": _LAST.format(_OF_SESSION),
-    "pause": "group.pause(partitions)",
-    "resume": "group.resume(partitions)",
+    "pause": f"claim.pause() {_OF_SESSION}, or group.pause(partitions)",
+    "resume": f"claim.resume() {_OF_SESSION}, or group.resume(partitions)",
     "paused": f"claim.paused {_OF_SESSION}",
     "subscription": _TOPICS,
     "topics": "session.assignment, by topic",
@@ -133,8 +133,6 @@ CLAIM: Final[Mapping[str, str]] = {
     "seek_to_beginning": "claim.seek('earliest')",
     "seek_to_end": "claim.seek('latest')",
     "seek_to_committed": "claim.seek(claim.next_mark)",
-    "pause": "group.pause([claim.tp])",
-    "resume": "group.resume([claim.tp])",
     "topic_partition": "claim.tp",
 }
-"""The same, for a Claim. `partition`, `position`, `seek` and `paused` are its own."""
+"""The same, for a Claim. `partition`, `position`, `seek`, `pause`, `resume` and `paused` are its own."""

@@ -30,8 +30,9 @@ from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
 from asyncgroup.lifecycle import start_task, wait_shielded
-from asyncgroup.model import Batch, Record, TopicPartition
+from asyncgroup.model import Batch, Record
 from asyncgroup.offsets import GROUP_LANE
+from asyncgroup.topic_partition import Partitions
 
 __all__ = ["GroupEngine", "MembershipFactory"]
 
@@ -242,12 +243,12 @@ class GroupEngine:
 
     # --- pauses, errors, health ---------------------------------------------------------------------------------
 
-    def pause(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def pause(self, partitions: Partitions) -> None:
         """See `ConsumerGroup.pause`."""
         self._source.paused.update(check_partitions(partitions))
         self._apply_pauses()
 
-    def resume(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def resume(self, partitions: Partitions) -> None:
         """See `ConsumerGroup.resume`."""
         self._source.paused.difference_update(check_partitions(partitions))
         self._apply_pauses()

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from asyncgroup.checks import check_group_id, check_topic
+from asyncgroup.checks import check_group_id, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
@@ -18,6 +18,7 @@ from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionMarks
+from asyncgroup.topic_partition import Partitions
 
 __all__ = ["OffsetManager", "PartitionOffsets"]
 
@@ -138,13 +139,11 @@ class OffsetManager(ClientArguments):
         tp = TopicPartition(topic, partition)
         return (await self.manage_all([tp]))[tp]
 
-    async def manage_all(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]]
-    ) -> Mapping[TopicPartition, PartitionOffsets]:
-        """As `manage` for many partitions, with one OffsetFetch request; if it raises, none of them is managed."""
-        wanted = [TopicPartition(*tp) for tp in partitions]
+    async def manage_all(self, partitions: Partitions) -> Mapping[TopicPartition, PartitionOffsets]:
+        """As `manage` for one or several partitions, with one OffsetFetch request; if it raises, none of them is managed."""
+        wanted = check_partitions(partitions)  # each once
         self._check_free(wanted)
-        topics = sorted({check_topic(tp.topic) for tp in wanted})
+        topics = sorted({tp.topic for tp in wanted})
         with self._client.tracking(topics, creates=False):
             await self._client.find_partitions(wanted)
             committed = await fetch_offsets(
@@ -161,11 +160,9 @@ class OffsetManager(ClientArguments):
 
     def _check_free(self, wanted: list[TopicPartition]) -> None:
         self._check_open()
-        seen: set[TopicPartition] = set()
         for tp in wanted:
-            if tp in self._committer or tp in seen:
+            if tp in self._committer:
                 raise ConfigError("partition", str(tp), "a partition that is not managed yet")
-            seen.add(tp)
 
     def of(self, topic: str, partition: int) -> PartitionOffsets:
         """Return the marks of a managed partition; raise ConfigError if it is not managed."""
@@ -199,14 +196,14 @@ class OffsetManager(ClientArguments):
     # --- offsets ------------------------------------------------------------------------------------------------
 
     async def fetch(
-        self, partitions: Iterable[TopicPartition | tuple[str, int]], *, require_stable: bool = False
+        self, partitions: Partitions, *, require_stable: bool = False
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return the group's committed offsets, without managing the partitions; those without an offset are left out.
 
         With `require_stable` waits at most a minute for open transactions that commit offsets of the group (KIP-447). Needs
         only an open Cluster. Raises BrokerError, TransportError, ClosedError.
         """
-        wanted = [TopicPartition(*tp) for tp in partitions]
+        wanted = check_partitions(partitions)
         return await fetch_offsets(
             self._client, self.group_id, wanted, lane=GROUP_LANE, require_stable=require_stable
         )

@@ -226,6 +226,14 @@ async def test_pause_and_resume(brokers: EmbeddedCluster) -> None:
         assert (await anext(first)).offset == 0
         consumer.resume_all()
         assert (first.paused, second.paused) == (False, False)
+        consumer.pause(("orders", 0))
+        consumer.pause(TopicPartition("orders", 1))
+        assert (first.paused, second.paused) == (True, True)
+        consumer.resume(TopicPartition("orders", 0))
+        consumer.resume([("orders", 1)])
+        assert (first.paused, second.paused) == (False, False)
+        with pytest.raises(ConfigError, match=r"partitions='orders' is not allowed: a partition as"):
+            consumer.pause("orders")  # type: ignore[arg-type]
         assert (await anext(second)).offset == 1
 
 

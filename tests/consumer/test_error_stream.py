@@ -78,12 +78,17 @@ async def test_a_closed_reader_gets_no_more_errors() -> None:
     stream = ErrorStream(BUFFER)
     reader, other = stream.reader(), stream.reader()
     stream.put(error(1))
-    reader.close()
-    reader.close()
+    await reader.aclose()
+    await reader.aclose()
     stream.put(error(2))
     assert numbers([each async for each in reader]) == [1]
     stream.close()
     assert numbers([each async for each in other]) == [1, 2]
+
+
+async def test_the_former_name_of_aclose_names_the_new_one() -> None:
+    with pytest.raises(AttributeError, match=r"'close'; here it is: await errors\.aclose\(\)"):
+        ErrorStream(BUFFER).reader().close()  # type: ignore[attr-defined]
 
 
 async def test_a_reader_of_a_closed_stream_ends_at_once() -> None:

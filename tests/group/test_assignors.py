@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.config.consumer import ASSIGNOR_NAMES
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import (
+    Assignment,
     Assignor,
     CooperativeStickyAssignor,
     MemberSubscription,
@@ -307,3 +308,11 @@ def test_the_names_are_those_of_the_configuration() -> None:
 def test_a_repeated_name_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"assignors='range'.*each name once"):
         resolve_assignors(["range", RangeAssignor()])
+
+
+def test_values_of_assignors_keep_sequences_as_tuples() -> None:
+    places = [TopicPartition("t", 1), TopicPartition("t", 0)]
+    assert Assignment(places) == Assignment(tuple(places))
+    assert hash(Assignment(places)) == hash(Assignment(tuple(places)))
+    member = MemberSubscription("a", ["t"], owned=places)
+    assert member == MemberSubscription("a", ("t",), owned=tuple(places))

@@ -23,6 +23,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("ended", "cause", "is_lost", "wait_ended", "wait_lost"),
     },
     "Claim": {
+        *("pause", "resume"),
         *("topic", "partition", "tp", "initial_offset", "initial_metadata", "position", "next_mark"),
         *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "renew", "seek"),
         *("ended", "cause", "wait_ended"),

@@ -91,9 +91,9 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
         "rebalances",
-        'assignors=("cooperative-sticky", "range")',
+        'assignors=["cooperative-sticky", "range"]',
     ): f"{REBALANCES}::test_a_handler_for_all_protocols",
-    ("rebalances", 'assignors=("cooperative-sticky",))'): f"{REBALANCES}::test_a_handler_for_all_protocols",
+    ("rebalances", 'assignors="cooperative-sticky")'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("rebalances", 'remote_assignor="uniform"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("rebalances", 'group_protocol="auto"'): f"{REBALANCES}::test_a_handler_for_all_protocols",
     ("work-queues", "concurrency=200"): f"{QUEUES}::test_the_first_program",

@@ -51,8 +51,8 @@ async def running(
 @pytest.mark.parametrize(
     ("text", "lasts"),
     [
-        ('assignors=("cooperative-sticky", "range")', False),
-        ('assignors=("cooperative-sticky",))', True),
+        ('assignors=["cooperative-sticky", "range"]', False),
+        ('assignors="cooperative-sticky")', True),
         ('remote_assignor="uniform"', True),
         ('group_protocol="auto"', True),
     ],
@@ -63,7 +63,7 @@ async def test_a_handler_for_all_protocols(text: str, lasts: bool) -> None:
     names: dict[str, Any] = {"print": lines.append}
     exec(snippet("rebalances", "class Totals"), names)
     config = config_of(text)
-    others = config_of('assignors=("cooperative-sticky", "range")') if not lasts else config
+    others = config_of('assignors=["cooperative-sticky", "range"]') if not lasts else config
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("orders", 4)
         totals = names["Totals"]()
@@ -130,7 +130,7 @@ async def fenced(broker: EmbeddedCluster) -> AsyncGroupError:
 async def no_common_assignor(broker: EmbeddedCluster) -> AsyncGroupError:
     async with running(broker, ConsumerConfig(), Waiting()):
         await asyncio.sleep(5.0)
-        return await refusal(broker, config_of('assignors=("cooperative-sticky",))'))
+        return await refusal(broker, config_of('assignors="cooperative-sticky")'))
 
 
 class WithUserData(RangeAssignor):

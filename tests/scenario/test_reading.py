@@ -133,6 +133,46 @@ async def test_pause_and_resume(env: VirtualEnvironment):
 
 
 @in_each_protocol
+async def test_a_claim_can_be_paused_and_resumed(env: VirtualEnvironment):
+    """As by its group: `group.resume` undoes it, and the next claim of the partition is also paused."""
+    await env.produce(4, [0])
+    claims: list[Claim] = []
+
+    async def consume(_session: Session, claim: Claim) -> None:
+        if claim.partition == 0:
+            claims.append(claim)
+            if len(claims) == 1:
+                await read(claim)
+        await claim.wait_ended()
+
+    async def read(claim: Claim) -> None:
+        assert await read_offsets(claim, 1) == [0]
+        claim.pause()
+        assert claim.paused
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(claim), 10.0)
+        group.pause(orders(2))
+        assert claim.paused, "the pause of another partition does not undo it"
+        claim.resume()
+        assert await read_offsets(claim, 1) == [1]
+        claim.pause()
+        group.resume(("orders", 0))
+        assert await read_offsets(claim, 1) == [2]
+        claim.pause()
+
+    def both_are_paused() -> bool:
+        return group.health().paused == (orders(0), orders(2))
+
+    group: ConsumerGroup
+    async with member(env) as group:
+        async with running(group.consume("orders", consume)):
+            await env.bell.until(both_are_paused, "a pause by the claim and one by the group", env.limit)
+        claims[0].resume()  # without effect: it has ended
+        async with running(group.consume("orders", consume)):
+            await env.bell.until(both_are_paused, "the same in the next session", env.limit)
+
+
+@in_each_protocol
 async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):

@@ -24,6 +24,7 @@ from asyncgroup.broker.control.injection import Cut, Injection, Injector
 from asyncgroup.broker.control.message_fields import group_ids_in, parse_error_code
 from asyncgroup.broker.control.recorder import Exchange
 from asyncgroup.broker.net.service import RequestContext
+from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.wire.protocol import API_BY_NAME
@@ -93,8 +94,7 @@ class Fault:
 
     def delay(self, seconds: float) -> Self:
         """Handle the request `seconds` later; later requests on the same connection wait for it."""
-        if seconds < 0:
-            raise ConfigError("seconds", seconds, "0 or more")
+        check_duration_or_zero("seconds", seconds)
         self._injection.delay = seconds
         return self._disturb()
 

@@ -17,6 +17,7 @@ from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
+from asyncgroup.checks import timedelta_hint
 from asyncgroup.errors import ConfigError
 
 __all__ = ["ClusterKeywords", "ClusterOptions", "check_names", "features_of", "options_of"]
@@ -158,5 +159,7 @@ def _check_kind(name: str, value: object, default: object) -> None:
         wrong = isinstance(value, bool) or not isinstance(value, int if whole else int | float)
         # `not >` is true for NaN too
         if wrong or (isinstance(value, float) and not value > -math.inf):
-            what = f"a whole number, such as {default}" if whole else f"a number, such as {default:g}"
-            raise ConfigError(name, value, what)
+            what = (
+                f"a whole number, such as {default}" if whole else f"a number of seconds, such as {default:g}"
+            )
+            raise ConfigError(name, value, what + timedelta_hint(value, what))

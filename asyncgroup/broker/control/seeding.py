@@ -30,7 +30,7 @@ __all__ = [
 Content: TypeAlias = bytes | str | None
 """A key or a value; text is encoded as UTF-8."""
 
-SeedRecord: TypeAlias = Content | tuple[Content, Content]
+SeedRecord: TypeAlias = Content | Sequence[Content]
 """A record to append: its value, or a pair of key and value."""
 
 _BATCH_BYTES: Final = 512 * 1024
@@ -105,7 +105,7 @@ def encode_content(name: str, content: object) -> bytes | None:
 
 
 def _key_and_value(record: object) -> tuple[bytes | None, bytes | None]:
-    if isinstance(record, tuple):
+    if isinstance(record, tuple | list):
         if len(record) != 2:
             raise ConfigError("record", record, "a value, or a pair of key and value")
         return encode_content("key", record[0]), encode_content("value", record[1])
@@ -159,7 +159,9 @@ def append_records(
     return [placed[number] for number in sorted(placed)]
 
 
-def commit_offsets(state: ClusterState, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+def commit_offsets(
+    state: ClusterState, group_id: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+) -> None:
     """Commit offsets of existing partitions, see `EmbeddedCluster.commit`."""
     controller = state.controller
     committed = {}

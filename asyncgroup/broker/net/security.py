@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError
 from asyncgroup.secret import HIDDEN, Secret, reduce_with_secrets, reveal
 from asyncgroup.wire.scram import HASHES
@@ -40,7 +41,7 @@ class ListenerSecurity:
     key_password: str | Secret | None = field(default=None, repr=False)
     client_ca_file: str | os.PathLike[str] | None = None
     users: Mapping[str, str | Secret] = field(default_factory=dict, repr=False, hash=False)
-    mechanisms: Sequence[str] = MECHANISMS
+    mechanisms: str | Sequence[str] = MECHANISMS
     max_reauth: float = 0.0
 
     def __post_init__(self) -> None:
@@ -50,13 +51,16 @@ class ListenerSecurity:
         if not isinstance(reveal(self.key_password), str | None):
             raise ConfigError("key_password", HIDDEN, "text or None")
         self._check_users()
-        if isinstance(self.mechanisms, str) or not self.mechanisms or set(self.mechanisms) - {*MECHANISMS}:
+        mechanisms = (self.mechanisms,) if isinstance(self.mechanisms, str) else tuple(self.mechanisms)
+        if not mechanisms or set(mechanisms) - {*MECHANISMS}:
             raise ConfigError("mechanisms", self.mechanisms, f"one or more of {', '.join(MECHANISMS)}")
-        if not (math.isfinite(self.max_reauth) and self.max_reauth >= 0):
-            raise ConfigError("max_reauth", self.max_reauth, "seconds, 0 or more")
+        check_duration_or_zero("max_reauth", self.max_reauth)
+        if not math.isfinite(self.max_reauth):
+            raise ConfigError("max_reauth", self.max_reauth, "a finite number of seconds, 0 or more")
         if self.cert_file is None and not self.users:
             raise ConfigError("users", {}, "at least one user, unless cert_file is given")
         # `object.__setattr__` is needed because the dataclass is frozen
+        object.__setattr__(self, "mechanisms", mechanisms)
         object.__setattr__(self, "users", {name: _hidden(password) for name, password in self.users.items()})
         object.__setattr__(self, "key_password", _hidden(self.key_password))
 

@@ -71,7 +71,7 @@ def claimed_partitions(members: Iterable[MemberSubscription]) -> list[MemberData
 
     The generation is that of the subscription from version 2 on, else that of the user data (`memberData` in Java).
     """
-    return [MemberData(member.owned, _generation_of(member)) for member in members]
+    return [MemberData(tuple(member.owned), _generation_of(member)) for member in members]
 
 
 def _generation_of(member: MemberSubscription) -> int:

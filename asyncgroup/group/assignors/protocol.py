@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from asyncgroup.model import TopicPartition
@@ -21,6 +21,13 @@ __all__ = [
 ]
 
 
+def _make_hashable(value: object, *keys: str) -> None:
+    """Replace lists by tuples in a frozen dataclass. Anything else is left to the check of the whole assignment."""
+    for key in keys:
+        if isinstance(given := getattr(value, key), list):
+            object.__setattr__(value, key, tuple(given))
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
     """The subscription of a group member.
@@ -31,12 +38,15 @@ class MemberSubscription:
     """
 
     member_id: str
-    topics: tuple[str, ...]
+    topics: Sequence[str]
     group_instance_id: str | None = None
     user_data: bytes | None = None
-    owned: tuple[TopicPartition, ...] = field(default=())
+    owned: Sequence[TopicPartition] = ()
     generation_id: int = -1
     rack_id: str | None = None
+
+    def __post_init__(self) -> None:
+        _make_hashable(self, "topics", "owned")
 
     @property
     def order(self) -> tuple[bool, str]:
@@ -51,8 +61,11 @@ class MemberSubscription:
 class Assignment:
     """One member's partitions, and user data for its assignor or handler (`session.assignment_user_data`)."""
 
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: Sequence[TopicPartition] = ()
     user_data: bytes | None = None
+
+    def __post_init__(self) -> None:
+        _make_hashable(self, "partitions")
 
 
 GroupAssignment: TypeAlias = Mapping[str, "Iterable[TopicPartition] | Assignment"]
@@ -66,7 +79,7 @@ class Assignor(Protocol):
     Only the group leader assigns, in one synchronous call on the event loop. Its heartbeats and handlers are blocked
     for that time, so it must stay well below `session_timeout`, also for groups of hundreds of members. If members
     offer several assignors, the coordinator chooses one that all of them have, by their order of preference. An
-    example, for `ConsumerConfig(assignors=(LeastLoaded(),))`:
+    example, for `ConsumerConfig(assignors=[LeastLoaded()])`:
 
         class LeastLoaded:
             name = "least-loaded"
@@ -77,7 +90,7 @@ class Assignor(Protocol):
             def assign(self, members, counts):                        # in the leader
                 calmest = min(members, key=lambda member: int(member.user_data or b"0"))
                 everything = [TopicPartition(topic, p) for topic in counts for p in range(counts[topic])]
-                return {calmest.member_id: Assignment(tuple(everything), user_data=b"you are the calmest")}
+                return {calmest.member_id: Assignment(everything, user_data=b"you are the calmest")}
 
             def on_assignment(self, assignment, generation_id):       # optional: after each sync, in every member
                 print(generation_id, assignment.partitions, assignment.user_data)

@@ -52,7 +52,7 @@ class StickyAssignor:
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
         """Keep the assignment for the next join."""
-        self._last = MemberData(assignment.partitions, generation_id)
+        self._last = MemberData(tuple(assignment.partitions), generation_id)
 
     def assign(
         self, members: Sequence[MemberSubscription], counts: Mapping[str, int]
