@@ -5,6 +5,8 @@ Errors of a single module are beside their code: `MalformedTimestamp` (`columns`
 
 AsyncGroupError
 ├── ConfigError (also ValueError)      an invalid configuration value: key, value and what is allowed
+├── InvalidRecordError (also ValueError)   a record that cannot be written: its field, the value and what is allowed
+│   └── RecordRejectedError (also BrokerError)   a broker refused this record for its contents
 ├── UsageError (also RuntimeError)     a call that the object's state does not allow
 │   ├── ClosedError                    the object was closed
 │   │   └── ProducerLockLost           an ExclusiveProducer no longer holds its lock
@@ -95,6 +97,7 @@ __all__ = [
     "HandlerCancelled",
     "HandlerFailed",
     "HookTimeout",
+    "InvalidRecordError",
     "LogTruncatedError",
     "MalformedResponse",
     "MarkDropped",
@@ -111,6 +114,7 @@ __all__ = [
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
+    "RecordRejectedError",
     "RecordTooLargeError",
     "RequestTimedOut",
     "RetriesExhausted",
@@ -160,6 +164,21 @@ class ConfigError(AsyncGroupError, ValueError):
         self.allowed = allowed
         text = key if allowed is None else f"{key}={value!r} is not allowed: {allowed}"
         super().__init__(text)
+
+
+class InvalidRecordError(AsyncGroupError, ValueError):
+    """A record that cannot be written, because of its contents: writing the same record again fails again.
+
+    `field` is the argument of `Producer.send` that is refused (`size` for a record that is too large, `record` for one as a
+    whole), `value` its value and `allowed` what is valid. The record is not in the log, unless `may_be_written` says so. Other
+    records are not affected. As Java's `RecordTooLargeException` and `SerializationException`.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+        super().__init__(f"{field}={value!r} is not allowed: {allowed}")
 
 
 class UsageError(AsyncGroupError, RuntimeError):
@@ -265,7 +284,7 @@ class BrokerError(AsyncGroupError):
 class BatchRejectedError(BrokerError):
     """A broker rejected a batch because of another record in it (KIP-467): this one is not written, and can be sent again.
 
-    The other record's call raises a BrokerError with the reason. If `may_be_written` is set, an earlier attempt had no
+    The other record's call raises a RecordRejectedError with the reason. If `may_be_written` is set, an earlier attempt had no
     result, and `retriable` is False. Java raises a plain KafkaException.
     """
 
@@ -284,6 +303,19 @@ class BatchRejectedError(BrokerError):
         )
         self.may_be_written = may_be_written
         self.retriable = not may_be_written
+
+
+class RecordRejectedError(InvalidRecordError, BrokerError):
+    """A broker refused a record for its contents: MESSAGE_TOO_LARGE, INVALID_RECORD or INVALID_TIMESTAMP.
+
+    `code`, `name` and `what` are those of a BrokerError; `field` is `record`, `value` None, and `allowed` the broker's reason.
+    """
+
+    def __init__(self, code: int, what: str, detail: str | None = None) -> None:
+        BrokerError.__init__(self, code, what, detail)
+        self.field = "record"
+        self.value = None
+        self.allowed = detail or self.name
 
 
 class OffsetLookupError(AsyncGroupError):
@@ -358,8 +390,7 @@ class RecordTooLargeError(AsyncGroupError):
     that does not. Raised by the partition's iterator, in a group to the claim's handler, at each read until a larger
     `max_partition_fetch_bytes` (and `fetch_max_bytes`, `buffer_bytes`) admits the batch or a seek skips it. `tp` is
     the partition, `offset` the first offset of the batch, `size` its bytes, `limit` the bytes requested. As the
-    `RecordTooLargeException` of Kafka's consumer. A producer's record that is too large raises ConfigError
-    (`max_request_size`) or BrokerError MESSAGE_TOO_LARGE (`max.message.bytes`).
+    `RecordTooLargeException` of Kafka's consumer. A producer's record that is too large raises InvalidRecordError.
     """
 
     def __init__(self, tp: TopicPartition, offset: int, size: int, limit: int) -> None:

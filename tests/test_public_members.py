@@ -105,6 +105,8 @@ ERROR_MEMBERS: Final = {
     "BatchRejectedError": "code name what",
     "CommitFailedError": "errors group_id",
     "ConfigError": "allowed key value",
+    "InvalidRecordError": "allowed field value",
+    "RecordRejectedError": "allowed code field name value what",
     "DeliveryFailedError": "count failed",
     "FailedRows": "delay reconsume_later reject rows",
     "LogTruncatedError": "divergent_offset partition position topic",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.checks import check_topic
+from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header
 from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
 
@@ -17,6 +18,7 @@ __all__ = [
     "check_record",
     "check_records",
     "check_sequence_id",
+    "check_topic_name",
     "copy_headers",
     "measure_record",
 ]
@@ -38,7 +40,7 @@ def measure_record(
     partition: int | None,
     timestamp: int | None,
 ) -> int:
-    """Return the bytes of buffer memory that a record needs. Raises ConfigError if it is invalid."""
+    """Return the bytes of buffer memory that a record needs. Raises InvalidRecordError if it is invalid."""
     # fast path for the most frequent types; all others are checked in full
     if (
         type(value) is bytes
@@ -78,35 +80,43 @@ def _plain_headers_size(headers: Sequence[Header]) -> int:
 
 
 def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: Any) -> None:
-    """Raise ConfigError for the first invalid argument, with its name and value."""
+    """Raise InvalidRecordError for the first invalid argument, with its name and value."""
     check_bytes("value", value)
     check_bytes("key", key)
     check_headers(headers)
     if partition is not None and not _is_int_up_to(partition, _INT32_MAX):
-        raise ConfigError("partition", partition, "None, or a partition's number")
+        raise InvalidRecordError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
-        raise ConfigError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+        raise InvalidRecordError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
 
 
 def check_bytes(name: str, content: Any) -> None:
-    """Raise ConfigError unless the argument `name` is bytes or None."""
+    """Raise InvalidRecordError unless the argument `name` is bytes or None."""
     if content is not None and not isinstance(content, bytes):
         hint = f"; encode text first: {name}.encode()" if isinstance(content, str) else ""
-        raise ConfigError(name, _short(content), f"bytes or None{hint}")
+        raise InvalidRecordError(name, _short(content), f"bytes or None{hint}")
 
 
 def check_headers(headers: Any) -> None:
-    """Raise ConfigError unless `headers` is a sequence of pairs (str, bytes or None)."""
+    """Raise InvalidRecordError unless `headers` is a sequence of pairs (str, bytes or None)."""
     if not isinstance(headers, Sequence) or isinstance(headers, (str, bytes)):
-        raise ConfigError("headers", _short(headers), HEADERS_RULE)
+        raise InvalidRecordError("headers", _short(headers), HEADERS_RULE)
     for header in headers:
         _check_header(header)
 
 
 def check_fields(record: Any) -> None:
-    """Raise ConfigError unless a record of `enqueue_all` is a tuple or list with six fields."""
+    """Raise InvalidRecordError unless a record of `enqueue_all` is a tuple or list with six fields."""
     if not isinstance(record, (tuple, list)) or len(record) != _FIELDS:
-        raise ConfigError("records", _short(record), FIELDS_RULE)
+        raise InvalidRecordError("record", _short(record), FIELDS_RULE)
+
+
+def check_topic_name(topic: Any) -> None:
+    """Raise InvalidRecordError unless Kafka allows the topic's name."""
+    try:
+        check_topic(topic)
+    except ConfigError as error:
+        raise InvalidRecordError("topic", _short(topic), error.allowed or "") from None
 
 
 def check_records(records: Any) -> None:
@@ -127,7 +137,7 @@ def _check_header(header: Any) -> None:
         name, content = header
         if isinstance(name, str) and (content is None or isinstance(content, bytes)) and _is_text(name):
             return
-    raise ConfigError("headers", _short(header), HEADERS_RULE)
+    raise InvalidRecordError("headers", _short(header), HEADERS_RULE)
 
 
 def _is_text(name: str) -> bool:

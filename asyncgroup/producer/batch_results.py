@@ -18,7 +18,7 @@ from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.produce_transaction import ProduceTransaction
-from asyncgroup.producer.record_errors import describe_rejection, record_errors
+from asyncgroup.producer.record_errors import batch_error, describe_rejection, record_errors
 from asyncgroup.producer.requests import PartitionProduceResponse, ProduceAction, produce_action
 from asyncgroup.producer.transaction_requests import CONCURRENT_PAUSE
 
@@ -100,7 +100,7 @@ class BatchResults:
                 detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
             # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
             batch.may_be_written |= code == ErrorCode.UNKNOWN_SERVER_ERROR
-            self.complete(batch, lambda: BrokerError(code, what, detail), partition_response)
+            self.complete(batch, lambda: batch_error(code, batch.count, what, detail), partition_response)
         elif action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
             if self._accumulator.is_first(batch):

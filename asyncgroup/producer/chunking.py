@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import BrokerError, ConfigError, ErrorCode, QueueFull
+from asyncgroup.errors import BrokerError, ErrorCode, InvalidRecordError, QueueFull
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
@@ -147,21 +147,21 @@ class ChunkWriter:
     # --- split --------------------------------------------------------------------------------------------------
 
     def _split(self, record: ProducerRecord, size: int) -> tuple[int, Iterator[_Chunk]]:
-        """Return the number of chunks of a record of `size` bytes, and the chunks. Raises ConfigError if it is too large."""
+        """Return the number of chunks of a record of `size` bytes, and the chunks. Raises InvalidRecordError if it is too large."""
         if not self._config.chunking:
             limit = self._config.max_request_size
-            raise ConfigError(
-                f"a record of {size} bytes is too large: max_request_size={limit} (chunking=True splits values)"
-            )
+            allowed = f"a record of at most max_request_size={limit} (chunking=True splits values)"
+            raise InvalidRecordError("size", size, allowed)
         value = record.value or b""
         length = len(value)
         widest = ChunkInfo("f" * 16 + f"-{2**63}", length, length, length).headers()
         room = self._limit - record_size(record.key, b"", [*widest, *record.headers])
         if room < self._limit * LEAST_ROOM:
-            raise ConfigError(
-                f"a record of {size} bytes cannot be split: of the {self._limit} bytes of a chunk its key and headers "
-                f"leave {max(room, 0)}, at least half is needed"
+            allowed = (
+                f"a record that can be split: of the {self._limit} bytes of a chunk its key and headers leave {max(room, 0)}, "
+                "at least half is needed"
             )
+            raise InvalidRecordError("size", size, allowed)
         return -(-length // room), self._chunks(record, value, room)
 
     def _chunks(self, record: ProducerRecord, value: bytes, room: int) -> Iterator[_Chunk]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.checks import timedelta_hint
+from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import Header, MillisClock
 from asyncgroup.producer.arguments import check_bytes, check_headers, copy_headers
 
@@ -47,13 +48,13 @@ def add_delivery_headers(
 ) -> list[Header]:
     """Return the headers of a record, followed by those for each argument that is not None.
 
-    `deliver_after` counts from `clock()`. Times are rounded up to ms. Raises ConfigError for invalid arguments, for both
+    `deliver_after` counts from `clock()`. Times are rounded up to ms. Raises InvalidRecordError for invalid arguments, for both
     times, and if `headers` has the header of an argument already.
     """
     check_headers(headers)
     added: list[Header] = []
     if deliver_at is not None and deliver_after is not None:
-        raise ConfigError(
+        raise InvalidRecordError(
             "deliver_after", deliver_after, f"None with deliver_at={deliver_at!r}: give one of them"
         )
     if ordering_key is not None:
@@ -67,7 +68,9 @@ def add_delivery_headers(
     for name, _ in added:
         if any(name == given for given, _ in own):
             argument = "ordering_key" if name == ORDERING_KEY else "deliver_at or deliver_after"
-            raise ConfigError("headers", name, f"the header of {argument}: give the header or the argument")
+            raise InvalidRecordError(
+                "headers", name, f"the header of {argument}: give the header or the argument"
+            )
     return own + added
 
 
@@ -81,15 +84,15 @@ def _time_of(deliver_at: Any) -> int:
             return -((_EPOCH - deliver_at) // _MILLISECOND)
     elif type(deliver_at) is int and 0 <= deliver_at <= _INT64_MAX:
         return deliver_at
-    raise ConfigError("deliver_at", deliver_at, _TIME + hint)
+    raise InvalidRecordError("deliver_at", deliver_at, _TIME + hint)
 
 
 def _time_after(deliver_after: Any, clock: MillisClock) -> int:
     """Return the time in ms since 1970 that is `deliver_after` seconds from now."""
-    hint = "; deliver_after.total_seconds()?" if isinstance(deliver_after, timedelta) else ""
+    hint = timedelta_hint(deliver_after, _SECONDS)
     if type(deliver_after) in (int, float) and 0 <= deliver_after <= _INT64_MAX // 1000:
         # without the rounding, 0.07 s would be 71 ms: 0.07 * 1000 is 70.00000000000001
         time: int = clock() + math.ceil(round(deliver_after * 1000, 6))
         if time <= _INT64_MAX:
             return time
-    raise ConfigError("deliver_after", deliver_after, _SECONDS + hint)
+    raise InvalidRecordError("deliver_after", deliver_after, _SECONDS + hint)

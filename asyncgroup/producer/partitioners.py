@@ -32,7 +32,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.config.producer import DEFAULT_LINGER
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import InvalidRecordError
 from asyncgroup.hashing.murmur2 import partition_for_key
 
 __all__ = [
@@ -207,7 +207,7 @@ def _empty_key(key_partition: KeyPartitioner) -> TopicPartitioner:
 
 
 def _refuse(_key: bytes | None, _partitions: int, _available: Sequence[int]) -> int:
-    raise ConfigError("partition", None, "a partition's number, as partitioner='manual'")
+    raise InvalidRecordError("partition", None, "a partition's number, as partitioner='manual'")
 
 
 # --- the table ------------------------------------------------------------------------------------------------------

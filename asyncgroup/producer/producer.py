@@ -287,7 +287,8 @@ class Producer(ClientArguments):
         it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/delivery_headers.py`), without
         effect on other consumers and on the partition.
 
-        Raises ConfigError for invalid arguments, BrokerError for an error of the broker, RequestTimedOut after
+        Raises InvalidRecordError for a record that cannot be written (too large, a wrong type, a partition that does not exist;
+        RecordRejectedError if the broker says so), BrokerError for another error of the broker, RequestTimedOut after
         `delivery_timeout`, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
@@ -323,7 +324,7 @@ class Producer(ClientArguments):
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record as `send` does, but return a future of its metadata without waiting.
 
-        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), ConfigError, ClosedError.
+        Raises QueueFull when the buffer is full (with `chunking`: has no room for all chunks), InvalidRecordError, ClosedError.
         Cancelling the future does not withdraw the record.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
@@ -360,7 +361,7 @@ class Producer(ClientArguments):
         """Write a record, waiting only for buffer memory; the fastest way to write many.
 
         A later failure is raised by `flush`. Cancellation while waiting for buffer memory withdraws the record. Raises
-        ConfigError for invalid arguments, ClosedError.
+        InvalidRecordError, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
             headers = add_delivery_headers(

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from asyncgroup.errors import BatchRejectedError, BrokerError, ErrorCode
+from asyncgroup.errors import BatchRejectedError, BrokerError, ErrorCode, RecordRejectedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.requests import PartitionProduceResponse
 
-__all__ = ["RecordErrors", "describe_rejection", "record_errors"]
+__all__ = ["RecordErrors", "batch_error", "describe_rejection", "record_errors"]
+
+_OF_RECORDS: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
+)
+"""The error codes that are about the contents of a record."""
 
 
 class RecordErrors(NamedTuple):
     """The errors of the records of a batch."""
 
-    by_index: Mapping[int, BrokerError]
+    by_index: Mapping[int, RecordRejectedError]
     """Of the records that were rejected, by their places in the batch."""
     others: BrokerError
     """Of all others, which were not written because of those."""
+
+
+def batch_error(code: int, count: int, what: str, detail: str | None) -> BrokerError:
+    """Return the error of a batch of `count` records; that of one record alone may be about its contents."""
+    is_of_record = count == 1 and code in _OF_RECORDS
+    return (RecordRejectedError if is_of_record else BrokerError)(code, what, detail)
 
 
 def record_errors(
@@ -37,9 +48,9 @@ def record_errors(
     if not rejected:
         return None
     code = response.error_code if len(rejected) == 1 else ErrorCode.INVALID_RECORD
-    by_index: dict[int, BrokerError] = {}
+    by_index: dict[int, RecordRejectedError] = {}
     for index, text in rejected.items():
-        by_index[index] = BrokerError(code, f"record for {tp}", text or response.error_message)
+        by_index[index] = RecordRejectedError(code, f"record for {tp}", text or response.error_message)
         by_index[index].may_be_written = may_be_written
     others = BatchRejectedError(
         response.error_code, f"record for {tp}", sorted(rejected), may_be_written=may_be_written

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.counting import counted
-from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
+from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.batch import ResultReceiver
@@ -213,7 +213,7 @@ class Route:
     ) -> bool:
         """Append a record for which `size` bytes are reserved to its partition; True if it filled a batch.
 
-        Raises BrokerError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
+        Raises InvalidRecordError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
         sticky = self._sticky
         # the most frequent case, without another call
@@ -226,11 +226,7 @@ class Route:
                 return batch.closed and self._accumulator.on_filled(self._queues[sticky.current])
         if partition is not None:
             if not 0 <= partition < self.partition_count:
-                raise BrokerError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"partition {self.topic}-{partition}",
-                    f"the topic has {counted(self.partition_count, 'partition')}",
-                )
+                raise self.missing_partition(partition)
             return self._accumulator.append(
                 self._queues[partition], timestamp, key, value, headers, size, future
             )
@@ -242,6 +238,12 @@ class Route:
             return self._put_sticky(timestamp, key, value, headers, size, future)
         queue = self._queues[self._chosen_partition(self._choose, key)]
         return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+
+    def missing_partition(self, number: int) -> InvalidRecordError:
+        """Return the error of a record for a partition that the topic does not have."""
+        count = counted(self.partition_count, "partition")
+        allowed = f"{TopicPartition(self.topic, number)} does not exist, the topic has {count}"
+        return InvalidRecordError("partition", number, allowed)
 
     def put_pending(self, record: PendingRecord) -> bool:
         """Append a record that waited for the lookup. Raises as `put`."""

@@ -7,13 +7,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from asyncgroup.checks import check_topic
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import AsyncGroupError, RequestTimedOut, TransportError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.arguments import check_topic_name
 from asyncgroup.producer.named_errors import named_error
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.route import Lookup, PendingRecord, Placement, RecordFuture, Route
@@ -87,13 +87,13 @@ class Router:
     ) -> bool:
         """Route a record for which `size` bytes are reserved; True if it filled a batch.
 
-        If it raises, the record was not accepted: ConfigError for an invalid topic name or if the partitioner returns
-        an invalid partition.
+        If it raises, the record was not accepted: InvalidRecordError for an invalid topic name, ConfigError if the
+        partitioner returns an invalid partition.
         """
         try:
             route = self._routes.get(topic) or self._add(topic)
         except TypeError:
-            check_topic(topic)  # a list, for example, has no hash
+            check_topic_name(topic)  # a list, for example, has no hash
             raise
         route.recently_used = True
         if route.view is not self._network.view:
@@ -117,7 +117,7 @@ class Router:
         future: RecordFuture,
     ) -> None:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
-        check_topic(topic)
+        check_topic_name(topic)
         route = self._routes.get(topic) or self._add(topic)
         if self._update(route).is_known(None):
             partition = route.place(placement, key)
@@ -154,13 +154,13 @@ class Router:
     ) -> TopicPartition | None:
         """Return the partition for a record of `size` bytes; None while its topic, or the given partition, is not known.
 
-        `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises ConfigError
-        for an invalid topic name or if the partitioner returns an invalid partition.
+        `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises as
+        `put`.
         """
         try:
             route = self._routes.get(topic) or self._add(topic)
         except TypeError:
-            check_topic(topic)
+            check_topic_name(topic)
             raise
         if not self._update(route).is_known(partition):
             return None
@@ -184,7 +184,7 @@ class Router:
         try:
             route = self._routes.get(topic)
         except TypeError:
-            check_topic(topic)
+            check_topic_name(topic)
             raise
         if route is None or route.lookups or not route.partition_count:
             return None
@@ -214,7 +214,7 @@ class Router:
         self._cluster.untrack([route.topic])
 
     def _add(self, topic: str) -> Route:
-        check_topic(topic)
+        check_topic_name(topic)
         route = Route(topic, self._accumulator, self._config, self._random)
         self._routes[topic] = route
         self._cluster.track([topic])
@@ -224,12 +224,20 @@ class Router:
         try:
             await self._wait_for_metadata(route, lookup)
         except AsyncGroupError as error:
-            self._fail_backlog(route, lookup, error)
+            self._fail_backlog(route, lookup, self._missing_partition(route, lookup, error) or error)
         finally:  # a task that is cancelled leaves its records to `fail_all`
             if not lookup.done.done():
                 lookup.done.set_result(None)
         route.end_lookup(lookup)
         self._route_backlog(route, lookup)
+
+    def _missing_partition(self, route: Route, lookup: Lookup, error: Exception) -> Exception | None:
+        """Return the error of records for a partition that the topic does not have; None if a lookup failed otherwise."""
+        is_unknown = isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if lookup.partition is None or not is_unknown:
+            return None
+        count = self._update(route).partition_count
+        return route.missing_partition(lookup.partition) if 0 < count <= lookup.partition else None
 
     async def _wait_for_metadata(self, route: Route, lookup: Lookup) -> None:
         """Return when the topic, and the partition, is known, or when every record has failed at its own delivery timeout."""

@@ -182,7 +182,7 @@ class TopicPublisher:
     async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
         """Copy the record to the retry topic, or after its last delivery to the dead letter topic.
 
-        Returns as `reject` does. Raises UsageError without a retry topic, ConfigError for invalid headers.
+        Returns as `reject` does. Raises UsageError without a retry topic, InvalidRecordError for invalid headers.
         """
         if self.retry_topic is None:
             raise UsageError(f"reconsume_later() of {delivery!r}: the queue has no retry topic (retry=…)")

@@ -9,7 +9,14 @@ import random
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.errors import BrokerError, ClosedError, ConfigError, DeliveryFailedError, ErrorCode, QueueFull
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    DeliveryFailedError,
+    ErrorCode,
+    InvalidRecordError,
+    QueueFull,
+)
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.wire.chunks import CHUNK_HEADERS, read_chunk_info
@@ -145,7 +152,10 @@ async def test_a_partition_that_is_given() -> None:
         await producer.enqueue(TOPIC, VALUE, partition=4)
         await producer.flush()
         assert [joined(records) for records in chunks_of(cluster, 4).values()] == [VALUE]
-        with pytest.raises(BrokerError, match="the topic has 6 partitions"):
+        with pytest.raises(
+            InvalidRecordError,
+            match="partition=6 is not allowed: orders-6 does not exist, the topic has 6 partitions",
+        ):
             await producer.send(TOPIC, VALUE, partition=6)
         assert producer._memory.used == 0
 
@@ -291,17 +301,18 @@ async def test_chunks_survive_lost_responses_in_order() -> None:
 async def test_key_and_headers_must_leave_room() -> None:
     async with writing(**small()) as (_, producer):
         with pytest.raises(
-            ConfigError, match=r"a record of 10861 bytes cannot be split: .* leave 2[0-9]{2}, at least"
+            InvalidRecordError,
+            match=r"size=10861 is not allowed: a record that can be split: .* leave 2[0-9]{2}, at least",
         ):
             await producer.send(TOPIC, VALUE, key=b"k" * 600)
-        with pytest.raises(ConfigError, match="cannot be split"):
+        with pytest.raises(InvalidRecordError, match="can be split"):
             await producer.send(TOPIC, None, key=b"k" * 1024)
 
 
 async def test_without_chunking_a_large_value_is_refused() -> None:
     async with writing() as (_, producer):
         for write in (producer.send, producer.enqueue):
-            with pytest.raises(ConfigError, match="is too large: max_request_size=1048576"):
+            with pytest.raises(InvalidRecordError, match=r"size=.* at most max_request_size=1048576"):
                 await write(TOPIC, b"v" * MIB)
-        with pytest.raises(ConfigError, match="is too large"):
+        with pytest.raises(InvalidRecordError, match="size="):
             producer.send_nowait(TOPIC, b"v" * MIB)

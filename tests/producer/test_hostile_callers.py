@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ClosedError, ConfigError
+from asyncgroup.errors import ClosedError, ConfigError, InvalidRecordError
 from asyncgroup.producer import Producer, ProducerInterceptor
 from tests.producer.support import QUICK, TOPIC, stored, writing
 from tests.producer.transactions.support import cluster_with_topics
@@ -51,7 +51,7 @@ async def test_wrong_arguments(name: str, options: dict[str, Any]) -> None:
         for wrong in WRONG[name]:
             arguments = {"headers": [wrong]} if name == "header" else {name: wrong}
             for call in calls_of(producer, **arguments):
-                with pytest.raises(ConfigError, match=name):
+                with pytest.raises(InvalidRecordError, match=name):
                     await call()
         await producer.flush()
         assert producer._memory.used == 0
@@ -63,7 +63,7 @@ async def test_wrong_records_of_enqueue_all(wrong: Any) -> None:
     """The earlier ones are written."""
     async with writing() as (cluster, producer):
         with pytest.raises(
-            ConfigError, match=r"a tuple of six values \(topic, value, key, headers|value='r'"
+            InvalidRecordError, match=r"a tuple of six values \(topic, value, key, headers|value='r'"
         ):
             await producer.enqueue_all([PLAIN, wrong])
         await producer.flush()

@@ -12,7 +12,16 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import BrokerError, ClosedError, ConfigError, DeliveryFailedError, ErrorCode, QueueFull
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    DeliveryFailedError,
+    ErrorCode,
+    InvalidRecordError,
+    QueueFull,
+    RecordRejectedError,
+)
 from asyncgroup.model import BatchResult, RecordMetadata
 from asyncgroup.producer import Producer, ProducerInterceptor, ProducerRecord
 from tests.producer.support import TOPIC, now, stored
@@ -139,9 +148,9 @@ async def test_failures_are_reported_to_interceptors_callers_and_flush() -> None
             await future
         with pytest.raises(DeliveryFailedError, match="for orders-1"):
             await producer.flush()
-        with pytest.raises(ConfigError):
+        with pytest.raises(InvalidRecordError):
             await producer.send(TOPIC, "text")  # type: ignore[arg-type]
-        assert seen.errors == [BrokerError, BrokerError, ConfigError]
+        assert seen.errors == [BrokerError, BrokerError, InvalidRecordError]
     assert len(seen.sent) == len(seen.ends)
 
 
@@ -211,7 +220,7 @@ async def test_async_methods_are_refused() -> None:
 
 async def test_accepted_records_are_numbered() -> None:
     async with intercepted(initial_sequence_id=99) as (_, producer):
-        with pytest.raises(ConfigError):
+        with pytest.raises(InvalidRecordError):
             await producer.send(TOPIC, "text")  # type: ignore[arg-type]
         assert (await producer.send(TOPIC, b"a", partition=0)).sequence_id == 100
         await producer.enqueue(TOPIC, b"b", partition=1)
@@ -257,4 +266,4 @@ async def test_the_figures_of_a_batch() -> None:
     assert 3 * 1000 < good.size < 3 * 1021 + 61
     assert 61 < good.wire_size < 200
     assert 0.5 < good.latency < 1.0 < now() - start
-    assert (bad.records, bad.attempts, bad.base_offset, type(bad.error)) == (1, 1, -1, BrokerError)
+    assert (bad.records, bad.attempts, bad.base_offset, type(bad.error)) == (1, 1, -1, RecordRejectedError)

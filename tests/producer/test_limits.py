@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ClosedError, ConfigError, QueueFull
+from asyncgroup.errors import ClosedError, ConfigError, InvalidRecordError, QueueFull
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.memory.pending_limits import PartitionLimits
 from asyncgroup.model import RecordMetadata, TopicPartition
@@ -110,9 +110,9 @@ async def test_a_cancelled_caller_gives_back_what_it_held(config: dict[str, Any]
 async def test_a_record_that_is_not_accepted_gives_back_its_room() -> None:
     async with writing(max_pending_records_per_partition=1, partitioner="manual") as (_, producer):
         for _ in range(3):
-            with pytest.raises(ConfigError, match="manual"):
+            with pytest.raises(InvalidRecordError, match="manual"):
                 await producer.send(TOPIC, b"x")
-            with pytest.raises(ConfigError, match="value='text'"):
+            with pytest.raises(InvalidRecordError, match="value='text'"):
                 await producer.send(TOPIC, "text", partition=0)  # type: ignore[arg-type]
             await producer.send(TOPIC, b"x", partition=0)
 

@@ -14,6 +14,7 @@ from asyncgroup.errors import (
     ClosedError,
     DeliveryFailedError,
     ErrorCode,
+    RecordRejectedError,
     RequestTimedOut,
     TransactionAbortedError,
 )
@@ -196,7 +197,7 @@ async def test_a_bad_record_gets_its_reason_and_the_others_may_be_sent_again() -
         topic = await compacted(cluster)
         bad = batch_of(producer, topic, [b"a", None, b"b"])
         first, own, last = [await error_of(future) for future in bad]
-        assert type(own) is BrokerError
+        assert type(own) is RecordRejectedError
         assert (own.code, own.retriable, own.may_be_written) == (ErrorCode.INVALID_RECORD, False, False)
         assert "record for compacted-0" in str(own)
         assert "key" in str(own)
@@ -228,7 +229,11 @@ async def test_several_bad_records_have_a_reason_each() -> None:
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").mutate(change)
         errors = [await error_of(future) for future in batch_of(producer, TOPIC, [b"k"] * 3)]
-        assert [type(error) for error in errors] == [BrokerError, BatchRejectedError, BrokerError]
+        assert [type(error) for error in errors] == [
+            RecordRejectedError,
+            BatchRejectedError,
+            RecordRejectedError,
+        ]
         assert "INVALID_RECORD (87): its timestamp is in the future" in str(errors[0])
         assert "INVALID_TIMESTAMP (32): not written, because records 0, 2 of" in str(errors[1])
         assert "INVALID_RECORD (87): One or more records have been rejected" in str(errors[2])
@@ -264,7 +269,7 @@ async def test_interceptors_and_flush_hear_of_the_bad_record() -> None:
                 await producer.flush()
         assert {value: type(error) for value, error in ended.items()} == {
             b"good": BatchRejectedError,
-            b"bad": BrokerError,
+            b"bad": RecordRejectedError,
         }
 
 
@@ -274,5 +279,5 @@ async def test_a_bad_record_of_a_transaction() -> None:
         with pytest.raises(TransactionAbortedError, match="INVALID_RECORD"):
             async with producer.transaction():
                 innocent, own = batch_of(producer, topic, [b"a", None])
-                assert type(await error_of(own)) is BrokerError
+                assert type(await error_of(own)) is RecordRejectedError
                 assert isinstance(await error_of(innocent), BatchRejectedError)

@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.config.producer import PARTITIONERS
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import InvalidRecordError
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.producer import TimedRoundRobin, TopicPartitioner
 from asyncgroup.producer.partitioners import StickyPartition, crc32_partition, fnv1a_partition, topic_rule
@@ -125,7 +125,9 @@ class TestProducers:
     async def test_manual_needs_a_partition(self) -> None:
         async with writing(partitioner="manual") as (_, producer):
             for _ in range(2):  # before the topic is known, and after
-                with pytest.raises(ConfigError, match=r"partition=None .*number, as partitioner='manual'"):
+                with pytest.raises(
+                    InvalidRecordError, match=r"partition=None .*number, as partitioner='manual'"
+                ):
                     await producer.send(TOPIC, b"x", key=b"k")
                 assert (await producer.send(TOPIC, b"x", partition=3)).partition == 3
             assert "0 of 33554432 bytes" in repr(producer)

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import BrokerError, ConfigError
+from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
@@ -62,7 +62,8 @@ async def test_an_explicit_partition_and_one_that_does_not_exist() -> None:
     async with writing() as (cluster, producer):
         assert (await producer.send(TOPIC, b"x", key=b"key", partition=4)).partition == 4
         with pytest.raises(
-            BrokerError, match=r"partition orders-6: UNKNOWN_TOPIC_OR_PARTITION .*has 6 partitions"
+            InvalidRecordError,
+            match=r"partition=6 is not allowed: orders-6 does not exist, the topic has 6 partitions",
         ):
             await producer.send(TOPIC, b"x", partition=6)
         cluster.create_partitions(TOPIC, 8)

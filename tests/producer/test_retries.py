@@ -14,6 +14,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     BrokerError,
     ErrorCode,
+    RecordRejectedError,
 )
 from asyncgroup.model import RecordMetadata
 from asyncgroup.producer import Producer
@@ -91,7 +92,7 @@ async def test_a_batch_too_large_for_the_topic_is_sent_in_parts() -> None:
             await producer.enqueue(TOPIC, b"10")
             await producer.flush()
             results = await asyncio.gather(*sends, return_exceptions=True)
-            assert [type(result) for result in results].count(BrokerError) == 1
+            assert [type(result) for result in results].count(RecordRejectedError) == 1
             assert "MESSAGE_TOO_LARGE" in str(results[4])
             where = [result.offset for result in results if isinstance(result, RecordMetadata)]
             assert where == list(range(9))

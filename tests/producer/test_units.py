@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.error_codes import ErrorCode, is_retriable
-from asyncgroup.errors import BrokerError, ClosedError, ConfigError
+from asyncgroup.errors import BrokerError, ClosedError, InvalidRecordError
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
@@ -232,5 +232,5 @@ def test_valid_records(record: Any) -> None:
     ],
 )
 def test_invalid_records(record: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(InvalidRecordError, match=message):
         check_record(*record)

@@ -17,12 +17,13 @@ from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
     ClosedError,
-    ConfigError,
     DeliveryFailedError,
+    InvalidRecordError,
     NoTransactionError,
     NotTransactionalError,
     ProducerFencedError,
     QueueFull,
+    RecordRejectedError,
     RequestTimedOut,
     TransactionAbortedError,
     TransactionInProgressError,
@@ -170,12 +171,12 @@ SHORT: dict[str, Any] = {"delivery_timeout": 20.0, "request_timeout": 5.0}
 MISTAKES = [
     Mistake(
         too_large,
-        ConfigError,
-        r"a record of 2000021 bytes is too large: max_request_size=1048576 \(chunking=True splits values\)",
+        InvalidRecordError,
+        r"size=2000021 is not allowed: a record of at most max_request_size=1048576 \(chunking=True splits values\)",
     ),
     Mistake(
         too_large_for_the_broker,
-        BrokerError,
+        RecordRejectedError,
         r"1 record for orders-0: MESSAGE_TOO_LARGE \(10\): \d+ bytes; the limit is max.message.bytes of the topic",
     ),
     Mistake(
@@ -188,17 +189,17 @@ MISTAKES = [
     ),
     Mistake(
         unknown_partition,
-        BrokerError,
-        r"partition orders-9: UNKNOWN_TOPIC_OR_PARTITION \(3\): the topic has 1 partition",
+        InvalidRecordError,
+        r"partition=9 is not allowed: orders-9 does not exist, the topic has 1 partition",
     ),
     Mistake(
         wrong_type,
-        ConfigError,
+        InvalidRecordError,
         r"value='text' is not allowed: bytes or None; encode text first: value.encode\(\)",
     ),
     Mistake(
         illegal_topic,
-        ConfigError,
+        InvalidRecordError,
         r"topic='my topic' is not allowed: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
     ),
     Mistake(closed, ClosedError, r"the producer is closed"),
@@ -278,7 +279,7 @@ MISTAKES = [
     Mistake(
         swallowed_error,
         TransactionAbortedError,
-        r"'tx': the transaction is aborted: BrokerError: 1 record for orders-0: INVALID_RECORD \(87\)",
+        r"'tx': the transaction is aborted: RecordRejectedError: 1 record for orders-0: INVALID_RECORD \(87\)",
         TX,
     ),
 ]

@@ -23,6 +23,7 @@ from asyncgroup.errors import (
     CopyFailedError,
     DeadLetterRateError,
     ErrorCode,
+    InvalidRecordError,
     RequestTimedOut,
     UsageError,
 )
@@ -249,7 +250,7 @@ async def test_calls_that_the_queue_does_not_allow_change_nothing() -> None:
         with pytest.raises(UsageError, match=r"reconsume_later\(\) of .*orders-0@4.* no retry topic"):
             await made.publisher.reconsume_later(made.delivery(4), 1, [])
     async with desk() as made:
-        with pytest.raises(ConfigError, match="headers="):
+        with pytest.raises(InvalidRecordError, match="headers="):
             await made.publisher.reconsume_later(made.delivery(4), 1, [("why", cast(bytes, "text"))])
         assert (made.calls, made.producer.sent, made.queue.publishing) == ([], [], set())
     with pytest.raises(

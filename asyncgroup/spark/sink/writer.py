@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header
 from asyncgroup.producer.arguments import RecordFields
 from asyncgroup.spark.option_words import SINK_WORDS
@@ -114,7 +114,7 @@ class _Writer:
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task; return when all are acknowledged. Runs on an executor.
 
-        Raises ConfigError for a row that is not a valid record, DeliveryFailedError for records that were not delivered.
+        Raises InvalidRecordError for a row that is not a valid record, DeliveryFailedError for records that were not delivered.
         """
         try:
             return producer_cache.run(self._settings, functools.partial(self.write_rows, iterator))
@@ -183,7 +183,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 def outgoing_rows(
     batch: pyarrow.RecordBatch, topic: str | None, partition_count: int | None = None
 ) -> Iterator[RecordFields]:
-    """Return the rows of an Arrow batch as records; raise ConfigError at a row whose topic, or one of whose headers, is null.
+    """Return the rows of an Arrow batch as records; raise InvalidRecordError at a row whose topic, or one of whose headers, is null.
 
     With `partition_count`, the topic's number of partitions, rows without a partition get that of their key.
     """
@@ -206,7 +206,7 @@ def outgoing_rows(
 
 def _not_null(topic: str | None) -> str:
     if topic is None:
-        raise ConfigError(f"a row's topic is null; {TOPIC_HINT}")
+        raise InvalidRecordError("topic", None, f"text, but a row's topic is null; {TOPIC_HINT}")
     return topic
 
 
@@ -224,5 +224,7 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> Sequence[Header]:
     if not headers:
         return ()
     if None in headers:
-        raise ConfigError("a row has a null header; each header must be a struct of a key and a value")
+        raise InvalidRecordError(
+            "headers", None, "a struct of a key and a value each, but a row has a null header"
+        )
     return [(header["key"], header["value"]) for header in headers if header is not None]

@@ -176,7 +176,7 @@ async def test_a_lost_enqueued_record_aborts_at_the_end_of_the_block() -> None:
     async with transacting() as (cluster, producer):
         cluster.faults.on("Produce").error(E.INVALID_RECORD)
         with pytest.raises(
-            TransactionAbortedError, match="BrokerError: 1 record for orders-0: INVALID_RECORD"
+            TransactionAbortedError, match="RecordRejectedError: 1 record for orders-0: INVALID_RECORD"
         ) as raised:
             async with producer.transaction():
                 await producer.enqueue(TOPIC, b"lost", partition=0)

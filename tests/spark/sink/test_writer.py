@@ -22,7 +22,14 @@ from pyspark.sql.types import (
 )
 
 from asyncgroup import Consumer, ConsumerConfig
-from asyncgroup.errors import BrokerError, ConfigError, DeliveryFailedError, ErrorCode, NoBrokersError
+from asyncgroup.errors import (
+    BrokerError,
+    ConfigError,
+    DeliveryFailedError,
+    ErrorCode,
+    InvalidRecordError,
+    NoBrokersError,
+)
 from asyncgroup.spark.sink import producer_cache as producers_module
 from asyncgroup.spark.sink.producer_cache import OpenProducer, ProducerCache, WrittenRange, producer_cache
 from asyncgroup.spark.sink.write_settings import WriteSettings, write_settings
@@ -226,10 +233,10 @@ def test_rows_of_a_batch() -> None:
     first, second = outgoing_rows(batch, "all")
     assert first == ("all", "ä".encode(), b"k", [("h", None)], 1, None)
     assert second == ("all", None, None, (), None, None)
-    with pytest.raises(ConfigError, match="a row's topic is null; the option topic"):
+    with pytest.raises(InvalidRecordError, match="a row's topic is null; the option topic"):
         list(outgoing_rows(batch, None))
     null = pa.RecordBatch.from_pydict({"value": ["v"], "headers": pa.array([[None]], HEADERS)})
-    with pytest.raises(ConfigError, match="a row has a null header"):
+    with pytest.raises(InvalidRecordError, match="a row has a null header"):
         list(outgoing_rows(null, "all"))
     assert next(outgoing_rows(batch.select(["value"]), "x")) == ("x", "ä".encode(), None, (), None, None)
 
@@ -289,7 +296,7 @@ def test_an_invalid_row_fails_the_task_and_closes_its_producer(
     kafka_server.create_topic("orders", 1)
     writer = writer_for(kafka_server, "value string, topic string")
     bad = [batch_of(range(3), topic=["orders", "orders", None]), batch_of(range(3), topic=["orders"] * 3)]
-    with pytest.raises(ConfigError, match="topic is null"):
+    with pytest.raises(InvalidRecordError, match="topic is null"):
         writer.write(iter(bad))
     assert repr(own_cache) == "<ProducerCache: 0 open>"
     left = len(kafka_server.records("orders"))
@@ -329,7 +336,7 @@ def test_large_values(kafka_server: KafkaServer, own_cache: ProducerCache) -> No
     small = {"topic": "orders", "kafka.max.request.size": "5000"}
     batches = [pa.RecordBatch.from_pydict({"value": ["x" * 12_000, "y"]})]
     with pytest.raises(
-        ConfigError, match=r"kafka.max.request.size=5000 \(kafka.chunking=true splits values\)"
+        InvalidRecordError, match=r"kafka.max.request.size=5000 \(kafka.chunking=true splits values\)"
     ):
         writer_for(kafka_server, "value string", **small).write(iter(batches))
     chunks = {"kafka.chunking": "TRUE", "kafka.max.chunk.size": "3000"}
