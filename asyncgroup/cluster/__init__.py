@@ -5,6 +5,7 @@
   change it), over the next two.
 - `network_client`: sends a request to a given node, or to the least-loaded node (`hedged_requests`).
 - `coordinators`: looks up, caches and sends requests to group and transaction coordinators.
+- `requests`: requests for many keys to coordinators, the controller, leaders and named nodes, with a value or an error for each.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `net` opens the socket and TLS,
   `authentication` does SASL, `connect_errors` says in Kafka's words what to change. `connection` matches responses to requests.
 - `throttling` (KIP-219): throttle times. Sockets, frames and retry delays are in `asyncgroup.net`.

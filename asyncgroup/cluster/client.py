@@ -25,6 +25,7 @@ from asyncgroup.cluster.metadata import (
     topic_error,
     with_doubt,
     with_leader,
+    without_controller,
 )
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.config import ClientConfig
@@ -312,6 +313,10 @@ class ClusterClient:
     def doubt_leader(self, tp: TopicPartition, node_id: int) -> None:
         """If a response named this leader, let the next refresh decide again: the node refused a request or did not answer."""
         self.network.view = with_doubt(self.view, tp, node_id)
+
+    def doubt_controller(self, node_id: int) -> None:
+        """Let the next refresh say which node is the controller: this one refused a request or did not answer."""
+        self.network.view = without_controller(self.view, node_id)
 
     # --- lookups -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ metadata may be older.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -16,7 +16,14 @@ from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.cluster.network_client import NetworkClient, RequestBuilder
-from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode, ProtocolError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ClosedError,
+    ConnectionLost,
+    ErrorCode,
+    ProtocolError,
+)
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 
@@ -89,8 +96,23 @@ class CoordinatorClient:
         """
         wanted = list(dict.fromkeys(keys))
         while unknown := [key for key in wanted if self._cached(key, kind) is None]:
-            await self._look_up(unknown, kind)
+            _raise_first(await self._look_up(unknown, kind))
         return {key: self._known[kind, key].address for key in wanted}
+
+    async def locate_each(
+        self, keys: Iterable[str], kind: int = GROUP
+    ) -> tuple[dict[str, Address], dict[str, AsyncGroupError]]:
+        """As `locate_all`, and return the errors of the keys that have no coordinator. Raises ClosedError only."""
+        wanted = list(dict.fromkeys(keys))
+        errors: dict[str, AsyncGroupError] = {}
+        while unknown := [k for k in wanted if k not in errors and self._cached(k, kind) is None]:
+            try:
+                errors |= await self._look_up(unknown, kind)
+            except ClosedError:
+                raise
+            except AsyncGroupError as error:  # those that are known are asked nevertheless
+                errors |= dict.fromkeys(unknown, error)
+        return {key: self._known[kind, key].address for key in wanted if key not in errors}, errors
 
     def _cached(self, key: str, kind: int) -> Address | None:
         """Return the known coordinator, unless its node is missing in metadata that is newer than the lookup."""
@@ -106,10 +128,10 @@ class CoordinatorClient:
         """
         if (known := self._known.get((kind, key))) is not None:
             self._stale.setdefault((kind, key), known.address.node_id)
-        await self._look_up([key], kind)
+        _raise_first(await self._look_up([key], kind))
 
-    async def _look_up(self, keys: list[str], kind: int) -> None:
-        """Look these keys up; with brokers before Kafka 3.0 only the first one."""
+    async def _look_up(self, keys: list[str], kind: int) -> dict[str, BrokerError]:
+        """Look these keys up, with brokers before Kafka 3.0 only the first one; return the errors."""
         stale = (self._stale.get((kind, key)) for key in keys)
         response = await self._network.request_any(
             m.FindCoordinatorRequest,
@@ -121,17 +143,16 @@ class CoordinatorClient:
         if any(not found.error_code and _address(found, brokers) is None for found in results.values()):
             await self._refresh()
             brokers = self._network.view.brokers
-        errors: list[BrokerError] = []
+        errors: dict[str, BrokerError] = {}
         for key, found in results.items():
             if found.error_code:
-                errors.append(BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message))
+                errors[key] = BrokerError(found.error_code, f"coordinator of {key!r}", found.error_message)
             elif (address := _address(found, brokers)) is None:
                 subject = f"coordinator of {key!r}, node {found.node_id}"
-                errors.append(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, subject))
+                errors[key] = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, subject)
             else:
                 self._remember((kind, key), address)
-        if errors:
-            raise errors[0]
+        return errors
 
     def _remember(self, key: Key, address: Address) -> None:
         self._stale.pop(key, None)
@@ -216,12 +237,41 @@ class CoordinatorClient:
     ) -> R:
         """Like `request`, for a message that depends on the version: `build(version)` makes it."""
         address = await self.locate(key, kind)
+        return await self.request_at(
+            address,
+            (key,),
+            cls,
+            build,
+            lane=lane,
+            spare_lane=spare_lane,
+            timeout=timeout,
+            highest=highest,
+            kind=kind,
+        )
+
+    async def request_at(
+        self,
+        address: Address,
+        keys: Sequence[str],
+        cls: type[Request[R]],
+        build: RequestBuilder[R],
+        *,
+        lane: str = CONTROL,
+        spare_lane: str | None = None,
+        timeout: float | None = None,
+        highest: int | None = None,
+        kind: int = GROUP,
+    ) -> R:
+        """Like `request_versioned`, for several keys whose coordinator `locate` has just found at this address.
+
+        It is cancelled if one of the keys moves, and after a failure all of them are looked up again.
+        """
         # Without a deadline; `_cancel_requests_elsewhere` makes it expire when the coordinator moves.
         scope = asyncio.timeout(None)
-        pending = self._pending.setdefault((kind, key), {})
         try:
             async with scope:
-                pending[scope] = address
+                for key in keys:
+                    self._pending.setdefault((kind, key), {})[scope] = address
                 try:
                     return await self._network.request_versioned(
                         address,
@@ -233,7 +283,7 @@ class CoordinatorClient:
                         highest=highest,
                     )
                 finally:
-                    pending.pop(scope, None)
+                    self._answered(scope, keys, kind)
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -241,23 +291,38 @@ class CoordinatorClient:
             for each in (lane, spare_lane):
                 if each is not None:
                     self._network.pool.abandon_lane(self._network.lane_node(address), each)
-            now = self._known.get((kind, key))
-            where = (
-                address
-                if now is not None and now.address.node_id == address.node_id
-                else f"node {address.node_id}"
-            )
-            raise CoordinatorMoved(
-                f"{where} is no longer the coordinator of {key!r}: "
-                f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"
-            ) from None
+            raise self._moved(address, keys, cls, kind) from None
         except AsyncGroupError:
-            if (known := self._known.get((kind, key))) is not None and known.address == address:
-                self.mark_unknown(key, kind=kind)
+            for key in keys:
+                if (known := self._known.get((kind, key))) is not None and known.address == address:
+                    self.mark_unknown(key, kind=kind)
             raise
-        finally:
-            if not pending and self._pending.get((kind, key)) is pending:
-                del self._pending[kind, key]
+
+    def _answered(self, scope: asyncio.Timeout, keys: Sequence[str], kind: int) -> None:
+        """A request is no longer in flight."""
+        for key in keys:
+            pending = self._pending.get((kind, key), {})
+            pending.pop(scope, None)
+            if not pending:
+                self._pending.pop((kind, key), None)
+
+    def _moved(
+        self, address: Address, keys: Sequence[str], cls: type[Request[R]], kind: int
+    ) -> CoordinatorMoved:
+        """Return the error of a request that was cancelled, which names the key whose coordinator is elsewhere now."""
+        nows = {key: known.address for key in keys if (known := self._known.get((kind, key))) is not None}
+        moved = next((key for key, now in nows.items() if now != address), keys[0])
+        now = nows.get(moved)
+        where = address if now is not None and now.node_id == address.node_id else f"node {address.node_id}"
+        return CoordinatorMoved(
+            f"{where} is no longer the coordinator of {moved!r}: "
+            f"{cls.NAME.removesuffix('Request')} was cancelled before a response arrived"
+        )
+
+
+def _raise_first(errors: Mapping[str, BrokerError]) -> None:
+    for error in errors.values():
+        raise error
 
 
 def _address(found: _Result, brokers: Mapping[int, BrokerInfo]) -> Address | None:

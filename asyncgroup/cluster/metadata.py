@@ -23,6 +23,7 @@ __all__ = [
     "topic_error",
     "with_doubt",
     "with_leader",
+    "without_controller",
 ]
 
 
@@ -177,6 +178,11 @@ def with_doubt(view: ClusterView, tp: TopicPartition, node_id: int) -> ClusterVi
         return view
     doubted = replace(info, leader_epoch=info._metadata_epoch, _metadata_epoch=None)
     return _with_partition(view, tp, doubted, view.brokers)
+
+
+def without_controller(view: ClusterView, node_id: int) -> ClusterView:
+    """Return a view without a controller if `node_id` is the known one, which refused a request or did not answer."""
+    return replace(view, controller_id=-1) if view.controller_id == node_id else view
 
 
 def _with_partition(

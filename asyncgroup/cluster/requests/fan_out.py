@@ -1,0 +1,109 @@
+"""One request for many keys: a part to each node at the same time, results by key, further attempts for the keys that need them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from typing import TypeAlias, TypeVar
+
+from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
+from asyncgroup.cluster.requests.repeat import repeat
+from asyncgroup.cluster.requests.results import Progress, Results
+from asyncgroup.cluster.requests.routes import Located, RequestRoute, Shard, Target
+from asyncgroup.cluster.requests.time_limit import within
+from asyncgroup.errors import AsyncGroupError, ClosedError
+from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.net.backoff import RetryLoop
+
+__all__ = ["Ask", "fan_out", "request_each"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+Ask: TypeAlias = Callable[[Target, list[K]], Awaitable[Results[K, V]]]
+"""Sends one request to a target and returns the results of these keys. An error that it raises is that of all of them."""
+
+
+async def request_each(
+    keys: Iterable[K],
+    route: RequestRoute[K],
+    ask: Ask[K, V],
+    *,
+    api: str,
+    retry: RetryLoop | None = None,
+    table: ErrorTable = ERRORS,
+    is_cut: bool = False,
+    fails_fast: bool = False,
+) -> Results[K, V]:
+    """Return a value or an error for each key. `api` names the request in messages.
+
+    Keys whose error another attempt may mend are requested again, alone, as long as `retry` allows it; without one there is
+    one attempt. With `is_cut` no part takes longer than until the deadline of `retry`: the keys of a node that has not
+    answered have RequestTimedOut then, those of the others their values. With `fails_fast` the first final error ends
+    the request. `table` says what codes mean for this request where that differs from `ERRORS`. Raises ClosedError.
+    """
+    progress: Progress[K, V] = Progress(keys, table, fails_fast=fails_fast)
+    deadline = retry.deadline if retry is not None and is_cut else float("inf")
+
+    async def attempt() -> RequestAction:
+        left = progress.left
+        located = await _locate(route, left, deadline, progress.last_error(left))
+        found: Results[K, V] = Results({}, located.errors)
+        for shard, part in await fan_out(located.shards, ask, api, deadline, progress.last_error):
+            for key, error in part.errors.items():
+                if action_of(error, table) is RequestAction.LOOK_UP:
+                    route.forget(shard, key)
+            found.values |= part.values
+            found.errors |= part.errors
+        return progress.apply(found)
+
+    if progress.left:
+        await repeat(attempt, lambda action: action, lambda _: retry)
+    return progress.results()
+
+
+async def _locate(
+    route: RequestRoute[K], keys: list[K], deadline: float, before: AsyncGroupError | None
+) -> Located[K]:
+    try:
+        return await within(deadline, route.locate(keys), before)
+    except ClosedError:
+        raise
+    except AsyncGroupError as error:
+        return Located([], dict.fromkeys(keys, error))
+
+
+async def fan_out(
+    shards: list[Shard[K]],
+    ask: Ask[K, V],
+    api: str,
+    deadline: float = float("inf"),
+    before: Callable[[list[K]], AsyncGroupError | None] = lambda _: None,
+) -> list[tuple[Shard[K], Results[K, V]]]:
+    """Ask all targets at the same time, once; return each part with its results, which name every key of the part.
+
+    One that fails is an error of its keys only. `before(keys)` is the error that a timeout at the `deadline` mentions. Raises
+    ClosedError, after the other parts were cancelled.
+    """
+
+    async def one(shard: Shard[K]) -> Results[K, V]:
+        try:
+            results = await within(deadline, ask(shard.target, shard.keys), before(shard.keys))
+        except ClosedError:
+            raise
+        except AsyncGroupError as error:
+            return Results.failed(shard.keys, error)
+        return results.completed(shard.keys, f"the response to {api} of {shard.target}")
+
+    if len(shards) == 1:  # needs no task
+        return [(shards[0], await one(shards[0]))]
+    tasks = [start_task(one(shard), name=f"{api} to {shard.target}") for shard in shards]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        await cancel_and_wait(*tasks)
+    return [(shard, task.result()) for shard, task in zip(shards, tasks, strict=True)]

@@ -1,0 +1,87 @@
+"""The loop of all requests that are repeated: make an attempt, decide, pause.
+
+Attempts do not raise what is decided about: their result is a value, and a pure function returns the action for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
+from asyncgroup.cluster.requests.time_limit import within
+from asyncgroup.errors import AsyncGroupError
+from asyncgroup.net.backoff import RetryLoop
+
+__all__ = ["repeat", "retry_errors"]
+
+T = TypeVar("T")
+
+
+async def repeat(
+    attempt: Callable[[], Awaitable[T]],
+    decide: Callable[[T], RequestAction],
+    retry: Callable[[T], RetryLoop | None],
+    on_repeat: Callable[[T], object] | None = None,
+) -> T:
+    """Make attempts until `decide` returns DONE or FAIL for a result, or no retry is left; return the last result.
+
+    `retry(result)` returns the loop that limits the attempts after this result, None for no other attempt.
+    `on_repeat(result)` is called before each pause.
+    """
+    while True:
+        result = await attempt()
+        action = decide(result)
+        if action in (RequestAction.DONE, RequestAction.FAIL):
+            return result
+        limits = retry(result)
+        if limits is None:
+            return result
+        if action is RequestAction.REPEAT:
+            continue
+        if not limits.failed():
+            return result
+        if on_repeat is not None:
+            on_repeat(result)
+        await limits.wait()
+
+
+class _Outcome(NamedTuple, Generic[T]):
+    """What an attempt returned or raised."""
+
+    value: T | None = None
+    error: AsyncGroupError | None = None
+
+
+async def retry_errors(
+    attempt: Callable[[], Awaitable[T]],
+    retry: RetryLoop,
+    *,
+    table: ErrorTable = ERRORS,
+    is_cut: bool = False,
+    on_error: Callable[[AsyncGroupError], object] | None = None,
+) -> T:
+    """Return what `attempt()` returns; repeat it after an error that another attempt may mend. Raises the last error.
+
+    With `is_cut` no attempt takes longer than until the deadline of `retry`, then RequestTimedOut is raised. `on_error` is
+    called with each error after which the attempt is repeated.
+    """
+    last: AsyncGroupError | None = None
+
+    async def once() -> _Outcome[T]:
+        nonlocal last
+        try:
+            work = attempt()
+            return _Outcome(await (within(retry.deadline, work, last) if is_cut else work))
+        except AsyncGroupError as error:
+            last = error
+            return _Outcome(error=error)
+
+    def report(outcome: _Outcome[T]) -> None:
+        if on_error is not None and outcome.error is not None:
+            on_error(outcome.error)
+
+    outcome = await repeat(once, lambda made: action_of(made.error, table), lambda _: retry, report)
+    if outcome.error is not None:
+        raise outcome.error
+    return cast("T", outcome.value)

@@ -1,0 +1,140 @@
+"""Create and delete topics, at the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
+from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.results import Results
+from asyncgroup.cluster.requests.routes import ByController, Target
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.wire import messages as m
+
+__all__ = ["NewTopic", "create_topics", "delete_topics", "existing_topics"]
+
+TIMEOUT_MS: Final = 30_000
+"""Milliseconds that the controller may wait until a change has reached all brokers."""
+
+DEFAULT_REPLICATION_VERSION: Final = 4
+"""The lowest version of CreateTopics in which -1 means the broker's default (KIP-464, Kafka 2.4)."""
+
+TOPIC_STATES_VERSION: Final = 6
+"""The lowest version of DeleteTopics that takes topics by name or id (KIP-516, Kafka 2.8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """Properties of a topic to be created."""
+
+    partitions: int
+    """The number of its partitions."""
+    replication_factor: int | None = None
+    """The replicas of each partition; None means the broker's default, 1 for brokers before Kafka 2.4."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Its topic configs, by Kafka's names."""
+
+
+async def create_topics(
+    cluster: ClusterClient,
+    wanted: Mapping[str, NewTopic],
+    *,
+    retry: RetryLoop | None = None,
+    only_missing: bool = False,
+) -> Results[str, None]:
+    """Create topics; return the error of each one that could not be created. Raises ClosedError.
+
+    With `only_missing` an existing topic is left as it is, and counts as created. It is looked for first, so that only a
+    missing one needs the permission to create it.
+    """
+
+    async def ask(target: Target, names: list[str]) -> Results[str, None]:
+        existing = await existing_topics(cluster, names) if only_missing else set()
+        missing = {name: wanted[name] for name in names if name not in existing}
+        results: Results[str, None] = Results()
+        if missing:
+            results = await _create(cluster, target, missing)
+        # another client may have created one in between
+        existing |= {name for name, error in results.errors.items() if only_missing and _exists(error)}
+        errors = {name: error for name, error in results.errors.items() if name not in existing}
+        return Results(results.values | dict.fromkeys(existing), errors)
+
+    return await request_each(wanted, ByController(cluster), ask, api="CreateTopics", retry=retry)
+
+
+async def existing_topics(cluster: ClusterClient, names: Iterable[str]) -> set[str]:
+    """Return those that exist, by fresh metadata; a topic that may not be described is not among them."""
+    found = await cluster.existing_topics(names)
+    return {name for name, topic in found.items() if not topic.error_code}
+
+
+async def _create(
+    cluster: ClusterClient, target: Target, wanted: Mapping[str, NewTopic]
+) -> Results[str, None]:
+    def build(version: int) -> m.CreateTopicsRequest:
+        return m.CreateTopicsRequest(
+            [_creatable(name, topic, version) for name, topic in wanted.items()], timeout_ms=TIMEOUT_MS
+        )
+
+    response = await target.request(m.CreateTopicsRequest, build, timeout=_timeout(cluster))
+    codes = {result.name: (result.error_code, result.error_message) for result in response.topics}
+    return _results(codes, "creating")
+
+
+def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsRequest.CreatableTopic:
+    default = -1 if version >= DEFAULT_REPLICATION_VERSION else 1
+    configs = [m.CreateTopicsRequest.CreatableTopicConfig(key, value) for key, value in topic.configs.items()]
+    return m.CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=topic.partitions,
+        replication_factor=default if topic.replication_factor is None else topic.replication_factor,
+        configs=configs,
+    )
+
+
+def _exists(error: AsyncGroupError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def delete_topics(
+    cluster: ClusterClient, names: Iterable[str], *, retry: RetryLoop | None = None
+) -> Results[str, None]:
+    """Delete topics; return the error of each one that could not be deleted. Raises ClosedError."""
+
+    async def ask(target: Target, asked: list[str]) -> Results[str, None]:
+        def build(version: int) -> m.DeleteTopicsRequest:
+            if version >= TOPIC_STATES_VERSION:
+                states = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in asked]
+                return m.DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
+            return m.DeleteTopicsRequest(topic_names=asked, timeout_ms=TIMEOUT_MS)
+
+        response = await target.request(m.DeleteTopicsRequest, build, timeout=_timeout(cluster))
+        codes = {each.name: (each.error_code, each.error_message) for each in response.responses if each.name}
+        return _results(codes, "deleting")
+
+    return await request_each(
+        names, ByController(cluster), ask, api="DeleteTopics", retry=retry, table=_DELETED
+    )
+
+
+_DELETED: Final[ErrorTable] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL}
+"""The controller knows which topics exist: a repetition would not find one."""
+
+
+def _timeout(cluster: ClusterClient) -> float:
+    """Return the seconds to wait for a response that the controller may delay."""
+    return max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)
+
+
+def _results(codes: Mapping[str, tuple[int, str | None]], doing: str) -> Results[str, None]:
+    results: Results[str, None] = Results()
+    for name, (code, detail) in codes.items():
+        if code:
+            results.errors[name] = BrokerError(code, f"{doing} topic {name!r}", detail)
+        else:
+            results.values[name] = None
+    return results
