@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, Final
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.groups import describe_groups
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -354,15 +355,14 @@ class ClassicMembership:
         not assigned, and only the leader watches for them; Java's leader compares with the counts at its return and
         misses them. If DescribeGroups fails, return `partition_counts`, the present ones.
         """
-        request = m.DescribeGroupsRequest(groups=[self._group_id])
         try:
-            response = await self._cluster.coordinators.request(self._group_id, request, lane=self.lane)
-            (group,) = response.groups
-            if group.error_code or not group.members:
-                return partition_counts
-            assignments = [decode_assignment(member.member_assignment) for member in group.members]
+            groups = await describe_groups(self._cluster, [self._group_id], lane=self.lane)
+            members = groups.require()[self._group_id].members
+            assignments = [decode_assignment(member.member_assignment) for member in members]
         except (AsyncGroupError, ValueError) as error:
             _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
+            return partition_counts
+        if not assignments:
             return partition_counts
         found = {tp for assignment in assignments for tp in assignment.partitions}
         return {

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.repeat import retry_errors
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -277,19 +278,23 @@ class ConsumerMembership:
 
     async def _find_session_timeout(self) -> None:
         """Ask for the group's session timeout until a broker answers; until then, and without a value, the default counts."""
-        retry = self._cluster.retry()
-        while not self._session_timeout_found:
-            try:
-                found = await find_session_timeout(self._cluster, self._group_id)
-            except AsyncGroupError as error:
-                _log.debug("group %s: its session timeout is unknown: %s", self._group_id, error)
-                if not error.retriable:
-                    return
-                await retry.wait()
-                continue
-            self._session_timeout_found = True
-            if found is not None:
-                self.heartbeats.set_session_timeout(found)
+        if self._session_timeout_found:
+            return
+        try:
+            found = await retry_errors(
+                lambda: find_session_timeout(self._cluster, self._group_id),
+                self._cluster.retry(),
+                on_error=self._report_unknown_timeout,
+            )
+        except AsyncGroupError as error:
+            self._report_unknown_timeout(error)
+            return
+        self._session_timeout_found = True
+        if found is not None:
+            self.heartbeats.set_session_timeout(found)
+
+    def _report_unknown_timeout(self, error: AsyncGroupError) -> None:
+        _log.debug("group %s: its session timeout is unknown: %s", self._group_id, error)
 
     # --- leave ----------------------------------------------------------------------------------------------------
 

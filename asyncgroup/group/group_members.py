@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.groups import describe_consumer_groups, describe_groups
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
-from asyncgroup.wire import messages as m
 
 __all__ = ["DescribedMember", "describe_members"]
 
@@ -40,43 +40,33 @@ async def describe_members(cluster: ClusterClient, group_id: str, *, lane: str) 
     `lane` is the purpose of the connection. Makes no retries. Raises BrokerError if the coordinator is not found or the group
     may not be described, TransportError.
     """
-    response = await cluster.coordinators.request(
-        group_id, m.DescribeGroupsRequest(groups=[group_id]), lane=lane
-    )
-    classic = response.groups[0]
-    if classic.error_code not in (ErrorCode.NONE, *_NO_GROUP):
-        raise _error(cluster, group_id, classic.error_code)
+    try:
+        classic = (await describe_groups(cluster, [group_id], lane=lane)).require()[group_id]
+    except BrokerError as error:
+        if error.code not in _NO_GROUP:
+            raise
+        return await _consumer_members(cluster, group_id, lane)
     if classic.members:
         return [
             DescribedMember(each.member_id, each.client_id, each.client_host, each.group_instance_id)
             for each in classic.members
         ]
     # DescribeGroups reports a group of the consumer protocol (KIP-848) as missing or dead
-    if classic.error_code or classic.group_state == "Dead":
-        return await _consumer_members(cluster, group_id, lane)
-    return []
+    return await _consumer_members(cluster, group_id, lane) if classic.group_state == "Dead" else []
 
 
 async def _consumer_members(cluster: ClusterClient, group_id: str, lane: str) -> list[DescribedMember]:
-    request = m.ConsumerGroupDescribeRequest(group_ids=[group_id])
     try:
-        response = await cluster.coordinators.request(group_id, request, lane=lane)
+        found = (await describe_consumer_groups(cluster, [group_id], lane=lane)).require()[group_id]
+    except BrokerError as error:
+        if error.code not in _NO_CONSUMER_GROUP:
+            raise
+        return []
     except AsyncGroupError as error:
         if error.retriable:
             raise
         return []  # brokers without KIP-848 have no such groups
-    found = response.groups[0]
-    if found.error_code in _NO_CONSUMER_GROUP:
-        return []
-    if found.error_code:
-        raise _error(cluster, group_id, found.error_code)
     return [
         DescribedMember(each.member_id, each.client_id, each.client_host, each.instance_id)
         for each in found.members
     ]
-
-
-def _error(cluster: ClusterClient, group_id: str, code: int) -> BrokerError:
-    if code == ErrorCode.NOT_COORDINATOR:
-        cluster.coordinators.mark_unknown(group_id)
-    return BrokerError(code, f"members of group {group_id!r}")

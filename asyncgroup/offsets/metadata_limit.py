@@ -7,17 +7,14 @@ import logging
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.errors import AsyncGroupError, BrokerError
+from asyncgroup.cluster.requests.configs import BROKER, ConfigResource, describe_configs
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.offsets.commit_metadata import MAX_METADATA
-from asyncgroup.wire import messages as m
 from asyncgroup.wire.compiling import MAX_STRING
 
 __all__ = ["CONFIG_KEY", "LARGEST", "SMALLEST", "TIMEOUT", "fetch_metadata_limit"]
 
 _log = logging.getLogger("asyncgroup.offsets")
-
-BROKER_RESOURCE: Final = 4
-"""The type of a broker in DescribeConfigs (`ConfigResource.Type.BROKER` in Kafka)."""
 
 CONFIG_KEY: Final = "offset.metadata.max.bytes"
 """The broker's setting that limits the metadata of a commit."""
@@ -53,17 +50,7 @@ async def _ask(cluster: ClusterClient) -> int | None:
     nodes = sorted(cluster.view.brokers)
     if not nodes:
         return None
-    node_id = cluster.random.choice(nodes)
-    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[CONFIG_KEY]
-    )
-    request = m.DescribeConfigsRequest(resources=[resource])
-    # a broker describes its own static configuration only, so the request goes to the one that it names
-    response = await cluster.network.request(node_id, request, timeout=TIMEOUT)
-    for result in response.results:
-        if result.error_code:
-            raise BrokerError(result.error_code, f"configuration of broker {node_id}", result.error_message)
-        for config in result.configs:
-            if config.name == CONFIG_KEY and config.value:
-                return int(config.value)
-    return None
+    broker = ConfigResource(BROKER, str(cluster.random.choice(nodes)))
+    results = await describe_configs(cluster, [broker], [CONFIG_KEY], timeout=TIMEOUT)
+    value = results.require()[broker].get(CONFIG_KEY)
+    return int(value) if value else None

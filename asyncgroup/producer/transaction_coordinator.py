@@ -12,6 +12,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.coordinators import GROUP, TRANSACTION
+from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.repeat import repeat
+from asyncgroup.cluster.requests.transactions import describe_transactions
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -33,6 +36,7 @@ from asyncgroup.producer.transaction_requests import (
     HIGHEST_V1,
     INIT_PRODUCER_ID,
     LOWEST_V2,
+    REQUEST_ACTIONS,
     TXN_OFFSET_COMMIT,
     Table,
     TransactionAction,
@@ -217,13 +221,12 @@ class TransactionCoordinatorClient:
         current = state = None
         try:
             async with asyncio.timeout(DESCRIBE_TIMEOUT):
-                response = await self._to_coordinator(
-                    m.DescribeTransactionsRequest([self._transactional_id]), is_v2=False
+                described = await describe_transactions(
+                    self._cluster, [self._transactional_id], lane=TRANSACTION_LANE
                 )
-            for found in response.transaction_states:
-                if not found.error_code:
-                    current = (found.producer_id, found.producer_epoch)
-                    state = found.transaction_state
+            for found in described.values.values():
+                if found.state:
+                    current, state = (found.producer_id, found.producer_epoch), found.state
         except (AsyncGroupError, TimeoutError):
             pass  # the error says less
         return ProducerFencedError(
@@ -353,22 +356,26 @@ class TransactionCoordinatorClient:
         )
         waits = WaitLog(self._timeout)
         is_uncertain = False
-        while True:
+
+        async def once() -> Answer:
+            nonlocal is_uncertain
             answer = await self._attempt(attempt)
             is_uncertain |= answer.is_uncertain
-            answer = answer._replace(is_uncertain=is_uncertain)
-            if answer.action not in (TransactionAction.RETRY, TransactionAction.MOVED):
-                return answer
             if answer.action is TransactionAction.MOVED:
                 self._cluster.coordinators.mark_stale(key, kind)
-            is_concurrent = code_of(answer.error) == ErrorCode.CONCURRENT_TRANSACTIONS
-            pause = concurrent if is_concurrent else retry
-            if not goes_on(answer) or not pause.failed():
-                return answer
-            if answer.error is not None and not is_concurrent and self.on_retry is not None:
+            return answer._replace(is_uncertain=is_uncertain)
+
+        def decide(answer: Answer) -> RequestAction:
+            action = REQUEST_ACTIONS.get(answer.action, RequestAction.FAIL)
+            is_repeated = action in (RequestAction.RETRY, RequestAction.LOOK_UP)
+            return RequestAction.FAIL if is_repeated and not goes_on(answer) else action
+
+        def report(answer: Answer) -> None:
+            if answer.error is not None and not _is_concurrent(answer) and self.on_retry is not None:
                 self.on_retry(answer.error)
             waits.on_repeat(answer.error)
-            await pause.wait()
+
+        return await repeat(once, decide, lambda made: concurrent if _is_concurrent(made) else retry, report)
 
     async def _attempt(self, attempt: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
@@ -382,6 +389,11 @@ class TransactionCoordinatorClient:
         if answer.error is None:
             return answer
         return answer._replace(is_uncertain=may_be_processed(answer.error))
+
+
+def _is_concurrent(answer: Answer) -> bool:
+    """Return whether the request only waits for the end of another transaction of its transactional id."""
+    return code_of(answer.error) == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def code_of(error: object) -> int | None:

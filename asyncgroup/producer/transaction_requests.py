@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from asyncgroup.cluster.requests.actions import RequestAction
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -34,6 +35,7 @@ __all__ = [
     "INIT_PRODUCER_ID",
     "LOWEST_V2",
     "PRODUCE",
+    "REQUEST_ACTIONS",
     "TXN_OFFSET_COMMIT",
     "TransactionAction",
     "action_of",
@@ -64,6 +66,13 @@ class TransactionAction(IntEnum):
 
 
 DONE, RETRY, MOVED, ABORT, REINITIALIZE, FATAL, FENCED = TransactionAction
+
+REQUEST_ACTIONS: Final[Mapping[TransactionAction, RequestAction]] = {
+    DONE: RequestAction.DONE,
+    RETRY: RequestAction.RETRY,
+    MOVED: RequestAction.LOOK_UP,
+}
+"""What an action means for the request itself; all others end it."""
 
 Table = Mapping[int, TransactionAction]
 

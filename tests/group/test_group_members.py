@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.group.group_members import DescribedMember, describe_members
 from asyncgroup.wire import messages as m
@@ -22,13 +23,16 @@ class Coordinators:
         self._answers = list(answers)
         self.marked_unknown: list[str] = []
 
-    async def request(self, key: str, message: Any, *, lane: str) -> Any:
+    async def locate_each(self, keys: Any, kind: int) -> Any:
+        return {key: Address(1, "10.0.0.1", 9092) for key in keys}, {}
+
+    async def request_at(self, address: Address, keys: Any, cls: Any, build: Any, **options: Any) -> Any:
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def mark_unknown(self, key: str) -> None:
+    def mark_unknown(self, key: str, node_id: int, kind: int) -> None:
         self.marked_unknown.append(key)
 
 

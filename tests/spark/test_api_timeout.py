@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from asyncgroup import Cluster, Producer
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError, NoBrokersError
-from asyncgroup.spark.api_timeout import within
 from asyncgroup.spark.sink.producer_cache import open_retrying
 from asyncgroup.spark.sink.transactions.kafka import KafkaTransactions
 from asyncgroup.spark.sink.transactions.records import BatchRecord, QueryBatch, SlotTransaction

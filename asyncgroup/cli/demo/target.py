@@ -14,10 +14,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster.requests.groups import delete_groups
+from asyncgroup.cluster.requests.results import Results
+from asyncgroup.cluster.requests.topics import NewTopic, create_topics, delete_topics
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.lifecycle import wait_shielded
-from asyncgroup.wire import messages as m
 
 __all__ = ["PARTITIONS", "Admin", "DemoTarget", "embedded", "running"]
 
@@ -34,12 +36,6 @@ QUERIES: Final = ("delays", "streaks")
 
 REMOVAL_LIMIT: Final = 20.0
 """Seconds for the removal of each topic or group."""
-
-TIMEOUT_MS: Final = 30_000
-BROKER_DEFAULT: Final = -1
-"""The replication factor that stands for the broker's default (KIP-464)."""
-TOPIC_STATES_VERSION: Final = 6
-"""The first version of DeleteTopics that names topics by structures instead of strings (KIP-516)."""
 
 
 class DemoTarget(NamedTuple):
@@ -139,48 +135,20 @@ class Admin:
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, and wait until the metadata has a leader for every partition."""
-        topic = m.CreateTopicsRequest.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=BROKER_DEFAULT
-        )
-        request = m.CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
-        response = await self._cluster.request(await self._controller(), request)
-        for result in response.topics:
-            _check(result.error_code, f"creating topic {name!r}", result.error_message)
+        (await create_topics(self._client, {name: NewTopic(partitions)})).require()
         await self._cluster.topics([name])
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic; no error if it does not exist."""
-
-        def build(version: int) -> m.DeleteTopicsRequest:
-            if version >= TOPIC_STATES_VERSION:
-                states = [m.DeleteTopicsRequest.DeleteTopicState(name=name)]
-                return m.DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
-            return m.DeleteTopicsRequest(topic_names=[name], timeout_ms=TIMEOUT_MS)
-
-        controller = await self._controller()
-        response = await self._client.network.request_versioned(controller, m.DeleteTopicsRequest, build)
-        for result in response.responses:
-            if result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                _check(result.error_code, f"deleting topic {name!r}", result.error_message)
+        _check(await delete_topics(self._client, [name]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     async def delete_group(self, group_id: str) -> None:
         """Delete a group without members; no error if it does not exist."""
-        request = m.DeleteGroupsRequest(groups_names=[group_id])
-        response = await self._cluster.coordinators.request(group_id, request)
-        for result in response.results:
-            if result.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-                _check(result.error_code, f"deleting group {group_id!r}")
-
-    async def _controller(self) -> int:
-        """Return the node id of the controller, or of any broker if the controller is not in the metadata.
-
-        A KRaft broker forwards such requests to the controller.
-        """
-        await self._cluster.refresh()
-        view = self._cluster.view
-        return view.controller_id if view.controller_id in view.brokers else next(iter(view.brokers))
+        _check(await delete_groups(self._client, [group_id]), ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def _check(code: int, what: str, detail: str | None = None) -> None:
-    if code:
-        raise BrokerError(code, what, detail)
+def _check(results: Results[str, None], missing: ErrorCode) -> None:
+    """Raise the error of a deletion, unless it says that there was nothing to delete."""
+    for error in results.errors.values():
+        if not isinstance(error, BrokerError) or error.code != missing:
+            raise error

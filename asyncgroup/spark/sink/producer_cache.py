@@ -18,11 +18,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, NoBrokersError, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.producer import Producer
-from asyncgroup.spark.api_timeout import API_TIMEOUT, within
+from asyncgroup.spark.api_timeout import API_TIMEOUT
 from asyncgroup.spark.sink.write_settings import WriteSettings
 
 __all__ = ["AckRecorder", "OpenProducer", "ProducerCache", "WrittenRange", "open_retrying", "producer_cache"]

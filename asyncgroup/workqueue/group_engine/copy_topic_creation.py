@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.topics import NewTopic, create_topics, existing_topics
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.workqueue.group_engine.topic_creation import LIMIT, NewTopic, create_topics, existing_topics
 from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
 from asyncgroup.workqueue.settings import QueueSettings
 
@@ -21,6 +21,9 @@ _log = logging.getLogger("asyncgroup.workqueue")
 
 INTERVAL: Final = 30.0
 """Seconds between two attempts while the queue runs."""
+
+LIMIT: Final = 60.0
+"""Seconds for which retriable errors are retried before the queue is opened without a topic."""
 
 KEPT: Final = {"retention.ms": "-1"}
 """Copies keep the timestamps of their originals, from which retention counts. Without this, the copy of an old record, whose
@@ -114,7 +117,9 @@ class CopyTopicCreation:
                 errors[name] = error
             else:
                 wanted[name] = NewTopic(partitions, policy.replication_factor, KEPT)
-        return errors | await create_topics(self._cluster, wanted, limit=limit)
+        retry = self._cluster.retry(timeout=limit)
+        created = await create_topics(self._cluster, wanted, retry=retry, only_missing=True)
+        return errors | created.errors
 
     def _note(self, errors: dict[str, AsyncGroupError]) -> None:
         """Take over what an attempt says of the missing topics; log and report what is new."""

@@ -12,20 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.records import delete_records
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import TopicPartition
-from asyncgroup.wire import messages as m
 
-__all__ = ["INTERVAL", "RetryTopicCleanup", "delete_records"]
+__all__ = ["INTERVAL", "RetryTopicCleanup"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
 INTERVAL: Final = 30.0
 """Seconds between a commit and the deletion of the records that it covers; at most one round of requests in this time."""
-
-TIMEOUT_MS: Final = 30_000
-"""Milliseconds that a leader may wait until the followers have also deleted the records."""
 
 
 class RetryTopicCleanup:
@@ -82,11 +79,12 @@ class RetryTopicCleanup:
             if offset < self._deleted.get(tp, 0):  # the topic was recreated, or its log truncated
                 del self._deleted[tp]
         due = {tp: offset for tp, offset in committed.items() if offset > self._deleted.get(tp, 0)}
-        errors = await delete_records(self._cluster, due)
+        try:
+            errors = (await delete_records(self._cluster, due)).errors
+        except ClosedError:
+            return False
         self._deleted |= {tp: offset for tp, offset in due.items() if tp not in errors}
         for tp, error in errors.items():
-            if isinstance(error, ClosedError):
-                return False
             if not error.retriable and not _may_pass(error):
                 _log.warning(
                     "group %s: records of retry topic %r that are done are not deleted: %s",
@@ -104,47 +102,3 @@ def _may_pass(error: AsyncGroupError) -> bool:
     """Whether a later request may succeed: the log was truncated, its topic recreated, or the broker failed for once."""
     passing = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_SERVER_ERROR)
     return isinstance(error, BrokerError) and error.code in passing
-
-
-async def delete_records(
-    cluster: ClusterClient, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, AsyncGroupError]:
-    """Delete the records before these offsets (KIP-107), with one request to each leader; return the errors."""
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
-    for tp, offset in offsets.items():
-        by_leader.setdefault(cluster.view.leader(tp), {})[tp] = offset
-    errors: dict[TopicPartition, AsyncGroupError] = {
-        tp: BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"deleting records of {tp}")
-        for tp in by_leader.pop(-1, ())
-    }
-    answers = await asyncio.gather(*(_ask(cluster, node, part) for node, part in by_leader.items()))
-    for answer in answers:
-        errors |= answer
-    return errors
-
-
-async def _ask(
-    cluster: ClusterClient, node_id: int, offsets: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, AsyncGroupError]:
-    request = m.DeleteRecordsRequest
-    topics: dict[str, m.DeleteRecordsRequest.DeleteRecordsTopic] = {}
-    for tp, offset in offsets.items():
-        topic = topics.setdefault(tp.topic, request.DeleteRecordsTopic(tp.topic, []))
-        topic.partitions.append(request.DeleteRecordsPartition(tp.partition, offset))
-    timeout = max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)
-    try:
-        response = await cluster.network.request(
-            node_id, request(list(topics.values()), timeout_ms=TIMEOUT_MS), timeout=timeout
-        )
-    except AsyncGroupError as error:
-        return dict.fromkeys(offsets, error)
-    codes = {
-        TopicPartition(topic.name, part.partition_index): part.error_code
-        for topic in response.topics
-        for part in topic.partitions
-    }
-    return {
-        tp: BrokerError(code, f"deleting records of {tp} before offset {offset}")
-        for tp, offset in offsets.items()
-        if (code := codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR))
-    }

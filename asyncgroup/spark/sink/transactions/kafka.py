@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from asyncgroup.cluster import Cluster, client_of
-from asyncgroup.cluster.connection import Address
-from asyncgroup.cluster.coordinators import TRANSACTION
+from asyncgroup.cluster.requests.repeat import retry_errors
+from asyncgroup.cluster.requests.time_limit import within
+from asyncgroup.cluster.requests.transactions import ONGOING, describe_transactions, list_transactions
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -20,19 +21,18 @@ from asyncgroup.errors import (
     ConfigError,
     ErrorCode,
     ProducerFencedError,
-    ProtocolError,
     RequestTimedOut,
     TransactionAbortedError,
     TransactionOutcomeUnknown,
-    TransportError,
     UnsupportedVersionError,
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
+from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.offsets import GROUP_LANE, Committer
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.producer import OpenTransaction, Producer, end_transaction
 from asyncgroup.producer.open_transaction import END_TIMEOUT
-from asyncgroup.spark.api_timeout import API_TIMEOUT, within
+from asyncgroup.spark.api_timeout import API_TIMEOUT
 from asyncgroup.spark.sink.transactions.errors import TransactionalSinkError
 from asyncgroup.spark.sink.transactions.records import (
     BatchRecord,
@@ -43,17 +43,10 @@ from asyncgroup.spark.sink.transactions.records import (
     encode_record,
     newest_record,
 )
-from asyncgroup.wire import messages as m
 
 __all__ = ["KafkaTransactions", "slot_offsets"]
 
 T = TypeVar("T")
-
-ONGOING: Final = "Ongoing"
-"""The state of an open transaction (`TransactionState` in Kafka)."""
-
-PATTERN_VERSION: Final = 2
-"""The first ListTransactions version with a pattern for transactional ids (KIP-1152)."""
 
 NOT_OPEN_CODES: Final = (
     ErrorCode.INVALID_TXN_STATE,
@@ -69,12 +62,6 @@ def slot_offsets(prefix: str, slot: int, batch: QueryBatch, topic: str) -> Group
     """Return what a slot's transaction commits for its group besides the records; `topic` is one that it writes to."""
     committed = CommittedOffset(batch.batch_id + 1, encode_batch(batch))
     return GroupOffsets(_slot_name(prefix, slot), {TopicPartition(topic, 0): committed})
-
-
-class _IncompleteResponse(ProtocolError):
-    """A response lacks a transactional id. The next one may have it, as `AdminApiDriver` assumes in Java's admin client."""
-
-    retriable = True
 
 
 class KafkaTransactions:
@@ -139,7 +126,7 @@ class KafkaTransactions:
                 self._client, group_id, None, lane=GROUP_LANE, require_stable=require_stable
             )
 
-        return await self._retrying(attempt)
+        return await retry_errors(attempt, self._retry(), is_cut=True)
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
@@ -164,7 +151,10 @@ class KafkaTransactions:
         """Return the slots whose transaction is not open any more; none with brokers before 3.0, which lack DescribeTransactions."""
         names = {_slot_name(self.prefix, each.slot): each for each in transactions}
         try:
-            states = await self._retrying(lambda: self._describe(list(names)))
+            found = await describe_transactions(
+                self._client, names, retry=self._retry(), is_cut=True, fails_fast=True
+            )
+            states = found.require()
         except UnsupportedVersionError:
             return []
         return [
@@ -173,52 +163,22 @@ class KafkaTransactions:
             if states[name] != (ONGOING, each.producer_id, each.producer_epoch)
         ]
 
-    async def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, int, int]]:
-        """Return state, producer id and epoch of each transactional id; one request for each coordinator."""
-        coordinators = self._client.coordinators
-        by_address: dict[Address, list[str]] = {}
-        for name, address in (await coordinators.locate_all(names, TRANSACTION)).items():
-            by_address.setdefault(address, []).append(name)
-        states: dict[str, tuple[str, int, int]] = {}
-        for address, asked in by_address.items():
-            response = await self._client.network.request(address, m.DescribeTransactionsRequest(asked))
-            for found in response.transaction_states:
-                if found.error_code == ErrorCode.NOT_COORDINATOR:
-                    coordinators.mark_unknown(found.transactional_id, address.node_id, TRANSACTION)
-                if found.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-                    raise BrokerError(found.error_code, f"transactional id {found.transactional_id!r}")
-                states[found.transactional_id] = (
-                    found.transaction_state,
-                    found.producer_id,
-                    found.producer_epoch,
-                )
-            if missing := [name for name in asked if name not in states]:
-                raise _IncompleteResponse(
-                    f"the response to DescribeTransactions of node {address.node_id} has no entry for "
-                    f"{', '.join(map(repr, missing))}"
-                )
-        return states
-
     async def open_slots(self) -> Collection[int]:
         """Return the slots with an open transaction, if all brokers support ListTransactions (KIP-664)."""
-        nodes = list(self._client.view.brokers)
+        found = await list_transactions(
+            self._client,
+            states=[ONGOING],
+            pattern=re.escape(self.prefix) + r"-[0-9]+",
+            retry=self._client.retry(timeout=self._timeout, retries=0),
+            is_cut=True,
+        )
         try:
-            listed = await within(self._deadline(self._timeout), asyncio.gather(*map(self._list, nodes)))
+            listed = found.require().values()
         except UnsupportedVersionError:
             return []
         slots = re.compile(re.escape(self.prefix) + r"-(0|[1-9]\d*)")
         matches = (slots.fullmatch(name) for names in listed for name in names)
         return {int(match[1]) for match in matches if match is not None}
-
-    async def _list(self, node_id: int) -> list[str]:
-        def build(version: int) -> m.ListTransactionsRequest:
-            pattern = re.escape(self.prefix) + r"-[0-9]+" if version >= PATTERN_VERSION else None
-            return m.ListTransactionsRequest(state_filters=[ONGOING], transactional_id_pattern=pattern)
-
-        response = await self._client.network.request_versioned(node_id, m.ListTransactionsRequest, build)
-        if response.error_code:
-            raise BrokerError(response.error_code, f"open transactions of node {node_id}")
-        return [each.transactional_id for each in response.transaction_states]
 
     async def abort_slot(self, slot: int) -> None:
         """Abort the slot's open transaction, and fence the producer that has opened it."""
@@ -241,18 +201,8 @@ class KafkaTransactions:
     def _deadline(timeout: float) -> float:
         return asyncio.get_running_loop().time() + timeout
 
-    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat while the error is retriable, for at most `timeout` seconds."""
-        retry = self._client.retry(timeout=self._timeout, longest=1.0)
-        last: AsyncGroupError | None = None
-        while True:
-            try:
-                return await within(retry.deadline, attempt(), last)
-            except (BrokerError, TransportError, _IncompleteResponse) as error:
-                if not error.retriable:
-                    raise
-                last = error
-                await retry.pause(error)
+    def _retry(self) -> RetryLoop:
+        return self._client.retry(timeout=self._timeout, longest=1.0)
 
 
 def _slot_name(prefix: str, slot: int) -> str:

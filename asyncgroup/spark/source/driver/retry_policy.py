@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -19,7 +20,6 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
-from asyncgroup.spark.api_timeout import within
 from asyncgroup.spark.source.errors import SourceError
 from asyncgroup.spark.source.options.settings import ReadSettings
 
