@@ -90,7 +90,6 @@ if TYPE_CHECKING:
         SubscriptionPattern,
         ThreadClaim,
         TransactionOutput,
-        in_thread,
         run,
     )
     from asyncgroup.group.hook import Hook
@@ -108,6 +107,7 @@ if TYPE_CHECKING:
     from asyncgroup.offsets import OffsetManager
     from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
     from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
+    from asyncgroup.threads import in_thread
     from asyncgroup.version import __version__
     from asyncgroup.workqueue import Mode, WorkQueue
 
@@ -292,7 +292,6 @@ _NAMES = {
         "SubscriptionPattern",
         "ThreadClaim",
         "TransactionOutput",
-        "in_thread",
         "run",
     ],
     "group.hook": ["Hook"],
@@ -310,6 +309,7 @@ _NAMES = {
     "offsets": ["OffsetManager"],
     "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
     "security": ["OAuthBearer", "Plain", "Scram", "Security", "Tls"],
+    "threads": ["in_thread"],
     "version": ["__version__"],
     "workqueue": ["Mode", "WorkQueue"],
 }

@@ -42,6 +42,7 @@ __all__ = [
     "one_of",
     "parse_servers",
     "seconds_hint",
+    "signature_error",
     "timedelta_hint",
     "wrong_type",
 ]
@@ -181,6 +182,19 @@ def _without_partial(function: object) -> object:
     while isinstance(function, functools.partial):
         function = function.func
     return function
+
+
+def signature_error(function: Callable[..., object], count: int) -> str | None:
+    """Return why `function` cannot be called with `count` arguments; None if it can, or if its signature is unknown."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of compiled code
+        return None
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 def is_legal_name(name: str) -> bool:

@@ -3,7 +3,7 @@
 Where to look, starting at the user's call:
 
 - User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`),
-  `handler`, `session`, `claim`, `threads` (blocking handlers), `records` (reading and marking without a handler),
+  `handler`, `session`, `claim`, `threads` (what a function of `in_thread` gets), `records` (reading and marking without a handler),
   `subscription_pattern`, `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their
   private `_state` is for the files of this room.
 - `exclusive_producer` uses a group as the lock of a producer, with the assignor in `assignors/lock`.
@@ -56,8 +56,9 @@ if TYPE_CHECKING:
     from asyncgroup.group.records import Records
     from asyncgroup.group.session import Session
     from asyncgroup.group.subscription_pattern import SubscriptionPattern
-    from asyncgroup.group.threads import ThreadClaim, in_thread
+    from asyncgroup.group.threads import ThreadClaim
     from asyncgroup.group.transaction_output import TransactionOutput
+    from asyncgroup.threads import in_thread
 
 __all__ = [
     "Assignment",
@@ -102,7 +103,8 @@ _NAMES = {
     "records": ["Records"],
     "session": ["Session"],
     "subscription_pattern": ["SubscriptionPattern"],
-    "threads": ["ThreadClaim", "in_thread"],
+    "threads": ["ThreadClaim"],
+    ".threads": ["in_thread"],
     "transaction_output": ["TransactionOutput"],
 }
 """The public names of each module."""

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from asyncgroup.checks import is_async, wrong_type
+from asyncgroup.checks import is_async, signature_error, wrong_type
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.claim import Claim
     from asyncgroup.group.claim_source import ClaimSource
     from asyncgroup.group.session import Session
+    from asyncgroup.thread_function import ThreadFunction
 
 __all__ = ["ClaimFunction", "Handler", "HandlerLike", "as_handler"]
 
@@ -85,6 +86,18 @@ class _FunctionHandler(Handler):
         await self._function(session, claim)
 
 
+class _ThreadHandler(Handler):
+    """A handler whose `consume_claim` is a plain function in a thread (`in_thread`)."""
+
+    def __init__(self, function: ThreadFunction) -> None:
+        self._function = function
+
+    async def consume_claim(self, session: Session, claim: Claim) -> None:
+        from asyncgroup.group.threads import ThreadClaim
+
+        await self._function(session, ThreadClaim(claim))
+
+
 def as_handler(handler: object) -> Handler:
     """Return a Handler for a Handler or an async callable `(session, claim)`.
 
@@ -99,6 +112,15 @@ def as_handler(handler: object) -> Handler:
         return handler
     if isinstance(handler, type):
         raise ConfigError("handler", handler, "an object, not its class")
+    from asyncgroup.thread_function import (
+        ThreadFunction,  # it needs asyncio, which importing this module does not load
+    )
+
+    if isinstance(handler, ThreadFunction):
+        if (error := signature_error(handler, 2)) is not None:
+            allowed = f"in_thread(function) with a plain function (session, claim) ({error})"
+            raise ConfigError("handler", handler, allowed)
+        return _ThreadHandler(handler)
     if is_async(handler):
         return _FunctionHandler(cast("ClaimFunction", handler))
     if callable(handler):

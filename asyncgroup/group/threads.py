@@ -1,28 +1,23 @@
-"""Blocking handlers: run a plain function per claim in a worker thread."""
+"""ThreadClaim: what a function of `in_thread` gets in place of a Claim."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import itemgetter
 from threading import get_ident
 from typing import Final
 
-import anyio
 import anyio.from_thread
-import anyio.to_thread
 
-from asyncgroup.checks import check_duration_or_zero, check_metadata, is_async
-from asyncgroup.errors import ConfigError, SessionEnd
+from asyncgroup.checks import check_duration_or_zero, check_metadata
+from asyncgroup.errors import SessionEnd
 from asyncgroup.group.claim import Claim
-from asyncgroup.group.handler import Handler
-from asyncgroup.group.session import Session
-from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 from asyncgroup.offsets import PartitionMarks
 
-__all__ = ["ThreadClaim", "in_thread"]
+__all__ = ["ThreadClaim"]
 
 BATCH_RECORDS: int = 500
 """Maximum number of records passed to the thread at once."""
@@ -173,28 +168,3 @@ class ThreadClaim:
         """Say that the function is at work on a record, as `Claim.renew`. Raise ConfigError for a negative value."""
         check_duration_or_zero("seconds", seconds)
         self._loop.call_soon_threadsafe(self._claim.renew, seconds)
-
-
-class _ThreadHandler(Handler):
-    def __init__(self, function: Callable[[Session, ThreadClaim], None]) -> None:
-        self._function = function
-
-    async def consume_claim(self, session: Session, claim: Claim) -> None:
-        # a limiter per claim, so that waiting threads cannot use up the tokens of other claims
-        limiter = anyio.CapacityLimiter(1)
-        work = anyio.to_thread.run_sync(self._function, session, ThreadClaim(claim), limiter=limiter)
-        # also if this is cancelled: the function cannot be, and may still work on a record of the claim
-        await wait_shielded(start_task(work))
-
-
-def in_thread(function: Callable[[Session, ThreadClaim], None]) -> Handler:
-    """Return a handler that runs the plain function `function(session, claim)` in a thread per claim.
-
-    A thread cannot be cancelled: the function must return when the iterator of its claim ends, and is waited for until it
-    does. Session is not thread-safe: the function may read its attributes, but not call its methods. To commit without
-    `auto_commit`, call `anyio.from_thread.run(session.commit)`, which runs it on the event loop. Raise ConfigError for an
-    async function, which needs no thread.
-    """
-    if not callable(function) or is_async(function):
-        raise ConfigError("in_thread", function, "a plain function (session, claim)")
-    return _ThreadHandler(function)

@@ -3,7 +3,7 @@
 Where to look, starting at the user's call:
 
 - User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
-  `batch_receive`, `interceptors`, `in_thread`, `statistics`. `settings` checks the arguments and what goes together.
+  `batch_receive`, `interceptors`, `statistics`. `settings` checks the arguments and what goes together.
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
   `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
@@ -30,9 +30,9 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.hashing.key_ranges import KeyRange
+    from asyncgroup.threads import in_thread
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
-    from asyncgroup.workqueue.in_thread import in_thread
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
@@ -69,7 +69,7 @@ _NAMES = {
     "batch_receive": ["DeliveryBatch"],
     "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
     ".hashing.key_ranges": ["KeyRange"],
-    "in_thread": ["in_thread"],
+    ".threads": ["in_thread"],
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],

@@ -15,6 +15,7 @@ from asyncgroup import (
     ThreadClaim,
     in_thread,
 )
+from asyncgroup.group.handler import HandlerLike
 from asyncgroup.workqueue import WorkQueue
 from benchmarks.clients import (
     AUTO_COMMIT_SECONDS,
@@ -174,7 +175,7 @@ def _config(settings: Settings, *, heartbeat_thread: bool = True) -> ConsumerCon
 
 async def _run(
     settings: Settings,
-    handler: Handler,
+    handler: HandlerLike,
     *,
     heartbeat_thread: bool = True,
     finished: asyncio.Event | None = None,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ConsumerGroup, SubscriptionPattern
+import asyncgroup
+from asyncgroup import ConsumerGroup, SubscriptionPattern, in_thread
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.group.handler import Handler, as_handler
-from asyncgroup.group.threads import in_thread
 from asyncgroup.group.topics import (
     Absence,
     KnownTopics,
@@ -142,7 +142,27 @@ def test_in_thread_accepts_what_runs_an_async_function() -> None:
     def run(session: Any, claim: Any) -> None:
         asyncio.run(function(session, claim))
 
-    assert isinstance(in_thread(run), Handler)
+    assert isinstance(as_handler(in_thread(run)), Handler)
+
+
+def test_there_is_one_in_thread() -> None:
+    assert asyncgroup.in_thread is asyncgroup.group.in_thread is asyncgroup.workqueue.in_thread
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: None, lambda one, two, three: None, lambda *, session, claim: None]
+)
+def test_in_thread_refuses_functions_with_other_arguments(wrong: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"in_thread=.*\(session, claim\), or \(delivery\) for a work queue \("
+    ):
+        in_thread(wrong)
+
+
+def test_a_function_of_deliveries_is_no_handler_of_claims() -> None:
+    with pytest.raises(ConfigError, match=r"handler=<in_thread.*\(session, claim\) \(too many positional"):
+        as_handler(in_thread(lambda delivery: None))
+    assert isinstance(as_handler(in_thread(lambda *arguments: None)), Handler)
 
 
 # -- topics -------------------------------------------------------------------------------------------------------------

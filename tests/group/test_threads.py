@@ -13,8 +13,10 @@ import pytest
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
-from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim, in_thread
+from asyncgroup.group.handler import as_handler
+from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.threads import in_thread
 from asyncgroup.wire.messages import NO_UUID
 from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import consumer_of, end_session, make_session
@@ -37,7 +39,7 @@ class ThreadedRun:
     def __init__(self, function: Callable[[Any, ThreadClaim], None], partitions: int = 1) -> None:
         self.session, self.cluster = make_session([("orders", number) for number in range(partitions)])
         self.claims = self.session.claims
-        self.handler = in_thread(function)
+        self.handler = as_handler(in_thread(function))
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

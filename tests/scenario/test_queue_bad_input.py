@@ -161,7 +161,10 @@ async def test_handlers(env: VirtualEnvironment, handle: Any):
 
 
 async def test_plain_functions_run_in_threads(env: VirtualEnvironment):
-    with pytest.raises(ConfigError, match=r"in_thread=.* a plain function \(delivery\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"in_thread=.* a plain function \(session, claim\), or \(delivery\) for a work queue",
+    ):
         in_thread(queue_members.no_work)
     seen: list[bytes | None] = []
 

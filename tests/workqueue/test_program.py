@@ -76,4 +76,4 @@ async def test_a_handler_with_other_arguments_is_refused_before_anything_is_open
     with pytest.raises(ConfigError, match=r"handle=.* an async function"):
         run_queue(queue, _handle_two)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"called with one argument, the delivery \(missing .*'session'\)"):
-        in_thread(_handle_two)  # type: ignore[arg-type]
+        run_queue(queue, in_thread(_handle_two))  # type: ignore[arg-type]
