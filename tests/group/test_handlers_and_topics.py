@@ -111,11 +111,20 @@ def test_a_method_that_is_not_async_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["pause", "resume"])
-@pytest.mark.parametrize("partitions", ["greetings", ("greetings", 0), ["ab"]])
+@pytest.mark.parametrize("partitions", ["greetings", ("greetings", -1), ["ab"], {("greetings", 0): 1}])
 def test_pauses_of_other_values_are_refused(method: str, partitions: Any) -> None:
     group = ConsumerGroup("127.0.0.1:9092", "g")
     with pytest.raises(ConfigError, match=r"partitions?=.* is not allowed: .* as \("):
         getattr(group, method)(partitions)
+
+
+@pytest.mark.parametrize("given", [("greetings", 0), TopicPartition("greetings", 0), [("greetings", 0)]])
+def test_a_partition_may_be_paused_alone(given: Any) -> None:
+    group = ConsumerGroup("127.0.0.1:9092", "g")
+    group.pause(given)
+    assert group._engine._source.paused == {("greetings", 0)}
+    group.resume(given)
+    assert not group._engine._source.paused
 
 
 @pytest.mark.parametrize(
