@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.due_times import NEVER
-from asyncgroup.workqueue.partition_work import PartitionWork
 
 __all__ = ["AckTimeouts"]
 
@@ -34,7 +33,7 @@ class AckTimeouts:
     def __repr__(self) -> str:
         return f"<AckTimeouts: {self.seconds} s>"
 
-    def note_late(self, works: Iterable[PartitionWork], now: float, late: float) -> None:
+    def note_late(self, works: Iterable[Work], now: float, late: float) -> None:
         """A timer runs so many seconds late. If the event loop was blocked, put all deadlines off: its handlers had no turn."""
         if self.seconds is None or late <= self.interval:
             return
@@ -47,7 +46,7 @@ class AckTimeouts:
                 if delivery.deadline is not None:
                     delivery.deadline = min(delivery.deadline + blocked, latest)
 
-    def overdue(self, works: Iterable[PartitionWork], now: float) -> tuple[list[Delivery], float]:
+    def overdue(self, works: Iterable[Work], now: float) -> tuple[list[Delivery], float]:
         """Return the deliveries whose timeout has passed, and when to look again; infinity if no delivery is left."""
         found: list[Delivery] = []
         following = NEVER

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
+from asyncgroup.workqueue.ack_outcome import AckOutcome
 from asyncgroup.workqueue.foreign_names import DELIVERY
 from asyncgroup.workqueue.handled_exception import handled_exception
+from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.policies import check_seconds
+from asyncgroup.workqueue.statistics import QueueCounts
 
 __all__ = [
     "FAILURES",
@@ -23,6 +26,7 @@ __all__ = [
     "DeliveryQueue",
     "DeliveryState",
     "Publisher",
+    "Work",
     "commit_partition",
     "nack_with",
     "release",
@@ -30,20 +34,6 @@ __all__ = [
 
 FAILURES: Final = (Exception, asyncio.CancelledError)
 """Exceptions of a plain function of the user that fail a delivery: a CancelledError in it is not the cancellation of a task."""
-
-
-class AckOutcome(Enum):
-    """The result of an acknowledgement; true if the record is acknowledged."""
-
-    ACKED = "acknowledged: the next grouped commit contains it"
-    COMMITTED = "acknowledged and committed"
-    EXPIRED = (
-        "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
-    )
-    LOST = "too late: the partition was revoked, its log changed, or the queue was closed; the record is delivered again"
-
-    def __bool__(self) -> bool:
-        return self in (AckOutcome.ACKED, AckOutcome.COMMITTED)
 
 
 class DeliveryState(Enum):
@@ -82,6 +72,7 @@ class DeliveryQueue(Protocol):
     """The methods of the Dispatcher that a delivery calls."""
 
     publisher: Publisher
+    counts: QueueCounts
 
     def ack(self, delivery: Delivery) -> None:
         """Acknowledge the record."""
@@ -97,6 +88,10 @@ class DeliveryQueue(Protocol):
         """Deliver the record again after `delay` seconds; `reason`, else `error`, is the reason of a dead letter."""
         ...
 
+    def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:
+        """Copy a record to the dead letter topic that no delivery can handle; without such a topic, nack it."""
+        ...
+
     def release(self, delivery: Delivery) -> None:
         """Deliver the record again: the delivery was neither acknowledged nor failed."""
         ...
@@ -107,6 +102,18 @@ class DeliveryQueue(Protocol):
 
     def key_of(self, record: Record) -> bytes | None:
         """Return the record's ordering key."""
+        ...
+
+    def begin_publishing(self, delivery: Delivery) -> None:
+        """The record is being copied."""
+        ...
+
+    def finish(self, delivery: Delivery) -> AckOutcome:
+        """The copy is in its topic: the record is done."""
+        ...
+
+    def give_back(self, delivery: Delivery) -> None:
+        """There may be no copy: the record stays unacknowledged."""
         ...
 
 
@@ -148,7 +155,7 @@ class Delivery:
         record: Record,
         attempt: int,
         deadline: float | None,
-        work: Any,
+        work: Work,
         dispatcher: DeliveryQueue,
     ) -> None:
         self.record = record
@@ -167,7 +174,7 @@ class Delivery:
         self._is_retry = False  # taken in a turn of the records that were delivered before
         self._has_slot = False  # of these records: it was delivered, and not only put into an inbox
         self._reader: Any = None  # the task that received it; None for a handler of `run`
-        self._work = work  # its PartitionWork, which imports this file
+        self._work = work
         self._dispatcher = dispatcher
 
     def __repr__(self) -> str:
@@ -301,6 +308,10 @@ class Delivery:
         if outcome is None:
             raise UsageError(f"{call}() of {self!r}: the delivery was ended before")
         return outcome
+
+
+Work: TypeAlias = PartitionWork[Delivery]
+"""The records of a partition."""
 
 
 def _check_reason(reason: object) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from asyncgroup.model import MillisClock, Record
+from asyncgroup.workqueue.delivery import Work
 from asyncgroup.workqueue.due_times import NEVER, DueTimes
-from asyncgroup.workqueue.partition_work import PartitionWork
 
 __all__ = ["RECHECK", "DeliveryTimes"]
 
@@ -36,11 +36,11 @@ class DeliveryTimes:
         at = self._due_at(record)
         return None if at is None or at <= self._clock() else at
 
-    def add(self, work: PartitionWork, record: Record, at: int) -> bool:
+    def add(self, work: Work, record: Record, at: int) -> bool:
         """Add a record; return whether it is the first one to be delivered."""
         return self._due.add(work, record, at)
 
-    def pop_due(self) -> Iterator[tuple[PartitionWork, Record]]:
+    def pop_due(self) -> Iterator[tuple[Work, Record]]:
         """Remove and return the records that are due."""
         return self._due.pop_due(self._clock()) if len(self._due) else iter(())
 

@@ -16,12 +16,12 @@ from asyncgroup.errors import UsageError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
-from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher
+from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher, Work
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.last_failures import LastFailures
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD, PartitionWork
+from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD
 from asyncgroup.workqueue.statistics import QueueCounts
 from asyncgroup.workqueue.turns import Turns
 from asyncgroup.workqueue.watcher import Watcher
@@ -38,8 +38,8 @@ class Dispatcher:
     """The state of a work queue over all its partitions.
 
     - `delay_of(failures)` is the delay in seconds before a record is delivered again (`Backoff.delay`).
-    - `ordering_key(record)` is the key of Mode.KEY_SHARED, `delivery_times` says for which time of day a record with headers waits
-      when it arrives, and `earlier_attempts(record)` the deliveries that led to a copy in a retry topic.
+    - `ordering_key(record)` is the key of Mode.KEY_SHARED, and `delivery_times` says for which time of day a record with headers
+      waits when it arrives.
     """
 
     def __init__(
@@ -55,13 +55,12 @@ class Dispatcher:
         allow_out_of_order: bool = False,
         ordering_key: Callable[[Record], bytes | None] = lambda record: record.key,
         delivery_times: DeliveryTimes | None = None,
-        earlier_attempts: Callable[[Record], int] = lambda _: 0,
     ) -> None:
         self.mode = mode
         self.publisher = publisher
         self.watcher = watcher or Watcher()
         self.counts = QueueCounts()
-        self.works: dict[object, PartitionWork] = {}
+        self.works: dict[object, Work] = {}
         """The partitions that are assigned, by TopicPartition."""
         self.turns = Turns(self._may_take, retry_share)
         self.timeouts = AckTimeouts(ack_timeout)
@@ -77,7 +76,6 @@ class Dispatcher:
         self._delay_of = delay_of
         self._ordering_key = ordering_key
         self._delivery_times = delivery_times or DeliveryTimes(lambda _: None, lambda: 0)
-        self._earlier_attempts = earlier_attempts
         self._has_lanes = mode is Mode.KEY_SHARED
         self._holds_lanes = not allow_out_of_order
         self._in_order = mode.in_order
@@ -97,23 +95,23 @@ class Dispatcher:
 
     # --- partitions -----------------------------------------------------------------------------------------------------
 
-    def add_partition(self, work: PartitionWork) -> None:
+    def add_partition(self, work: Work) -> None:
         """Add a partition that was assigned."""
         self.works[work.tp] = work
 
-    def close_partition(self, work: PartitionWork) -> None:
+    def close_partition(self, work: Work) -> None:
         """Deliver no more records of a partition that is revoked; open deliveries may still be ended."""
         work.is_open = False
         work.drop_ready()
 
-    def remove_partition(self, work: PartitionWork) -> list[Delivery]:
+    def remove_partition(self, work: Work) -> list[Delivery]:
         """Forget a partition; return its open deliveries, which are lost."""
         self.close_partition(work)
         if self.works.get(work.tp) is work:
             del self.works[work.tp]
         return self.lose(work)
 
-    def lose(self, work: PartitionWork, offset: int = 0) -> list[Delivery]:
+    def lose(self, work: Work, offset: int = 0) -> list[Delivery]:
         """Forget the records of a partition from `offset` on; return their open deliveries, which are lost."""
         lost, dropped = work.clear(offset)
         for delivery in lost:
@@ -124,21 +122,20 @@ class Dispatcher:
             delivery._keeps_lane = delivery._has_handler
         for record in (*dropped, *(delivery.record for delivery in lost if not delivery._keeps_lane)):
             self._free_lane(work, record)
-        work.on_room()
+        work.engine.on_room()
         if work.is_open:
             self.relist(work)
-        self._relist_gated()
         return lost
 
     # --- records arrive -------------------------------------------------------------------------------------------------
 
-    def offer(self, work: PartitionWork, records: Iterable[Record]) -> None:
+    def offer(self, work: Work, records: Iterable[Record]) -> None:
         """Add records of a partition, in offset order; drop records that are acknowledged already.
 
         Offsets without a record in between count as done: they were compacted away, or are transaction markers.
         """
         window, expected, fresh, size = work.window, work.position, work.fresh, 0
-        is_plain = not (work.is_retry_topic or window.attempts or window.end > expected)
+        is_plain = not (work.has_copies or window.attempts or window.end > expected)
         key_of = self._ordering_key if self._has_lanes else None
         for record in records:
             offset = record.offset
@@ -146,7 +143,7 @@ class Dispatcher:
                 if offset < expected:  # read again, after a batch that could not be decoded
                     continue
                 window.ack_range(expected, offset)
-                work.on_change()
+                work.engine.on_change()
             expected = offset + 1
             if is_plain and not record.headers:  # `_arrive`, in fewer calls
                 value, key = record.value, record.key
@@ -163,16 +160,15 @@ class Dispatcher:
         work.bytes += size
         self.relist(work)
 
-    def _skip_of_other_group(self, work: PartitionWork, record: Record) -> bool:
+    def _skip_of_other_group(self, work: Work, record: Record) -> bool:
         """Acknowledge the record if it is for another group; return whether it is."""
-        if work.is_of_other_group is None or not work.is_of_other_group(record):
+        if not work.has_copies or not work.engine.skips(record):
             return False
         work.window.ack(record.offset)
-        work.on_change()
-        self.watcher.on_done()  # so that it is committed
+        work.engine.on_ack(record)
         return True
 
-    def _arrive(self, work: PartitionWork, record: Record) -> None:
+    def _arrive(self, work: Work, record: Record) -> None:
         if self._has_lanes:
             try:
                 key = self._ordering_key(record)
@@ -183,7 +179,7 @@ class Dispatcher:
                 return
         self._admit(work, record)
 
-    def _discard_arrived(self, work: PartitionWork, record: Record, error: BaseException) -> None:
+    def _discard_arrived(self, work: Work, record: Record, error: BaseException) -> None:
         """Copy a record to the dead letter topic whose ordering key is unknown; without such a topic raise the error."""
         at = f"{record.topic}-{record.partition}@{record.offset}"
         if not self.publisher.is_last(_ANY_NUMBER):
@@ -196,7 +192,7 @@ class Dispatcher:
         self.begin_publishing(delivery)
         self.publisher.start_dead_letter(delivery, f"has no ordering key: {describe_error(error)}")
 
-    def _admit(self, work: PartitionWork, record: Record) -> None:
+    def _admit(self, work: Work, record: Record) -> None:
         """Make a record ready that no earlier one of its key precedes; a delayed one waits for its time first."""
         attempts = work.window.attempts
         if not attempts and not record.headers:  # `_make_ready`, in fewer calls
@@ -211,12 +207,12 @@ class Dispatcher:
         else:
             self._make_ready(work, record)
 
-    def attempts(self, work: PartitionWork, record: Record) -> int:
+    def attempts(self, work: Work, record: Record) -> int:
         """Return the number of deliveries of the record so far."""
         attempts = work.window.attempts.get(record.offset, 0)
-        return attempts + self._earlier_attempts(record) if work.is_retry_topic else attempts
+        return attempts + work.engine.earlier_attempts(record) if work.has_copies else attempts
 
-    def _copy_exhausted(self, work: PartitionWork, record: Record) -> None:
+    def _copy_exhausted(self, work: Work, record: Record) -> None:
         """Copy a record to the dead letter topic whose allowed deliveries were all made before it arrived."""
         attempts, window = self.attempts(work, record), work.window
         only_crashes = record.offset in window.unfinished and attempts == window.attempts[record.offset]
@@ -225,7 +221,7 @@ class Dispatcher:
         reason = self._last_failures.reason(record, attempts, is_unfinished=only_crashes)
         self.publisher.start_dead_letter(delivery, reason)
 
-    def _make_ready(self, work: PartitionWork, record: Record) -> None:
+    def _make_ready(self, work: Work, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
             if self._in_order:
                 work.insert_retry(record)
@@ -247,16 +243,17 @@ class Dispatcher:
             return self._take_retry(work)
         if (work := turns.next_fresh()) is not None:
             record = work.fresh.popleft()
-            attempt = 1 if not work.is_retry_topic else self._earlier_attempts(record) + 1
+            attempt = 1 if not work.has_copies else work.engine.earlier_attempts(record) + 1
             return self._hand_out(work, record, attempt)
         if turns.has_retries and (work := turns.last_retry()) is not None:
             return self._take_retry(work)
         return None
 
-    def _take_retry(self, work: PartitionWork) -> Delivery:
+    def _take_retry(self, work: Work) -> Delivery:
         record = work.retries.popleft()
         attempts = self.attempts(work, record)
-        delivery = self._hand_out(work, record, attempts if record.offset in work.counted else attempts + 1)
+        is_counted = work.gate is not None and work.gate.is_counted(record.offset)
+        delivery = self._hand_out(work, record, attempts if is_counted else attempts + 1)
         delivery._is_retry = True
         if not self.is_prefetched:
             self._take_slot(delivery)
@@ -266,16 +263,14 @@ class Dispatcher:
         delivery._has_slot = True
         self.turns.retries_in_hand += 1
 
-    def _may_take(self, work: PartitionWork, record: Record) -> bool:
+    def _may_take(self, work: Work, record: Record) -> bool:
         if not work.is_open or (self.serial and (work.handlers or not work.is_next_in_order)):
             return False
         if work.retries and self._in_order and record is not work.retries[0]:
             return False
-        if work.is_full and record.offset >= work.window.end and not work.may_grow(record):
-            return False
-        return work.gate is None or work.gate(record)
+        return work.gate is None or work.gate.may_begin(record)
 
-    def _hand_out(self, work: PartitionWork, record: Record, attempt: int) -> Delivery:
+    def _hand_out(self, work: Work, record: Record, attempt: int) -> Delivery:
         timeout, deadline = self.ack_timeout, None
         if timeout is not None and not self.is_prefetched:
             now = self._clock()
@@ -290,7 +285,7 @@ class Dispatcher:
             work.note_unread()
         return delivery
 
-    def relist(self, work: PartitionWork) -> None:
+    def relist(self, work: Work) -> None:
         """Deliver records of the partition again, after a condition that may have prevented it has changed."""
         if work.fresh:
             self.turns.add_fresh(work)
@@ -306,14 +301,14 @@ class Dispatcher:
         if self.watcher.checks_acks:
             self._check_ack(delivery)
         # inlined, as it runs for each record: `_end`
-        work: PartitionWork = delivery._work
+        work = delivery._work
         record = delivery.record
         delivery.state = DeliveryState.ACKED
         del work.in_hand[record.offset]
         if delivery._has_slot:
             self._end_retry()
         if not work.is_open:
-            work.on_drain()
+            work.engine.on_drain()
         work.window.ack(record.offset)
         self.counts.acked += 1
         self._done(work, record, delivery)
@@ -333,7 +328,7 @@ class Dispatcher:
         if not self._in_order:
             allowed = f"mode {self.mode.value} has no order: acknowledge each record by itself"
             raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")
-        work: PartitionWork = delivery._work
+        work = delivery._work
         for offset in sorted(at for at in work.in_hand if at < delivery.record.offset):
             self.ack(work.in_hand[offset])
         self.ack(delivery)
@@ -341,7 +336,7 @@ class Dispatcher:
             work.window.ack(record.offset)
             self.counts.acked += 1
             self._done(work, record)
-        work.on_room()
+        work.engine.on_room()
 
     def nack(
         self, delivery: Delivery, delay: float | None, error: BaseException | None = None, reason: str = ""
@@ -362,15 +357,15 @@ class Dispatcher:
 
     def fail(self, delivery: Delivery, delay: float | None, reason: str) -> None:
         """Deliver the record of a failed delivery again later, or copy it to the dead letter topic."""
-        work: PartitionWork = delivery._work
+        work = delivery._work
         record = delivery.record
         if self.works.get(work.tp) is not work:
             return
-        earlier = self._earlier_attempts(record) if work.is_retry_topic else 0
+        earlier = work.engine.earlier_attempts(record) if work.has_copies else 0
         work.window.set_attempts(record.offset, delivery.attempt - earlier)
-        if work.counted.pop(record.offset, None) is not None:
-            self._relist_gated()
-        work.on_change()
+        if work.gate is not None:
+            work.gate.ended(record.offset)
+        work.engine.on_change()
         if self.publisher.is_last(delivery.attempt):
             self._last_failures.note(record, reason)
             self.begin_publishing(delivery)
@@ -389,14 +384,15 @@ class Dispatcher:
     def release(self, delivery: Delivery) -> None:
         """Deliver the record again with the same attempt number: the delivery was neither acknowledged nor failed."""
         self._end(delivery, DeliveryState.RELEASED)
-        work: PartitionWork = delivery._work
+        work = delivery._work
         if not work.is_open:
             return
         record = delivery.record
         if not self._in_order:
             (work.retries if delivery._is_retry else work.fresh).appendleft(record)
         else:
-            work.take_back_count(record.offset)  # records that precede it may have to be counted first
+            if work.gate is not None:
+                work.gate.released(record.offset)  # records that precede it may have to be counted first
             if delivery._is_retry or (work.retries and record.offset < work.retries[-1].offset):
                 work.insert_retry(record)
             else:
@@ -429,11 +425,11 @@ class Dispatcher:
             self.watcher.on_due(self._clock() + self.timeouts.interval)
 
     def _end(self, delivery: Delivery, state: DeliveryState) -> None:
-        work: PartitionWork = delivery._work
+        work = delivery._work
         delivery.state = state
         work.in_hand.pop(delivery.record.offset, None)
         if not work.is_open:
-            work.on_drain()
+            work.engine.on_drain()
         if delivery._has_slot:
             self._end_retry()
 
@@ -442,24 +438,24 @@ class Dispatcher:
         if self.turns.has_retries:
             self.watcher.on_ready()
 
-    def _done(self, work: PartitionWork, record: Record, delivery: Delivery | None = None) -> None:
+    def _done(self, work: Work, record: Record, delivery: Delivery | None = None) -> None:
         if record.headers:
             work.bytes -= work.size_of(record)
         else:  # inlined, as it runs for each record
             value, key = record.value, record.key
             work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if work.bytes <= work.refill_bytes:
-            work.on_room()
-        if work.counted and work.counted.pop(record.offset, None) is not None:
-            self._relist_gated()
-        work.on_change()
-        self.watcher.on_done()
+            work.engine.on_room()
+        work.engine.on_ack(record)
         if self._has_lanes:
             if delivery is not None and delivery._has_handler:
                 delivery._keeps_lane = True
             else:
                 self._free_lane(work, record)
-        if self.serial or work.is_full or work.gate is not None:
+        if work.gate is not None:
+            work.gate.ended(record.offset)
+            self.relist(work)
+        elif self.serial:
             self.relist(work)
 
     def begin_handler(self, delivery: Delivery) -> None:
@@ -469,7 +465,7 @@ class Dispatcher:
 
     def end_handler(self, delivery: Delivery) -> None:
         """The handler has returned."""
-        work: PartitionWork = delivery._work
+        work = delivery._work
         delivery._has_handler = False
         work.handlers -= 1
         if delivery.state is DeliveryState.NACKED and work.expired.get(delivery.record.offset) is delivery:
@@ -480,13 +476,7 @@ class Dispatcher:
         if self.serial:
             self.relist(work)
 
-    def _relist_gated(self) -> None:
-        """Records that were counted in advance have ended: others may be counted now, also those of other partitions."""
-        for work in list(self.works.values()):  # a watcher may remove one
-            if work.gate is not None:
-                self.relist(work)
-
-    def _free_lane(self, work: PartitionWork, record: Record) -> None:
+    def _free_lane(self, work: Work, record: Record) -> None:
         key = self.key_of(record) if self._has_lanes else None
         if key is not None and (following := work.leave_lane(key)) is not None:
             self._admit(work, following)
@@ -500,13 +490,13 @@ class Dispatcher:
             self._end(delivery, DeliveryState.PUBLISHING)
         elif delivery.state is not DeliveryState.EXPIRED:  # calls that end an expired one are too late
             delivery.state = DeliveryState.PUBLISHING
-        work: PartitionWork = delivery._work
+        work = delivery._work
         work.publishing += 1
         work.bytes += COPY_OVERHEAD
 
     def finish(self, delivery: Delivery) -> AckOutcome:
         """Acknowledge the record: the broker has acknowledged its copy."""
-        work: PartitionWork = delivery._work
+        work = delivery._work
         self._end_publishing(work)
         if self.works.get(work.tp) is not work or delivery.record.offset in work.window:
             delivery.state = DeliveryState.LOST
@@ -520,29 +510,29 @@ class Dispatcher:
 
     def give_back(self, delivery: Delivery) -> None:
         """Deliver the record again later: its copy was given up. After a revocation the next owner does."""
-        work: PartitionWork = delivery._work
+        work = delivery._work
         self._end_publishing(work)
         delivery.state = DeliveryState.LOST
         if self.works.get(work.tp) is work and delivery.record.offset not in work.window:
             self._wait(work, delivery.record, self._clock() + self._delay_of(delivery.attempt))
 
-    def _end_publishing(self, work: PartitionWork) -> None:
+    def _end_publishing(self, work: Work) -> None:
         work.publishing -= 1
         work.bytes -= COPY_OVERHEAD
         if work.bytes <= work.refill_bytes:
-            work.on_room()
+            work.engine.on_room()
         if not work.is_open:
-            work.on_drain()
+            work.engine.on_drain()
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
-    def _wait(self, work: PartitionWork, record: Record, due: float) -> None:
+    def _wait(self, work: Work, record: Record, due: float) -> None:
         if not work.is_open:
             return
         if self._due.add(work, record, due):
             self.watcher.on_due(due)
 
-    def _wait_until(self, work: PartitionWork, record: Record, at: int) -> None:
+    def _wait_until(self, work: Work, record: Record, at: int) -> None:
         """Wait for a time of day, in ms."""
         if not work.is_open:
             return
@@ -561,8 +551,8 @@ class Dispatcher:
         """The alarm runs so many seconds late: if the event loop was blocked, that does not count for ack timeouts."""
         self.timeouts.note_late(self.works.values(), self._clock(), seconds)
 
-    def _on_due(self, work: PartitionWork, record: Record) -> None:
-        work.on_room()
+    def _on_due(self, work: Work, record: Record) -> None:
+        work.engine.on_room()
         has_failed = record.offset not in work.delayed and record.offset in work.window.attempts
         work.delayed.discard(record.offset)
         if has_failed and self._in_order and not self.serial:
@@ -573,17 +563,17 @@ class Dispatcher:
             self._make_ready(work, record)
         self.watcher.on_ready()
 
-    def _rewind(self, work: PartitionWork, record: Record) -> None:
+    def _rewind(self, work: Work, record: Record) -> None:
         """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
         in_hand = list(work.in_hand.values())
         work.in_hand.clear()
         for delivery in in_hand:
             delivery.state = DeliveryState.EXPIRED
             self.turns.retries_in_hand -= delivery._has_slot
-        work.take_back_counts()
+        if work.gate is not None:
+            work.gate.released(None)
         work.repeat_in_order((record, *(delivery.record for delivery in in_hand)))
         self.relist(work)
-        self._relist_gated()
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return when to look for others."""
@@ -598,8 +588,8 @@ class Dispatcher:
 
     def repeat_expired(self, delivery: Delivery) -> None:
         """Deliver the record of an expired delivery again, now that its handler, if it was cancelled, has ended."""
-        work: PartitionWork = delivery._work
+        work = delivery._work
         if work.expired.pop(delivery.record.offset, None) is not None:
             self.fail(delivery, 0.0, f"not acknowledged within {self.ack_timeout:g} s")
             if not work.is_open:
-                work.on_drain()
+                work.engine.on_drain()

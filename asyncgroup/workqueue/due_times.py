@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final
 
 from asyncgroup.model import Record
-from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.delivery import Work
 
 __all__ = ["NEVER", "DueTimes"]
 
@@ -20,7 +20,7 @@ _FEW: Final = 1000
 
 _numbers: Final = count()  # of the entries of all heaps: a record may wait in one after the other
 
-_Entry = tuple[float, int, PartitionWork, Record]
+_Entry = tuple[float, int, Work, Record]
 """Due time, a number that orders equal times, and whose record it is."""
 
 
@@ -43,7 +43,7 @@ class DueTimes:
         """The time at which the next record is due."""
         return self._heap[0][0] if self._heap else NEVER
 
-    def add(self, work: PartitionWork, record: Record, due: float) -> bool:
+    def add(self, work: Work, record: Record, due: float) -> bool:
         """Add a record that is due at the time `due`; return whether that is before all others."""
         if len(self._heap) >= self._prune_at:
             self._prune()
@@ -53,7 +53,7 @@ class DueTimes:
         heapq.heappush(self._heap, (due, number, work, record))
         return self._heap[0][3] is record
 
-    def pop_due(self, now: float) -> Iterator[tuple[PartitionWork, Record]]:
+    def pop_due(self, now: float) -> Iterator[tuple[Work, Record]]:
         """Remove and return the records that are due, the earliest first."""
         heap = self._heap
         while heap and heap[0][0] <= now:

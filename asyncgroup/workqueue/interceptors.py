@@ -13,7 +13,6 @@ from asyncgroup.workqueue.delivery import FAILURES, DeliveryState
 
 if TYPE_CHECKING:
     from asyncgroup.workqueue.delivery import Delivery
-    from asyncgroup.workqueue.dispatcher import Dispatcher
 
 __all__ = ["QueueInterceptor", "QueueInterceptors"]
 
@@ -65,8 +64,6 @@ class QueueInterceptors:
         for each in self._all:
             if not isinstance(each, QueueInterceptor):
                 raise ConfigError("interceptors", each, "objects of subclasses of QueueInterceptor")
-        self.dispatcher: Dispatcher | None = None
-        """The queue's, which delivers a record again that `before_consume` has refused."""
 
     def __repr__(self) -> str:
         return f"<QueueInterceptors: {len(self._all)}>"
@@ -79,28 +76,27 @@ class QueueInterceptors:
 
         After another BaseException, which is raised, the delivery is neither done nor failed.
         """
-        assert self.dispatcher is not None
         try:
-            return self._is_accepted(self.dispatcher, delivery)
+            return self._is_accepted(delivery)
         except BaseException:
             if delivery.state is DeliveryState.IN_HAND:
-                self.dispatcher.release(delivery)
+                delivery._dispatcher.release(delivery)
             raise
 
-    def _is_accepted(self, dispatcher: Dispatcher, delivery: Delivery) -> bool:
+    def _is_accepted(self, delivery: Delivery) -> bool:
         if self._decode is not None:
             try:
                 delivery.decoded = self._decode(delivery.record)
             except FAILURES as error:
                 _log.warning("%r cannot be decoded: %s", delivery, describe_error(error))
-                dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
+                delivery._dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
                 return False
         try:
             for each in self._all:
                 each.before_consume(delivery)
         except FAILURES as error:
             _log.exception("before_consume of %r raised: the record is delivered again", delivery)
-            dispatcher.nack(delivery, None, error)
+            delivery._dispatcher.nack(delivery, None, error)
             return False
         return True
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Generic, Protocol, TypeVar
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.engine import Gate, PartitionEngine
 
 __all__ = ["PartitionWork"]
 
@@ -32,23 +33,23 @@ COPY_OVERHEAD: Final = 4100
 is larger from Python 3.12 on."""
 
 
-class PartitionWork:
-    """The records of one partition, from one assignment to its revocation."""
+class _OpenDelivery(Protocol):
+    """What a partition reads of its deliveries; `delivery.py` imports this file."""
 
-    counted: dict[int, int]
-    """The records whose next delivery is included in `window.attempts` already: by offset, the number without it."""
-    counting: dict[int, int]
-    """As `counted`, while the commit with the counts is under way."""
-    handlers: int = 0
-    """Number of handlers of `run` that have not returned."""
-    renewals: int = 0
-    """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
-    is_of_other_group: Callable[[Record], bool] | None = None
-    """Of a retry topic: whether a copy counts as done on arrival, because it is for another group."""
-    in_fresh_turn: bool = False
-    """Whether the partition is queued in `Turns` for its fresh records."""
-    in_retry_turn: bool = False
-    """Whether it is for its retries."""
+    record: Record
+    deadline: float | None
+
+
+D = TypeVar("D", bound=_OpenDelivery)
+
+
+class PartitionWork(Generic[D]):
+    """The records of one partition, from one assignment to its revocation; D is the class Delivery.
+
+    - `window`: the acknowledged positions, and the numbers of failed deliveries of the others.
+    - `position`: the offset after the last record that has arrived; by default the first one that is not acknowledged.
+    - `engine`: the engine's side of the partition.
+    """
 
     def __init__(
         self,
@@ -56,13 +57,11 @@ class PartitionWork:
         window: AckWindow,
         *,
         position: int | None = None,
-        on_change: Callable[[], None] = lambda: None,
-        commit: Callable[[], Awaitable[AckOutcome]] | None = None,
+        engine: PartitionEngine | None = None,
     ) -> None:
         self.tp = tp
         self.window = window
-        self.on_change = on_change
-        """Called after each change of the window."""
+        self.engine = engine or PartitionEngine()
         self.position = window.base if position is None else position
         """The offset after the last record that has arrived."""
         self.fresh: deque[Record] = deque()
@@ -71,7 +70,7 @@ class PartitionWork:
         """Ready records that were delivered before."""
         self.lanes: dict[bytes, deque[Record]] = {}
         """In Mode.KEY_SHARED: the records that wait for an earlier one of their key, for each key that has one."""
-        self.in_hand: dict[int, Delivery] = {}
+        self.in_hand: dict[int, D] = {}
         """The open deliveries (those that have begun and not ended) by offset, in the order of their deadlines."""
         self.waiting: dict[int, Record] = {}
         """The records that wait for a delay or a delivery time, by offset."""
@@ -79,7 +78,7 @@ class PartitionWork:
         """The number of the entry of each of them in DueTimes."""
         self.delayed: set[int] = set()
         """Records of `waiting` that wait for the delivery time in their headers, and not after a failed delivery."""
-        self.expired: dict[int, Delivery] = {}
+        self.expired: dict[int, D] = {}
         """The deliveries that have failed while their handlers still run, by offset: their records wait for the handlers' end."""
         self.publishing = 0
         """Number of records that are being copied to another topic."""
@@ -87,28 +86,26 @@ class PartitionWork:
         """Number of records in `lanes`."""
         self.parked = 0
         """Number of deliveries that wait for permits of a local consumer."""
+        self.handlers = 0
+        """Number of handlers of `run` that have not returned."""
+        self.renewals = 0
+        """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
         self.is_open = True
         """Whether records are delivered: until the partition is revoked."""
-        self.is_full = False
-        """Whether the window is nearly too large for a commit: only records below its end are delivered."""
-        self.is_retry_topic = False
+        self.in_fresh_turn = False
+        """Whether the partition is queued for its fresh records (`Turns`)."""
+        self.in_retry_turn = False
+        """Whether it is for its retries."""
+        self.has_copies = self.engine.has_copies
         """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
-        self.gate: Callable[[Record], bool] | None = None
-        """Asked before a record is delivered, after an unclean end of the partition's last owner (`crash_counts`)."""
-        self.counted, self.counting = {}, {}
-        self.suspect = -1
-        """The offset of the suspect that was counted last (`crash_counts`)."""
+        self.gate: Gate | None = None
+        """Asked before a record is delivered; None if the engine has no objection to any."""
         self.bytes = 0
         """Bytes of memory for the records that have arrived and are not acknowledged, as if all were delivered, and their copies."""
         self.refill_at = -1
-        """`on_room` is called when `unread` has fallen to this number."""
+        """`engine.on_room` is called when `unread` has fallen to this number."""
         self.refill_bytes = -1
-        """`on_room` is called when `bytes` has fallen to this number."""
-        self.on_room: Callable[[], None] = lambda: None
-        """Called when more records may be added."""
-        self.on_drain: Callable[[], None] = lambda: None
-        """Called when a delivery of a closed partition has ended."""
-        self._commit = commit
+        """`engine.on_room` is called when `bytes` has fallen to this number."""
 
     def __repr__(self) -> str:
         return (
@@ -148,14 +145,14 @@ class PartitionWork:
         return record.offset in self.window.attempts or (self.is_next_in_order and not self.retries)
 
     async def commit(self) -> AckOutcome:
-        """Commit the window now."""
-        return AckOutcome.ACKED if self._commit is None else await self._commit()
+        """Commit the acknowledgements now."""
+        return await self.engine.commit()
 
     def note_unread(self) -> None:
         """Ask for more records if `unread` has fallen to `refill_at`."""
         if self.refill_at >= 0 and self.unread <= self.refill_at:
             self.refill_at = -1  # until it is filled
-            self.on_room()
+            self.engine.on_room()
 
     def insert_retry(self, record: Record) -> None:
         """Add a ready record to `retries` in offset order, after those of `fresh` that precede it."""
@@ -167,21 +164,9 @@ class PartitionWork:
         """Add a ready record to `fresh` in offset order."""
         _insert(self.fresh, record)
 
-    def take_back_count(self, offset: int) -> None:
-        """Forget that a delivery was counted in advance, which has not ended."""
-        for counts in (self.counted, self.counting):
-            if (before := counts.pop(offset, None)) is not None:
-                self.window.set_attempts(offset, before, in_advance=True)
-                self.on_change()
-
-    def take_back_counts(self) -> None:
-        """Forget this for all deliveries that have not ended."""
-        for offset in [*self.counted, *self.counting]:
-            self.take_back_count(offset)
-
-    def overdue(self, now: float) -> tuple[list[Delivery], float]:
+    def overdue(self, now: float) -> tuple[list[D], float]:
         """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""
-        found: list[Delivery] = []
+        found: list[D] = []
         for delivery in self.in_hand.values():
             deadline = delivery.deadline
             if deadline is None:  # in the inbox of a local consumer
@@ -256,7 +241,7 @@ class PartitionWork:
         self.bytes = sum(self.size_of(delivery.record) for delivery in self.in_hand.values())
         self.bytes += self.publishing * COPY_OVERHEAD
 
-    def clear(self, offset: int = 0) -> tuple[list[Delivery], list[Record]]:
+    def clear(self, offset: int = 0) -> tuple[list[D], list[Record]]:
         """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
         held = (*self.in_hand.values(), *self.expired.values())
         lost = [delivery for delivery in held if delivery.record.offset >= offset]

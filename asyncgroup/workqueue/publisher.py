@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -24,40 +24,22 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
-from asyncgroup.model import Header, MillisClock, RecordMetadata, TopicPartition, wall_clock
-from asyncgroup.producer.arguments import check_headers
+from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy, dead_letter_copy, retry_copy
-from asyncgroup.workqueue.group_engine.copy_writer import RETRIES, CopyWriter
+from asyncgroup.workqueue.engine import CopyFormat, CopyWriter, OutgoingCopy
 from asyncgroup.workqueue.handled_exception import handled_exception
-from asyncgroup.workqueue.policies import Breaker
-from asyncgroup.workqueue.statistics import QueueCounts
+from asyncgroup.workqueue.policies import Backoff, Breaker
 
-__all__ = ["PublishingQueue", "TopicPublisher"]
+__all__ = ["RETRIES", "TopicPublisher"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
+RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
+"""The delay before a copy is tried again."""
+
 LOG_INTERVAL: Final = 10.0
 """Seconds between two log lines of failed copies to the same topic."""
-
-
-class PublishingQueue(Protocol):
-    """What a publisher calls: the Dispatcher."""
-
-    counts: QueueCounts
-
-    def begin_publishing(self, delivery: Delivery) -> None:
-        """The record is being copied."""
-        ...
-
-    def finish(self, delivery: Delivery) -> AckOutcome:
-        """The broker has acknowledged the copy: the record is done."""
-        ...
-
-    def give_back(self, delivery: Delivery) -> None:
-        """There may be no copy: the record stays unacknowledged."""
-        ...
 
 
 class _Copying:
@@ -83,7 +65,7 @@ class _Copying:
 
 
 class TopicPublisher:
-    """Writes copies with a CopyWriter that is open; `queue` is set before the first delivery.
+    """Writes copies with a CopyWriter that is open; a delivery knows the queue that it is finished or given back in.
 
     - `on_error(error)` is called with a CopyFailedError for each failed attempt, and with unexpected errors.
     - `on_dead_letter(delivery, metadata, reason)` is called after a dead letter was acknowledged by the broker.
@@ -97,28 +79,27 @@ class TopicPublisher:
     def __init__(
         self,
         writer: CopyWriter,
-        group_id: str,
+        copy_format: CopyFormat,
+        name: str,
         *,
         retry_topic: str | None,
         dead_letter_topic: str | None,
         max_redeliveries: int | None,
         on_error: Callable[[AsyncGroupError], None],
         breaker: Breaker | None = None,
-        now_ms: MillisClock = wall_clock,
         clock: Callable[[], float] | None = None,
         on_dead_letter: Callable[[Delivery, RecordMetadata, str], None] | None = None,
         on_trip: Callable[[DeadLetterRateError], None] | None = None,
     ) -> None:
         if max_redeliveries is not None and dead_letter_topic is None:
             raise ConfigError("max_redeliveries", max_redeliveries, "None without a dead letter topic")
-        self.queue: PublishingQueue
-        self.group_id = group_id
+        self.name = name
         self.retry_topic = retry_topic
         self.dead_letter_topic = dead_letter_topic
         self.max_redeliveries = max_redeliveries
         self.breaker = None if breaker is None else DeadLetterBreaker(breaker, clock or _loop_time)
         self._writer = writer
-        self._now_ms = now_ms
+        self._format = copy_format
         self._on_error = on_error
         self._on_dead_letter = on_dead_letter
         self._on_trip = on_trip
@@ -140,7 +121,7 @@ class TopicPublisher:
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open"
-        return f"<TopicPublisher {self.group_id!r}: {state}, {self.publishing} copies are being written>"
+        return f"<TopicPublisher {self.name!r}: {state}, {self.publishing} copies are being written>"
 
     @property
     def publishing(self) -> int:
@@ -176,7 +157,7 @@ class TopicPublisher:
         if self.dead_letter_topic is None:
             raise UsageError(f"reject() of {delivery!r}: the queue has no dead letter topic (dead_letter=…)")
         copy = self._dead_letter(delivery, reason)
-        self.queue.begin_publishing(delivery)
+        delivery._dispatcher.begin_publishing(delivery)
         return await self._outcome(self._start(delivery, copy, reason))
 
     async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
@@ -186,7 +167,9 @@ class TopicPublisher:
         """
         if self.retry_topic is None:
             raise UsageError(f"reconsume_later() of {delivery!r}: the queue has no retry topic (retry=…)")
-        check_headers(headers)
+        copy = self._format.retry_copy(
+            delivery.record, self.retry_topic, delivery.attempt, delay, headers
+        )  # checks the headers
         if self.is_last(delivery.attempt):
             error = handled_exception()
             cause = "" if error is None else f": {describe_error(error)}"
@@ -195,22 +178,13 @@ class TopicPublisher:
             )
             reason = f"reconsumed after {last}{cause}"
             return await self.reject(delivery, reason)
-        copy = retry_copy(
-            delivery.record,
-            self.retry_topic,
-            self.group_id,
-            delay,
-            self._now_ms(),
-            headers,
-            attempt=delivery.attempt,
-        )
-        self.queue.begin_publishing(delivery)
+        delivery._dispatcher.begin_publishing(delivery)
         return await self._outcome(self._start(delivery, copy, None))
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> OutgoingCopy:
         assert self.dead_letter_topic is not None
-        return dead_letter_copy(
-            delivery.record, self.dead_letter_topic, self.group_id, delivery.attempt, reason
+        return self._format.dead_letter_copy(
+            delivery.record, self.dead_letter_topic, delivery.attempt, reason
         )
 
     async def _outcome(self, copying: _Copying) -> AckOutcome:
@@ -322,17 +296,17 @@ class TopicPublisher:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
         self._retried.pop(copying.record.topic, None)
-        copying.outcome = self.queue.finish(copying.delivery)
+        copying.outcome = copying.delivery._dispatcher.finish(copying.delivery)
         if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
             copying.outcome = AckOutcome.COMMITTED
         if copying.is_dead:
-            self.queue.counts.dead_lettered += 1
+            copying.delivery._dispatcher.counts.dead_lettered += 1
             if (hook := self._on_dead_letter) is not None:
                 self._call(lambda: hook(copying.delivery, metadata, copying.reason))
         else:
-            self.queue.counts.reconsumed += 1
+            copying.delivery._dispatcher.counts.reconsumed += 1
         if self.breaker is not None and self.breaker.note_end(copying.is_dead):
-            self._trip(self.breaker.error(self.group_id))
+            self._trip(self.breaker.error(self.name))
 
     def _trip(self, error: DeadLetterRateError) -> None:
         _log.error("%s", error)
@@ -341,7 +315,7 @@ class TopicPublisher:
 
     def _give_back(self, copying: _Copying) -> None:
         self._forget(copying)
-        self.queue.give_back(copying.delivery)
+        copying.delivery._dispatcher.give_back(copying.delivery)
 
     def _forget(self, copying: _Copying) -> None:
         copying.is_ended = True

@@ -9,11 +9,10 @@ from typing import Final, Self
 from asyncgroup.errors import ConfigError
 from asyncgroup.hashing.key_ranges import KeyRange
 from asyncgroup.workqueue.batch_receive import DeliveryBatch, receive_batch
-from asyncgroup.workqueue.delivery import Delivery, DeliveryState
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState, Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
-from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.policies import BatchPolicy
 from asyncgroup.workqueue.receiver import Deliveries, Receiver
 from asyncgroup.workqueue.worker_pools import WorkerPools
@@ -75,7 +74,7 @@ class LocalDispatch:
         if self.dispatcher.mode.in_order:
             # the only consumer; records that are given back would come after those of an inbox, and so out of order
             turns = self.dispatcher.turns
-            receiver = Receiver(self.group_id, self.dispatcher.take, lambda: turns.ready, self.interceptors)
+            receiver = Receiver(self.group_id, self.dispatcher.take, turns.count, self.interceptors)
         else:
             receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
             self.dispatcher.is_prefetched = True
@@ -134,7 +133,7 @@ class LocalDispatch:
                 self._put(delivery)
         self.dispatch()
 
-    def withdraw(self, work: PartitionWork | None = None) -> None:
+    def withdraw(self, work: Work | None = None) -> None:
         """Give back the deliveries of a partition (None: of all) that no consumer has received yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
         for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:

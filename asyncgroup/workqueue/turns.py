@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from asyncgroup.model import Record
-from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.delivery import Work
 
 __all__ = ["Turns"]
 
@@ -22,7 +22,7 @@ class Turns:
     from the queue, and has to be added again when that has changed.
     """
 
-    def __init__(self, may_take: Callable[[PartitionWork, Record], bool], retry_share: float) -> None:
+    def __init__(self, may_take: Callable[[Work, Record], bool], retry_share: float) -> None:
         self._may_take = may_take
         self._retry_share = retry_share
         self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else math.inf
@@ -31,16 +31,15 @@ class Turns:
         self._retry_credit = 0.0
         self.retries_in_hand = 0
         """Number of open deliveries that began in a turn of the retries."""
-        self._fresh: deque[PartitionWork] = deque()  # partitions with fresh records, the next one first
-        self._retries: deque[PartitionWork] = deque()
+        self._fresh: deque[Work] = deque()  # partitions with fresh records, the next one first
+        self._retries: deque[Work] = deque()
         self.has_retries = False
         """Whether a partition with ready records that were delivered before is queued."""
 
     def __repr__(self) -> str:
         return f"<Turns: {len(self._fresh)} partitions with fresh records, {len(self._retries)} with retries>"
 
-    @property
-    def ready(self) -> int:
+    def count(self) -> int:
         """The number of ready records of the queued partitions."""
         return sum(len(work.fresh) for work in self._fresh) + sum(len(work.retries) for work in self._retries)
 
@@ -48,26 +47,26 @@ class Turns:
         """Set how many records are handled at a time; None: no limit for retries."""
         self._retry_slots = None if slots is None else max(1, int(slots * self._retry_share))
 
-    def add_fresh(self, work: PartitionWork) -> None:
+    def add_fresh(self, work: Work) -> None:
         """Queue a partition that has fresh records."""
         if not work.in_fresh_turn:
             work.in_fresh_turn = True
             self._fresh.append(work)
 
-    def add_retry(self, work: PartitionWork) -> None:
+    def add_retry(self, work: Work) -> None:
         """Queue a partition that has ready records that were delivered before."""
         if not work.in_retry_turn:
             work.in_retry_turn = True
             self._retries.append(work)
             self.has_retries = True
 
-    def next_retry(self, *, in_order: bool) -> PartitionWork | None:
+    def next_retry(self, *, in_order: bool) -> Work | None:
         """Return the partition whose retry is next, if it is the turn of the retries; `in_order`: they precede all others."""
         if self._retries and (in_order or (self._retry_credit >= 1.0 and self._has_slot())):
             return self._first_retry()
         return None
 
-    def next_fresh(self) -> PartitionWork | None:
+    def next_fresh(self) -> Work | None:
         """Return the partition whose fresh record is next."""
         queue, may_take = self._fresh, self._may_take
         while queue:
@@ -83,14 +82,14 @@ class Turns:
             work.in_fresh_turn = False
         return None
 
-    def last_retry(self) -> PartitionWork | None:
+    def last_retry(self) -> Work | None:
         """Return the partition whose retry is next, when there are no fresh records."""
         return self._first_retry() if self._retries and self._has_slot() else None
 
     def _has_slot(self) -> bool:
         return self._retry_slots is None or self.retries_in_hand < self._retry_slots
 
-    def _first_retry(self) -> PartitionWork | None:
+    def _first_retry(self) -> Work | None:
         queue = self._retries
         while queue:
             work = queue[0]

@@ -19,9 +19,6 @@ class Watcher:
     def on_due(self, time: float) -> None:
         """A record is due at loop time `time`, or an ack timeout passes then, before all others."""
 
-    def on_done(self) -> None:
-        """A record was acknowledged."""
-
     def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
         """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
         return False

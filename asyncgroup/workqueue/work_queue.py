@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from asyncgroup.hashing.key_ranges import KeyRange
     from asyncgroup.model import MillisClock, Record
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
+    from asyncgroup.workqueue.core import QueueCore
     from asyncgroup.workqueue.delivery import Delivery
-    from asyncgroup.workqueue.group_engine.engine import QueueEngine
     from asyncgroup.workqueue.group_engine.seeking import SeekTarget
     from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
     from asyncgroup.workqueue.interceptors import QueueInterceptor
@@ -202,7 +202,7 @@ class WorkQueue(QueueArguments):
         self._interceptors = QueueInterceptors(interceptors, decode)
         self._servers = _check_servers(bootstrap_servers)
         self._load_engine = partial(load_module, "asyncgroup.workqueue.group_engine.engine")
-        self._created: QueueEngine | None = None
+        self._created: QueueCore | None = None
 
     def __repr__(self) -> str:
         if self._created is None:
@@ -237,9 +237,11 @@ class WorkQueue(QueueArguments):
         await self._load_engine()
         if self._created is not None:
             raise ClosedError(f"work queue {self.group_id!r} was entered before: create a new one")
-        from asyncgroup.workqueue.group_engine.engine import QueueEngine
+        from asyncgroup.workqueue.core import QueueCore
+        from asyncgroup.workqueue.group_engine.engine import GroupEngine
 
-        self._created = QueueEngine(
+        clock = self._time_of_day()
+        engine = GroupEngine(
             self._servers,
             self.group_id,
             self._topics,
@@ -248,9 +250,9 @@ class WorkQueue(QueueArguments):
             self.config,
             self._producer_config,
             self._hooks,
-            self._interceptors,
-            self._time_of_day(),
+            clock,
         )
+        self._created = QueueCore(engine, self._settings, self._interceptors, clock)
         await self._created.open()
         return self
 
@@ -268,7 +270,7 @@ class WorkQueue(QueueArguments):
             await self._created.aclose()
 
     @property
-    def _engine(self) -> QueueEngine:
+    def _core(self) -> QueueCore:
         if self._created is None:
             raise ClosedError(f"work queue {self.group_id!r} is not open: use `async with WorkQueue(…)`")
         return self._created
@@ -285,20 +287,20 @@ class WorkQueue(QueueArguments):
         Raises ConfigError for a plain function (see `in_thread`), UsageError if it runs already, ClosedError, and what ended
         the queue: errors of the group that are not retriable, ConsumerBusy, DeadLetterRateError.
         """
-        await self._engine.run(handle)
+        await self._core.run(handle)
 
     def __aiter__(self) -> Deliveries:
         """Return an iterator of deliveries; each has to be ended by `ack`, `nack`, `reject` or `reconsume_later`.
 
         The loop ends when the queue closes, and raises what ended it otherwise. Several tasks may iterate.
         """
-        return self._engine.deliveries()
+        return self._core.deliveries()
 
     async def receive(self) -> Delivery:
         """Return the next delivery. A cancelled call loses none. Raises ClosedError, and what ended the queue."""
-        engine = self._engine
-        engine.check_no_consumers("receive")
-        return await engine.receiver.receive_own()
+        core = self._core
+        core.check_no_consumers("receive")
+        return await core.receiver.receive_own()
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries, up to the first limit of `policy` (default: 10 MiB, 0.1 s); possibly none.
@@ -309,9 +311,9 @@ class WorkQueue(QueueArguments):
         from asyncgroup.workqueue.batch_receive import receive_batch
         from asyncgroup.workqueue.queue_consumer import check_policy
 
-        engine = self._engine
-        engine.check_no_consumers("batch_receive")
-        return await receive_batch(engine.receiver, engine.dispatcher, check_policy(policy))
+        core = self._core
+        core.check_no_consumers("batch_receive")
+        return await receive_batch(core.receiver, core.dispatcher, check_policy(policy))
 
     def consumer(
         self,
@@ -336,24 +338,24 @@ class WorkQueue(QueueArguments):
         """
         from asyncgroup.workqueue.local_consumers import LocalConsumer
 
-        engine = self._engine
+        core = self._core
         if concurrency is not None:
             check_count("concurrency", concurrency)
         local = LocalConsumer(name, priority=priority, permits=receiver_queue, key_ranges=key_ranges)
-        return engine.consumer(local, concurrency)
+        return core.consumer(local, concurrency)
 
     @property
     def paused(self) -> bool:
         """Whether the user has paused the queue."""
-        return self._engine.paused
+        return self._core.paused
 
     def pause(self) -> None:
         """Begin no more deliveries until `resume`; open deliveries may be ended, and the queue keeps its partitions."""
-        self._engine.pause(paused=True)
+        self._core.pause(paused=True)
 
     def resume(self) -> None:
         """Undo `pause`."""
-        self._engine.pause(paused=False)
+        self._core.pause(paused=False)
 
     async def seek(self, position: SeekTarget, *, inclusive: bool = True) -> None:
         """Continue at another position, in the partitions that this consumer has now: earlier records count as acknowledged.
@@ -371,21 +373,22 @@ class WorkQueue(QueueArguments):
         Raises ConfigError for other values and partitions; OffsetLookupError with the partitions whose new position is not
         known, which go on where they are, while the others have been moved; TransportError, ClosedError.
         """
-        await self._engine.seek(position, inclusive=inclusive)
+        await self._core.engine.seek(position, inclusive=inclusive)
 
     # --- observability -----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> QueueStatistics:
         """Return counts since the queue was opened, and the records of each partition by state."""
-        return self._engine.statistics()
+        return self._core.statistics()
 
     def health(self) -> Health:
         """Return the health of the queue's group member, with the queue's problems; it sends no request."""
-        return self._engine.health()
+        core = self._core
+        return core.engine.health(core.problems())
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that are retried: those of the group, CopyFailedError, and failed commits."""
-        return self._engine.errors()
+        return self._core.engine.errors()
 
 
 def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cluster:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.workers import Workers
 
 __all__ = ["WorkerPools"]
@@ -52,7 +51,7 @@ class WorkerPools:
         slots = sum(pool.concurrency for pool in self._pools)
         self._dispatcher.turns.set_slots(slots or None)
 
-    def handles(self, work: PartitionWork) -> bool:
+    def handles(self, work: Work) -> bool:
         """Whether a handler runs for a delivery of this partition, also for one that is lost."""
         return any(pool.handles(work) for pool in self._pools)
 
@@ -66,7 +65,7 @@ class WorkerPools:
         for pool in self._pools:
             pool.interrupt(ended)
 
-    def interrupt_all(self, work: PartitionWork) -> None:
+    def interrupt_all(self, work: Work) -> None:
         """Cancel all handlers of a partition, also those that go on after the end of their deliveries."""
         for pool in self._pools:
             pool.interrupt_all(work)

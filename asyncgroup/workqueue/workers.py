@@ -17,10 +17,9 @@ from typing import Final, TypeAlias
 from asyncgroup.checks import is_async
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import start_task, wait_shielded
-from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState
+from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState, Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.failure_log import FailureLog
-from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.receiver import TURN, Receiver
 
 __all__ = ["DeliveryHandler", "Workers", "check_handler", "signature_error"]
@@ -118,7 +117,7 @@ class Workers:
         """Whether the caller is a handler, or a task that a handler has started."""
         return _CALLER.get() is self
 
-    def handles(self, work: PartitionWork) -> bool:
+    def handles(self, work: Work) -> bool:
         """Whether a handler runs for a delivery of this partition, also for one that is lost."""
         return any(
             worker.delivery is not None and worker.delivery._work is work for worker in self._busy.values()
@@ -216,7 +215,7 @@ class Workers:
             if worker.interrupted and delivery.state is DeliveryState.EXPIRED:
                 self._dispatcher.repeat_expired(delivery)
             if delivery.state is DeliveryState.LOST or not delivery._work.is_open:
-                delivery._work.on_drain()
+                delivery._work.engine.on_drain()
         if worker.interrupted:
             await self._absorb_cancellation(worker)
 
@@ -264,7 +263,7 @@ class Workers:
                 worker.interrupted = True
                 worker.task.cancel()
 
-    def interrupt_all(self, work: PartitionWork) -> None:
+    def interrupt_all(self, work: Work) -> None:
         """Cancel the handlers of a partition, also those that go on after the end of their deliveries."""
         deliveries = [worker.delivery for worker in self._busy.values() if worker.delivery is not None]
         self.interrupt(delivery for delivery in deliveries if delivery._work is work)

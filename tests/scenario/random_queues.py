@@ -319,7 +319,7 @@ class Oracle:
         if max((each.attempt for each in self.all_deliveries[at]), default=0) != self.plan.last_attempt:
             return False
         assert member.queue is not None
-        copies = member.queue._engine.dispatcher.publisher._copies.get(TopicPartition(*at[:2]), ())
+        copies = member.queue._core.dispatcher.publisher._copies.get(TopicPartition(*at[:2]), ())
         return any(each.delivery.record.offset == at[2] for each in copies)
 
     def end(self, visit: Visit) -> None:
@@ -879,7 +879,7 @@ class Story:
         oracle.counts["stall" if left else "done"] += 1
         if left and not oracle.broken:
             states = [
-                repr(member.queue) + repr(member.queue and member.queue._engine.dispatcher.works)
+                repr(member.queue) + repr(member.queue and member.queue._core.dispatcher.works)
                 for member in self.members
             ]
             oracle.fail(

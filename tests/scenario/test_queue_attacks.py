@@ -237,7 +237,7 @@ async def test_headers_count_as_bytes_of_a_record(env: VirtualEnvironment):
         assert queue.statistics().queued == 2
         for _ in range(20):
             await (await queue.receive()).ack()
-        works = queue._engine.dispatcher.works.values()
+        works = queue._core.dispatcher.works.values()
         assert [work.bytes for work in works] == [0] * 4
 
 

@@ -101,4 +101,4 @@ async def test_nothing_is_checked_while_nothing_is_in_hand(env: VirtualEnvironme
     async with opened(env, ack_timeout=10.0) as queue:
         await (await queue.receive()).ack()
         await asyncio.sleep(20.0)
-        assert queue._engine._alarm._timer is None
+        assert queue._core._alarm._timer is None

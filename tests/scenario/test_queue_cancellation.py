@@ -90,7 +90,7 @@ async def test_a_receiver_cancelled_when_its_record_arrives(env: VirtualEnvironm
         await asyncio.sleep(5.0)
         receiving = [asyncio.create_task(queue.receive()) for _ in range(waiters + 1)]
         await asyncio.sleep(0)
-        engine = queue._engine
+        engine = queue._core
         ready = engine.on_ready
 
         def cancels() -> None:

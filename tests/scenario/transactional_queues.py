@@ -121,6 +121,6 @@ class Process:
 
 def producer_of(member: QueueMember) -> Producer:
     """Return the producer of copies."""
-    copies_of = member.queue._engine._copies
+    copies_of = member.queue._core.engine.copies
     assert isinstance(copies_of, CopyTransactions)
     return copies_of._producer

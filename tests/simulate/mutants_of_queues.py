@@ -118,7 +118,7 @@ def _late_results_count() -> AbstractContextManager[object]:
         work = self._dispatcher.works.get(TopicPartition(record.topic, record.partition))
         if delivery.state in (DeliveryState.LOST, DeliveryState.EXPIRED) and work is not None:
             work.window.ack(record.offset)
-            work.on_change()
+            work.engine.on_change()
         on_return(self, delivery)
 
     return patch.object(Workers, "_on_return", accepting)
@@ -188,7 +188,7 @@ def _acked_before_the_copy() -> AbstractContextManager[object]:
     def hasty(self: Dispatcher, delivery: Delivery) -> None:
         begin(self, delivery)
         delivery._work.window.ack(delivery.record.offset)
-        delivery._work.on_change()
+        delivery._work.engine.on_change()
 
     def finish(self: Dispatcher, delivery: Delivery) -> AckOutcome:
         self._end_publishing(delivery._work)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
+from asyncgroup.workqueue.core import QueueCore
 from asyncgroup.workqueue.group_engine import engine
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
-from asyncgroup.workqueue.group_engine.engine import QueueEngine
+from asyncgroup.workqueue.group_engine.engine import GroupEngine
 from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from tests.simulate.queues_member import SimQueue
 
@@ -27,21 +28,21 @@ def observing_queues(world: World) -> Iterator[None]:
     setting = world.plan.queues
     assert setting is not None
     seeds = random.Random(f"{world.plan.seed} copies")
-    queues: dict[object, SimQueue] = {}  # by dispatcher
+    queues: dict[object, SimQueue] = {}  # by core
     feeds: dict[ClaimFeed, SimQueue] = {}
     revoked = QueueHandler.on_revoked
-    opened, begin, drain, forget = QueueEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
+    opened, begin, drain, forget = GroupEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
 
-    async def observed_open(self: QueueEngine) -> None:
+    async def observed_open(self: GroupEngine, core: QueueCore) -> None:
         member = world.members[self._config.client_id]
         assert isinstance(member, SimQueue)
-        queues[self.dispatcher] = member
+        queues[core] = member
         member.prepare(self)
-        await opened(self)
+        await opened(self, core)
 
     def observed_begin(self: ClaimFeed, parts: Any, session: Session, claim: Any) -> None:
         begin(self, parts, session, claim)
-        feeds[self] = queues[parts.dispatcher]
+        feeds[self] = queues[parts.core]
         feeds[self].feed_began(self)
 
     async def observed_revoked(
@@ -49,7 +50,7 @@ def observing_queues(world: World) -> Iterator[None]:
     ) -> None:
         await revoked(self, session, partitions)
         if not session.ended:
-            queues[self.dispatcher].settled(session, partitions)
+            queues[self._parts.core].settled(session, partitions)
 
     async def observed_drain(self: ClaimFeed) -> None:
         feeds[self].feed_revoked(self)
@@ -66,7 +67,7 @@ def observing_queues(world: World) -> Iterator[None]:
         return setting.metadata_limit
 
     with (
-        patch.object(QueueEngine, "open", observed_open),
+        patch.object(GroupEngine, "open", observed_open),
         patch.object(QueueHandler, "on_revoked", observed_revoked),
         patch.object(ClaimFeed, "__init__", observed_begin),
         patch.object(ClaimFeed, "_drain", observed_drain),

@@ -178,7 +178,7 @@ async def opened(
     )
     with source_of(env, member):
         async with queue:
-            client_of(queue._engine.cluster).random.seed(member)
+            client_of(queue._core.engine.cluster).random.seed(member)
             yield queue
 
 

@@ -172,7 +172,7 @@ def test_small_groups_of_acknowledgements_look_at_no_partition() -> None:
         def values(self) -> NoReturn:
             raise AssertionError("a look at every partition")
 
-    handler = QueueHandler(mock.Mock(), mock.Mock(), mock.Mock())
+    handler = QueueHandler(mock.Mock(), mock.Mock())
     handler.feeds = Untouched({TopicPartition("t", number): None for number in range(1000)})
     assert handler.is_commit_worth(1)
     assert handler.is_commit_worth(64)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
-from asyncgroup.workqueue.delivery import Delivery
+from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition, wall_clock
+from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.engine import PartitionEngine
+from asyncgroup.workqueue.group_engine.copies import CopyHeaders
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
@@ -71,11 +73,16 @@ async def test_what_a_delivered_record_takes(
 ) -> None:
     """Counted is what a record takes in the state that takes most, and no more than twice that of another state."""
     publisher = TopicPublisher(
-        StuckWriter(), "g", retry_topic=None, dead_letter_topic="dead", max_redeliveries=5, on_error=print
+        StuckWriter(),
+        CopyHeaders("g", wall_clock),
+        "g",
+        retry_topic=None,
+        dead_letter_topic="dead",
+        max_redeliveries=5,
+        on_error=print,
     )
     clock = asyncio.get_running_loop().time
     dispatcher = Dispatcher(mode, clock, publisher, lambda _: 100.0, ack_timeout=30.0)
-    publisher.queue = dispatcher
     work = PartitionWork(TopicPartition("orders", 0), AckWindow(1000))
     dispatcher.add_partition(work)
     tracemalloc.start()
@@ -93,18 +100,34 @@ async def test_what_a_delivered_record_takes(
     await publisher.aclose()
 
 
+class Rooms(PartitionEngine):
+    """Notes the bytes of its partition when more records may be added."""
+
+    work: Work
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def on_room(self) -> None:
+        self.calls.append(self.work.bytes)
+
+
 async def test_a_copy_that_is_given_up_makes_room() -> None:
     publisher = TopicPublisher(
-        StuckWriter(), "g", retry_topic=None, dead_letter_topic="dead", max_redeliveries=5, on_error=print
+        StuckWriter(),
+        CopyHeaders("g", wall_clock),
+        "g",
+        retry_topic=None,
+        dead_letter_topic="dead",
+        max_redeliveries=5,
+        on_error=print,
     )
     clock = asyncio.get_running_loop().time
     dispatcher = Dispatcher(Mode.SHARED, clock, publisher, lambda _: 100.0)
-    publisher.queue = dispatcher
-    work = PartitionWork(TopicPartition("orders", 0), AckWindow(1000))
+    engine = Rooms()
+    work = engine.work = PartitionWork(TopicPartition("orders", 0), AckWindow(1000), engine=engine)
     dispatcher.add_partition(work)
     dispatcher.offer(work, [record(0, 0, 0)])
-    calls: list[int] = []
-    work.on_room = lambda: calls.append(work.bytes)
     size = work.refill_bytes = work.bytes
     delivery = dispatcher.take()
     assert delivery is not None
@@ -113,4 +136,4 @@ async def test_a_copy_that_is_given_up_makes_room() -> None:
     assert work.bytes > size
     publisher.abandon(work.tp)
     await rejecting
-    assert (work.bytes, calls) == (size, [size])
+    assert (work.bytes, engine.calls) == (size, [size])

@@ -32,7 +32,12 @@ from asyncgroup.producer import Producer
 from asyncgroup.producer.delivery_headers import DELIVER_AT
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.group_engine.copies import DLQ_DELIVERY_COUNT, DLQ_MESSAGE, RECONSUMETIMES
+from asyncgroup.workqueue.group_engine.copies import (
+    DLQ_DELIVERY_COUNT,
+    DLQ_MESSAGE,
+    RECONSUMETIMES,
+    CopyHeaders,
+)
 from asyncgroup.workqueue.group_engine.copy_writer import DirectCopies
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -130,18 +135,17 @@ class Desk:
         settings: dict[str, Any] = {"retry_topic": RETRY, "dead_letter_topic": DLQ, "max_redeliveries": 2}
         self.publisher = TopicPublisher(
             DirectCopies(cast(Producer, self.producer)),
+            CopyHeaders("billing", lambda: NOW),
             "billing",
-            now_ms=lambda: NOW,
             on_error=self.errors.append,
             on_dead_letter=lambda delivery, _, reason: self.dead.append((delivery.record.offset, reason)),
             on_trip=self.trips.append,
             **(settings | options),
         )
-        self.publisher.queue = self.queue
 
     def delivery(self, offset: int = 0, attempt: int = 1, partition: int = 0) -> Delivery:
         record = Record("orders", partition, offset, NOW - 1, key=b"ann", value=b"%d" % offset)
-        return Delivery(record, attempt, None, None, cast(Any, self.queue))
+        return Delivery(record, attempt, None, cast(Any, None), cast(Any, self.queue))
 
     def start(self, offset: int = 0, reason: str = "nacked", partition: int = 0) -> Delivery:
         """Begin a dead letter as the dispatcher does."""
@@ -568,15 +572,14 @@ class Bench:
         self.producer = producer
         self.publisher = TopicPublisher(
             DirectCopies(producer),
+            CopyHeaders("billing", lambda: NOW),
             "billing",
             retry_topic=RETRY,
             dead_letter_topic=DLQ,
             max_redeliveries=max_redeliveries,
-            now_ms=lambda: NOW,
             on_error=self.errors.append,
         )
         self.dispatcher = Dispatcher(Mode.SHARED, loop_time, self.publisher, lambda _: 1.0)
-        self.publisher.queue = self.dispatcher
         self.work = PartitionWork(TP, AckWindow(0))
         self.dispatcher.add_partition(self.work)
 

@@ -1,4 +1,4 @@
-"""ClaimFeed: one claim of a work queue, which feeds the dispatcher with its records and commits its window.
+"""ClaimFeed: one claim of a work queue, which gives its records to the queue and commits its window.
 
 Records are offered while there is room. When the claim is revoked, its deliveries have time to end, and the last commit
 has the window.
@@ -17,19 +17,17 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Record
-from asyncgroup.workqueue.delivery import AckOutcome, Delivery
-from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.core import QueueCore
+from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.engine import PartitionEngine
+from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import is_of_other_group
-from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts
+from asyncgroup.workqueue.group_engine.copies import earlier_attempts, is_of_other_group
+from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.partition_work import PartitionWork
-from asyncgroup.workqueue.publisher import TopicPublisher
-from asyncgroup.workqueue.queue_consumer import LocalDispatch
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
-from asyncgroup.workqueue.receiver import Receiver
-from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
-from asyncgroup.workqueue.worker_pools import WorkerPools
 
 __all__ = ["ClaimFeed", "FeedParts"]
 
@@ -49,15 +47,16 @@ CHECKS: Final = 4
 class FeedParts:
     """What the claims of a queue share."""
 
-    settings: QueueSettings
-    dispatcher: Dispatcher
-    receiver: Receiver
-    publisher: TopicPublisher
-    pools: WorkerPools
-    """They run the handlers."""
-    local: LocalDispatch
+    core: QueueCore
     limits: ReceiveLimits
+    max_waiting: int
+    """Records of a partition that may wait for their time."""
+    migrate_from: str | None
+    """The library whose commits are also understood, see `claim_window`."""
+    crashed: CrashedClaims
     retry_topic: str | None
+    note_ack: Callable[[], None]
+    """Called for each acknowledgement: a commit has to follow."""
     on_copy_of_other_group: Callable[[], None]
     """Called for each record of the retry topic that is for another group."""
     max_poll_interval: float
@@ -72,41 +71,29 @@ class FeedParts:
     metadata_limit: int
     """Bytes that the broker allows for the metadata of a commit."""
 
-    @property
-    def has_demand(self) -> bool:
-        """Whether a task waits for a delivery; of a queue with local consumers this is always assumed."""
-        return self.local.is_used or self.receiver.has_waiters
 
-
-class ClaimFeed:
+class ClaimFeed(PartitionEngine):
     """One claim of a queue."""
 
     def __init__(self, parts: FeedParts, session: Session, claim: Claim) -> None:
         self._parts = parts
-        self._dispatcher = parts.dispatcher
+        self._core = parts.core
         self._session = session
         self._claim = claim
+        self.has_copies = claim.topic == parts.retry_topic
         self.window = ClaimWindow(
             session,
             claim,
             limit=parts.metadata_limit,
-            migrate_from=parts.settings.migrate_from,
+            migrate_from=parts.migrate_from,
             on_restart=self._on_restart,
         )
-        self.work = PartitionWork(
-            claim.tp,
-            self.window.window,
-            position=claim.position,
-            on_change=self.window.on_change,
-            commit=self._commit_durably,
-        )
-        self.work.is_retry_topic = claim.topic == parts.retry_topic
-        if self.work.is_retry_topic:
-            self.work.is_of_other_group = self._is_of_other_group
-        self._dispatcher.add_partition(self.work)
+        self._touch = self.window.on_change
+        self._note_ack = parts.note_ack
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
-        self.work.on_room = self.work.on_drain = self._changed.set
-        self._crash_counts: CrashCounts | None = None
+        self.work: Work = PartitionWork(claim.tp, self.window.window, position=claim.position, engine=self)
+        self._gate = ClaimGate(self.work)
+        self._core.add(self.work)
         self._warned = False  # that retention deletes unacknowledged records
         self._lost: list[Delivery] = []
         """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""
@@ -121,9 +108,37 @@ class ClaimFeed:
     @property
     def skips_records(self) -> bool:
         """Whether the claim begins without a commit after other records."""
-        return self.window.is_new and not self.work.is_retry_topic and self._claim.initial_offset > 0
+        return self.window.is_new and not self.has_copies and self._claim.initial_offset > 0
 
-    def _is_of_other_group(self, record: Record) -> bool:
+    # --- the engine's side of the partition -----------------------------------------------------------------------------
+
+    def on_ack(self, record: Record) -> None:  # noqa: ARG002
+        """The next commit has to contain the window."""
+        self._touch()
+        self._note_ack()
+
+    def on_change(self) -> None:
+        """The window has to be committed, but not soon."""
+        self._touch()
+
+    def on_room(self) -> None:
+        """Go on feeding."""
+        self._changed.set()
+
+    def on_drain(self) -> None:
+        """Look whether all deliveries have ended."""
+        self._changed.set()
+
+    async def commit(self) -> AckOutcome:
+        """Commit the window now. Raises CommitFailedError."""
+        await self.window.commit()
+        return AckOutcome.COMMITTED
+
+    def earlier_attempts(self, record: Record) -> int:
+        """Return the number of deliveries that led to this copy."""
+        return earlier_attempts(record)
+
+    def skips(self, record: Record) -> bool:
         """Return `is_of_other_group`, and report that the retry topic is shared: nothing else says so."""
         found = is_of_other_group(self._session.group_id, record)
         if found:
@@ -153,16 +168,14 @@ class ClaimFeed:
         If no delivery is the last one, nothing has to be counted. But the first owner commits where it begins if that is not the
         start of the log, as Pulsar's cursor exists from the subscription on: the next owner would begin at a later position.
         """
-        settings = self._parts.settings
+        settings = self._core.settings
         if settings.dead_letter_policy is not None:
             if self.window.was_open:
                 # one partition may be acknowledged so often between two looks at all of them (`is_commit_worth`)
                 records = 2 * settings.ack_group_size + settings.concurrency
-                self._crash_counts = CrashCounts(
-                    self.work, self.window, self._dispatcher, records, lambda: self._parts.pools.free
-                )
+                self._gate.count(CrashCounts(self.work, self.window, self._parts.crashed, records))
             self.window.open()
-        elif self.window.is_new and self._parts.commits_start and not self.work.is_retry_topic:
+        elif self.window.is_new and self._parts.commits_start and not self.has_copies:
             self.window.touch()
         else:
             return
@@ -195,7 +208,7 @@ class ClaimFeed:
                 self._offer(records, end)
 
     def _offer(self, records: list[Record], end: int) -> None:
-        """Give records to the dispatcher; the log has no more of them before the offset `end`."""
+        """Give records to the queue; the log has no more of them before the offset `end`."""
         first, last, epoch = records[0], records[-1], None
         self.window.check_end(self.work.position)
         if first.leader_epoch == last.leader_epoch:
@@ -206,7 +219,7 @@ class ClaimFeed:
                     epoch = record.leader_epoch
                     self.window.note_epoch(record.offset, epoch)
         self.window.note_epoch(end, last.leader_epoch)  # it has been read up to here
-        self._dispatcher.offer(self.work, records)
+        self._core.offer(self.work, records)
 
     def _has_room(self) -> bool:
         work, limits = self.work, self._parts.limits
@@ -215,41 +228,41 @@ class ClaimFeed:
         if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
             return False
         # records that fail at once each time must not keep those after them in the log
-        if (work.queued if self._parts.settings.mode.in_order else work.unread) > work.refill_at:
+        if (work.queued if self._core.settings.mode.in_order else work.unread) > work.refill_at:
             return False
-        return not limits.on_demand or (not work.queued and self._parts.has_demand)
+        return not limits.on_demand or (not work.queued and self._core.has_demand)
 
     def _is_still_handled(self) -> bool:
         """Whether handlers of deliveries that were lost by a seek still run: their records would be in two handlers."""
         if self._lost:
-            self._lost = [delivery for delivery in self._lost if self._parts.pools.has(delivery)]
+            self._lost = [delivery for delivery in self._lost if self._core.handles(delivery)]
         return bool(self._lost)
 
     def _is_held_up(self) -> bool:
         """Whether as many records as allowed wait for their time, or for their turn after it."""
-        return len(self.work.waiting) + len(self.work.retries) >= self._parts.settings.max_waiting
+        return len(self.work.waiting) + len(self.work.retries) >= self._parts.max_waiting
 
     async def _wait_for_room(self) -> None:
         """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
         interval, before = self._parts.max_poll_interval, self._progress()
         seconds = interval / CHECKS if interval else None
         was_wanted = False
-        if self._parts.limits.on_demand and not self.work.queued and not self._parts.has_demand:
+        if self._parts.limits.on_demand and not self.work.queued and not self._core.has_demand:
             was_wanted = await self._wait_for_demand(seconds)
         else:
             self._changed.clear()
             await wait_within(self._changed, seconds)
-        work, is_paused = self.work, not self._dispatcher.is_open
+        work, is_paused = self.work, self._core.is_paused
         is_at_work = work.waiting or work.publishing or self._is_handled()
         if is_at_work or is_paused or was_wanted or before != self._progress():
             self._claim.renew()
 
     async def _wait_for_demand(self, seconds: float | None) -> bool:
         """Wait for a task that waits for a delivery, `seconds` at most; return whether there is one."""
-        demand = self._parts.receiver.on_demand
+        demand = self._core.receiver.on_demand
 
         async def wanted() -> bool:
-            if self._parts.has_demand:  # since before this task has started
+            if self._core.has_demand:  # since before this task has started
                 return True
             demand.clear()
             return await wait_within(demand, seconds)
@@ -263,19 +276,14 @@ class ClaimFeed:
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        # before `lose`: it gives back records, which have to be lost as well
-        self._parts.publisher.abandon(self._claim.tp, offset, is_over=False)
-        if self._crash_counts is not None:
-            self._crash_counts.restart(offset)
-        lost = self._dispatcher.lose(self.work, offset)
-        self._parts.pools.interrupt(lost)
-        self._lost += lost
+        self._gate.restart(offset)
+        self._lost += self._core.restart(self.work, offset)
+        self._parts.crashed.relist()
         self._restarted_at = min(self._restarted_at, offset)
-        self._parts.local.drop_ended()
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`: open deliveries are lost, and earlier records count as acknowledged."""
-        self._abandon_copies(is_over=False)
+        self._core.abandon_copies(self.work, is_over=False)
         self.window.seek(offset)
         self.work.position = offset
         self._claim.seek(offset)
@@ -292,13 +300,9 @@ class ClaimFeed:
                 self.window.window.base,
             )
         is_full = self.window.size > FULL * self.window.limit
-        if is_full != self.work.is_full:
-            self.work.is_full = is_full
-            self._dispatcher.relist(self.work)
-
-    async def _commit_durably(self) -> AckOutcome:
-        await self.window.commit()
-        return AckOutcome.COMMITTED
+        if is_full != self._gate.is_full:
+            self._gate.set_full(is_full=is_full)
+            self._core.relist(self.work)
 
     def statistics(self) -> PartitionStatistics:
         """Return where the partition's records are."""
@@ -314,7 +318,7 @@ class ClaimFeed:
             publishing=work.publishing,
             window=window.end - window.base,
             metadata_bytes=self.window.size,
-            is_full=work.is_full,
+            is_full=self._gate.is_full,
         )
 
     def statistics_at_end(self) -> PartitionStatistics:
@@ -324,15 +328,13 @@ class ClaimFeed:
     def problems(self) -> list[str]:
         """Return what is wrong with the partition now, in words."""
         work, found = self.work, []
-        if work.is_full:
+        if self._gate.is_full:
             found.append(
                 f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
                 f"no record above them is delivered; the record at offset {self.window.window.base} delays the commit"
             )
         if self._is_held_up():
-            found.append(
-                f"{work.tp}: max_waiting={self._parts.settings.max_waiting} records wait for their time"
-            )
+            found.append(f"{work.tp}: max_waiting={self._parts.max_waiting} records wait for their time")
         if self._is_behind_log_start():
             found.append(
                 f"{work.tp}: offset {self.window.window.base} is not acknowledged, but the log start offset is "
@@ -350,51 +352,43 @@ class ClaimFeed:
         if isinstance(self._claim.cause, MemberLost):
             self._lose()
         else:
-            self._dispatcher.close_partition(self.work)
-            self._parts.local.withdraw(self.work)
+            self._core.close(self.work)
         while not self.work.is_idle or self._is_handled():
             self._changed.clear()
             await self._changed.wait()
 
     def _is_handled(self) -> bool:
-        return self._parts.pools.handles(self.work)
+        return self._core.is_handled(self.work)
 
     async def _give_up(self) -> None:
         """Cancel the handlers of deliveries that did not end in time; their records are delivered again."""
         self._lose()
-        self._parts.pools.interrupt_all(self.work)
+        self._core.interrupt_all(self.work)
         while self._is_handled():
             self._changed.clear()
             await wait_shielded(start_task(self._changed.wait()))
 
     def _lose(self) -> None:
-        """Take the partition from the dispatcher: open deliveries are lost, handlers cancelled, copies given up."""
-        self._abandon_copies()
+        """Take the partition from the queue: open deliveries are lost, handlers cancelled, copies given up."""
         self._note_end()
-        self._parts.pools.interrupt(self._dispatcher.remove_partition(self.work))
-        self._parts.local.drop_ended()
+        self._core.lose(self.work)
+        self._parts.crashed.relist()
 
     async def _close(self) -> None:
         """Remove the partition; unless the membership is lost, the last commit contains that the claim has ended in order."""
-        if self._crash_counts is not None:
-            await self._crash_counts.aclose()
+        await self._gate.aclose()
         self.forget()
-        if self._parts.settings.dead_letter_policy is not None and not isinstance(
+        if self._core.settings.dead_letter_policy is not None and not isinstance(
             self._claim.cause, MemberLost
         ):
             self.window.close()
 
     def forget(self) -> None:
-        """Remove the partition from the dispatcher, also if the claim was never consumed."""
-        self._abandon_copies()
+        """Remove the partition from the queue, also if the claim was never consumed."""
         self._note_end()
-        self._dispatcher.remove_partition(self.work)
+        self._core.remove(self.work)
+        self._parts.crashed.relist()
 
     def _note_end(self) -> None:
         if self._end is None:
             self._end = self.work.position
-
-    def _abandon_copies(self, *, is_over: bool = True) -> None:
-        """Give up the copies of the partition, unless it has come back as another claim already."""
-        if self._dispatcher.works.get(self._claim.tp) is self.work:
-            self._parts.publisher.abandon(self._claim.tp, is_over=is_over)

@@ -8,12 +8,14 @@ well. Values are UTF-8 text, numbers in decimal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
-from asyncgroup.model import Header, Record
+from asyncgroup.model import Header, MillisClock, Record
+from asyncgroup.producer.arguments import check_headers
 from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
+from asyncgroup.workqueue.engine import OutgoingCopy
 
 __all__ = [
     "DELAY_TIME",
@@ -28,7 +30,7 @@ __all__ = [
     "REAL_SUBSCRIPTION",
     "REAL_TOPIC",
     "RECONSUMETIMES",
-    "OutgoingCopy",
+    "CopyHeaders",
     "RecordOrigin",
     "dead_letter_copy",
     "deliver_at",
@@ -36,7 +38,6 @@ __all__ = [
     "earlier_attempts",
     "is_of_other_group",
     "ordering_key",
-    "ordering_key_by",
     "origin",
     "retry_copy",
     "user_headers",
@@ -78,17 +79,6 @@ _LONGEST_DELAY: Final = 1e15
 """Seconds from which on a delivery time would not fit 64 bits."""
 
 
-class OutgoingCopy(NamedTuple):
-    """A record to be written to a retry or dead letter topic; the arguments of `Producer.send`."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    headers: list[Header]
-    timestamp: int | None
-    """The original's timestamp in ms; None if it has none."""
-
-
 class RecordOrigin(NamedTuple):
     """The record of the first delivery, which a copy comes from."""
 
@@ -101,6 +91,28 @@ class RecordOrigin(NamedTuple):
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------------
+
+
+class CopyHeaders:
+    """The CopyFormat of a group; `now_ms` is the time of day, from which delays count."""
+
+    def __init__(self, group_id: str, now_ms: MillisClock) -> None:
+        self._group_id = group_id
+        self._now_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<CopyHeaders of {self._group_id!r}>"
+
+    def retry_copy(
+        self, record: Record, topic: str, attempt: int, delay: float, headers: Sequence[Header]
+    ) -> OutgoingCopy:
+        """See `CopyFormat.retry_copy`."""
+        check_headers(headers)
+        return retry_copy(record, topic, self._group_id, delay, self._now_ms(), headers, attempt=attempt)
+
+    def dead_letter_copy(self, record: Record, topic: str, attempt: int, reason: str) -> OutgoingCopy:
+        """See `CopyFormat.dead_letter_copy`."""
+        return dead_letter_copy(record, topic, self._group_id, attempt, reason)
 
 
 def retry_copy(
@@ -229,20 +241,6 @@ def ordering_key(record: Record) -> bytes | None:
         if name == ORDERING_KEY:
             return value
     return record.key
-
-
-def ordering_key_by(function: Callable[[Record], bytes | None] | None) -> Callable[[Record], bytes | None]:
-    """Return `ordering_key`, or a user's function in its place; a key that is neither bytes nor None raises TypeError."""
-    if function is None:
-        return ordering_key
-
-    def key_of(record: Record) -> bytes | None:
-        key = function(record)
-        if key is not None and not isinstance(key, bytes):
-            raise TypeError(f"ordering_key returned {key!r}; allowed are bytes and None")
-        return key
-
-    return key_of
 
 
 def origin(record: Record) -> RecordOrigin | None:

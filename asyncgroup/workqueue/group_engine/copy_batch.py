@@ -17,9 +17,8 @@ from asyncgroup.errors import (
 from asyncgroup.group.transaction_errors import fenced_error, reasons_of
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import CommittedOffset, RecordMetadata, TopicPartition
+from asyncgroup.workqueue.engine import OnWritten, OutgoingCopy
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
-from asyncgroup.workqueue.group_engine.copy_writer import OnWritten
 
 __all__ = ["CopiesFailed", "CopyBatch", "Stopped", "WaitingCopy", "failed_copies", "fenced_reason", "shrinks"]
 

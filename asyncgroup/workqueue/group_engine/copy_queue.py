@@ -20,7 +20,7 @@ from asyncgroup.errors import ClosedError
 from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copy_batch import CopyBatch, WaitingCopy
-from asyncgroup.workqueue.group_engine.copy_writer import RETRIES
+from asyncgroup.workqueue.publisher import RETRIES
 
 __all__ = ["TRIAL_TIME", "CopyQueue"]
 

@@ -40,8 +40,8 @@ from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.fetch_offsets import fetch_commits
 from asyncgroup.producer import Producer
+from asyncgroup.workqueue.engine import OnWritten, OutgoingCopy
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
 from asyncgroup.workqueue.group_engine.copy_batch import (
     CopiesFailed,
     CopyBatch,
@@ -52,7 +52,7 @@ from asyncgroup.workqueue.group_engine.copy_batch import (
     shrinks,
 )
 from asyncgroup.workqueue.group_engine.copy_queue import TRIAL_TIME, CopyQueue
-from asyncgroup.workqueue.group_engine.copy_writer import RETRIES, OnWritten
+from asyncgroup.workqueue.publisher import RETRIES
 
 __all__ = ["CopyTransactions"]
 

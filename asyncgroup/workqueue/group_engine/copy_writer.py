@@ -1,65 +1,31 @@
-"""CopyWriter: writes copies of records, one by one (DirectCopies) or in transactions (`copy_transactions`)."""
+"""GroupCopyWriter: writes copies of records, one by one (DirectCopies) or in transactions (`copy_transactions`)."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Protocol
 
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
 from asyncgroup.group.end_limits import reserve_for
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
-from asyncgroup.workqueue.policies import Backoff
+from asyncgroup.workqueue.engine import CopyWriter, OnWritten, OutgoingCopy
 
-__all__ = ["RETRIES", "CopyWriter", "DirectCopies", "OnWritten", "transactions_config"]
-
-RETRIES: Final = Backoff(initial=0.1, factor=2.0, maximum=30.0)
-"""The delay before a copy is tried again."""
-
-OnWritten = Callable[[RecordMetadata], object]
-"""Acknowledges the original."""
+__all__ = ["DirectCopies", "GroupCopyWriter", "transactions_config"]
 
 
-class CopyWriter(Protocol):
-    """Writes copies to retry and dead letter topics."""
-
-    is_transactional: bool
-    """Whether the acknowledgement of a record is committed when `write` returns."""
+class GroupCopyWriter(CopyWriter, Protocol):
+    """A CopyWriter over a producer, which the engine opens."""
 
     async def open(self) -> None:
         """Begin; raises what entering a producer raises."""
         ...
 
-    async def aclose(self) -> None:
-        """End; copies that are not written raise ClosedError. Safe to call twice, and before `open`."""
-        ...
-
-    async def write(
-        self, tp: TopicPartition, offset: int, copy: OutgoingCopy, on_written: OnWritten, *, alone: bool
-    ) -> RecordMetadata:
-        """Write the copy of a record, and return when the broker has acknowledged it.
-
-        `on_written` is called before that if the record has to be acknowledged at the same moment. `alone`: an earlier
-        attempt has failed in a way that this copy may have caused. Raises what the producer raises. The outcome of a
-        cancelled call is unknown.
-        """
-        ...
-
-    def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
-        """Call no `on_written` for the records of a partition from `offset` on; `is_over`: its claim ends."""
-        ...
-
     def note_retry(self, topic: str) -> None:
         """The producer repeats a request for records of this topic; an empty topic: one of a transaction."""
-        ...
-
-    def passes(self, error: Exception) -> bool:
-        """Whether to retry the copy soon after this error of `write`; otherwise after a long delay."""
         ...
 
 

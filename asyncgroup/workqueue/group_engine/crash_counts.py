@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import Record
+from asyncgroup.workqueue.delivery import Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.partition_work import PartitionWork
 
-__all__ = ["CrashCounts"]
+__all__ = ["CrashCounts", "CrashedClaims"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -32,48 +32,75 @@ GROUP: Final = 32
 """The most deliveries that one commit counts in advance."""
 
 
+class CrashedClaims:
+    """The claims of a member whose deliveries are counted in advance; `free()` is the number of idle handlers."""
+
+    def __init__(self, dispatcher: Dispatcher, free: Callable[[], int]) -> None:
+        self.dispatcher = dispatcher
+        self.free = free
+        self.claims: list[CrashCounts] = []
+
+    def __repr__(self) -> str:
+        return f"<CrashedClaims: {len(self.claims)}>"
+
+    def counted(self) -> Iterator[tuple[CrashCounts, int]]:
+        """Return the deliveries that are counted and have not ended: their claims, and the offsets."""
+        works = self.dispatcher.works
+        for claim in self.claims:
+            if works.get(claim.work.tp) is not claim.work:  # revoked or lost
+                continue
+            for offset in (*claim.counted, *claim.counting):
+                yield claim, offset
+
+    def relist(self) -> None:
+        """Counted deliveries have ended: others may be counted now, also those of other partitions."""
+        for claim in list(self.claims):
+            self.dispatcher.relist(claim.work)
+
+
 class CrashCounts:
-    """Counts the next `records` deliveries of a partition in advance, by its `gate`; `free()` is the number of idle handlers.
+    """Counts the next `records` deliveries of a partition in advance.
 
     `records` has to be at least the number of records that the last owner can have delivered since its last commit.
     """
 
-    def __init__(
-        self,
-        work: PartitionWork,
-        window: ClaimWindow,
-        dispatcher: Dispatcher,
-        records: int,
-        free: Callable[[], int],
-    ) -> None:
-        self._work = work
+    def __init__(self, work: Work, window: ClaimWindow, claims: CrashedClaims, records: int) -> None:
+        self.work = work
+        self.counted: dict[int, int] = {}
+        """The records whose next delivery is included in the window's attempts already: by offset, the number without it."""
+        self.counting: dict[int, int] = {}
+        """As `counted`, while the commit with the counts is under way."""
+        self._suspect = -1  # the offset of the suspect that was counted last
         self._window = window
-        self._dispatcher = dispatcher
+        self._claims = claims
         self._left = records
-        self._free = free
         self._task: asyncio.Task[None] | None = None
-        work.gate = self.gate
+        claims.claims.append(self)
 
     def __repr__(self) -> str:
-        return f"<CrashCounts of {self._work.tp}: {self._left} records left>"
+        return f"<CrashCounts of {self.work.tp}: {self._left} records left>"
 
-    def gate(self, record: Record) -> bool:
+    @property
+    def is_done(self) -> bool:
+        """Whether no more deliveries are counted, and those that were have ended."""
+        return self._left <= 0 and not self.counted and self._task is None
+
+    def may_begin(self, record: Record) -> bool:
         """Whether the record's next delivery is counted, so that it may begin; if it is not, begin to count it."""
-        work = self._work
-        if record.offset in work.counted:
+        if record.offset in self.counted:
             return True
         if self._task is not None:
             return False
         if self._left <= 0:
-            work.gate = None
             return True
         if chosen := self._choose():
+            window = self.work.window
             for offset in chosen:
-                before = work.counting[offset] = work.window.attempts.get(offset, 0)
-                work.window.set_attempts(offset, before + 1, in_advance=True)
+                before = self.counting[offset] = window.attempts.get(offset, 0)
+                window.set_attempts(offset, before + 1, in_advance=True)
             self._left -= len(chosen)
-            work.on_change()
-            self._task = start_task(self._commit(), name=f"{work.tp}: count deliveries")
+            self.work.engine.on_change()
+            self._task = start_task(self._commit(), name=f"{self.work.tp}: count deliveries")
         return False
 
     def _choose(self) -> list[int]:
@@ -81,48 +108,62 @@ class CrashCounts:
 
         They are the next ones of their queue, as others would have to wait for those before them.
         """
-        work = self._work
-        works = self._dispatcher.works.values()
-        counted = [(each, offset) for each in works for offset in (*each.counted, *each.counting)]
-        if any(each.suspect == offset for each, offset in counted):
+        work, dispatcher = self.work, self._claims.dispatcher
+        counted = list(self._claims.counted())
+        if any(claim._suspect == offset for claim, offset in counted):
             return []  # until it has ended: a crash is its own
         chosen: list[int] = []
         for queue in (work.retries, work.fresh):
             for record in islice(queue, GROUP):
                 offset = record.offset
-                if offset in work.counted:
+                if offset in self.counted:
                     continue
-                if self._is_suspect(self._dispatcher.attempts(work, record)):
+                if self._is_suspect(dispatcher.attempts(work, record)):
                     if chosen:
                         break
                     if work.in_hand or counted:
                         return []
-                    work.suspect = offset
+                    self._suspect = offset
                     return [offset]
                 chosen.append(offset)
-        return chosen[: 1 if self._dispatcher.serial else max(1, min(GROUP, self._free(), self._left))]
+        return chosen[: 1 if dispatcher.serial else max(1, min(GROUP, self._claims.free(), self._left))]
 
     def _is_suspect(self, attempts: int) -> bool:
         """Whether a record with `attempts` failed deliveries is delivered alone: half of those allowed, or all but one."""
-        is_last = self._dispatcher.publisher.is_last
+        is_last = self._claims.dispatcher.publisher.is_last
         return is_last(2 * attempts) or is_last(attempts + 1)
 
     async def _commit(self) -> None:
         try:
             await self._window.commit()
         except AsyncGroupError as error:
-            _log.warning(
-                "%s: deliveries could not be counted before their hand-out: %s", self._work.tp, error
-            )
+            _log.warning("%s: deliveries could not be counted before they begin: %s", self.work.tp, error)
         finally:
             self._task = None
-        self._work.counted |= self._work.counting
-        self._work.counting = {}
-        self._dispatcher.relist(self._work)
+        self.counted |= self.counting
+        self.counting = {}
+        self._claims.dispatcher.relist(self.work)
+
+    # --- deliveries end -----------------------------------------------------------------------------------------------------
+
+    def ended(self, offset: int) -> None:
+        """A delivery has ended with an outcome."""
+        if self.counted.pop(offset, None) is not None:
+            self._claims.relist()
+
+    def released(self, offset: int | None) -> None:
+        """Take back the count of a delivery (None: of all) that was neither done nor failed."""
+        for at in [*self.counted, *self.counting] if offset is None else [offset]:
+            for counts in (self.counted, self.counting):
+                if (before := counts.pop(at, None)) is not None:
+                    self.work.window.set_attempts(at, before, in_advance=True)
+                    self.work.engine.on_change()
+        if offset is None:
+            self._claims.relist()
 
     def restart(self, offset: int) -> None:
         """Forget the counts from `offset` on: the log has other records there. Call it before they are lost."""
-        for counts in (self._work.counted, self._work.counting):
+        for counts in (self.counted, self.counting):
             for at in [at for at in counts if at >= offset]:
                 del counts[at]
 
@@ -130,6 +171,9 @@ class CrashCounts:
         """Take back the counts of records that were not delivered, or whose delivery was neither done nor failed."""
         if self._task is not None:
             await cancel_and_wait(self._task)
-        work = self._work
-        work.gate = None
-        work.take_back_counts()
+        self.released(None)
+        self.leave()
+
+    def leave(self) -> None:
+        """Count no more deliveries."""
+        self._claims.claims.remove(self)

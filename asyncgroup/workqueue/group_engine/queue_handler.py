@@ -15,7 +15,6 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed, FeedParts
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.idle_member import IdleMember
-from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
 __all__ = ["QueueHandler"]
@@ -30,15 +29,12 @@ SHARED_BY: Final = 64
 
 
 class QueueHandler(Handler):
-    """Connects the claims of a group to a dispatcher.
+    """Connects the claims of a group to a queue.
 
     `check_session` is called in `setup`, and awaited if it is a coroutine function.
     """
 
-    def __init__(
-        self, parts: FeedParts, interceptors: QueueInterceptors, check_session: Callable[[Session], object]
-    ) -> None:
-        self.dispatcher = parts.dispatcher
+    def __init__(self, parts: FeedParts, check_session: Callable[[Session], object]) -> None:
         self.session: Session | None = None
         """The present session, or None."""
         self.has_claims = asyncio.Event()
@@ -47,13 +43,12 @@ class QueueHandler(Handler):
         """By partition, from the assignment to the end of the claim."""
         self._last: dict[TopicPartition, PartitionStatistics] = {}
         self._parts = parts
-        self._interceptors = interceptors
         self._check_session = check_session
         self._idle = IdleMember(
-            parts.publisher.group_id,
+            parts.core.name,
             parts.partition_count,
             parts.idle_grace,
-            is_standby=parts.settings.mode.in_order,
+            is_standby=parts.core.settings.mode.in_order,
         )
 
     def __repr__(self) -> str:
@@ -79,7 +74,6 @@ class QueueHandler(Handler):
         claims = {claim.tp: claim for claim in session.claims}
         for tp in partitions:
             self.feeds[tp] = ClaimFeed(self._parts, session, claims[tp])
-            self._interceptors.became_active(tp)
         self._parts.limits.partitions = len(self.feeds)
         self._idle.note(has_partitions=bool(self.feeds))
         self._log_starts(session.group_id, partitions)
@@ -102,7 +96,7 @@ class QueueHandler(Handler):
             )
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:  # noqa: ARG002
-        """Feed the dispatcher until the claim ends and its deliveries have ended."""
+        """Feed the queue until the claim ends and its deliveries have ended."""
         await self.feeds[claim.tp].run()
 
     async def on_revoked(self, session: Session, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
@@ -117,9 +111,9 @@ class QueueHandler(Handler):
         for tp in partitions:
             if (feed := self.feeds.pop(tp, None)) is not None:
                 feed.forget()
-                if self._parts.receiver.is_ended:
+                if self._parts.core.is_ended:
                     self._last[tp] = feed.statistics_at_end()
-                self._interceptors.became_inactive(tp)
+                self._parts.core.became_inactive(tp)
         self._parts.limits.partitions = len(self.feeds)
         if self.session is not None:
             self._idle.note(has_partitions=bool(self.feeds))
@@ -135,7 +129,7 @@ class QueueHandler(Handler):
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partitions, or that there are none, in words."""
-        is_ended = self._parts.receiver.is_ended
+        is_ended = self._parts.core.is_ended
         return [
             *([] if is_ended else self._idle.problems()),
             *(problem for feed in self.feeds.values() for problem in feed.problems()),
@@ -154,7 +148,7 @@ class QueueHandler(Handler):
         """
         if acks <= SHARED_BY:  # nor are there more partitions
             return True
-        size, changed = self._parts.settings.ack_group_size, 0
+        size, changed = self._parts.core.settings.ack_group_size, 0
         for feed in self.feeds.values():
             if count := feed.window.changes:
                 changed += 1

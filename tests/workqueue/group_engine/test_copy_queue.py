@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.workqueue.engine import OutgoingCopy
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
 from asyncgroup.workqueue.group_engine.copy_batch import CopyBatch, WaitingCopy
 from asyncgroup.workqueue.group_engine.copy_queue import MAX_PAUSE, CopyQueue
 

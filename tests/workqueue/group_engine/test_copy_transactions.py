@@ -27,9 +27,9 @@ from asyncgroup.offsets import Committer, PartitionMarks
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
+from asyncgroup.workqueue.engine import OutgoingCopy
 from asyncgroup.workqueue.group_engine import copy_queue
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import OutgoingCopy
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.group_engine.copy_writer import transactions_config
 from asyncgroup.workqueue.group_engine.window_transaction import WindowTransaction

@@ -11,9 +11,11 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.engine import PartitionEngine
+from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copies import RECONSUMETIMES, earlier_attempts
-from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts
+from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 
@@ -46,9 +48,26 @@ class Window:
         self.commits.append(dict(self.window.attempts))
 
 
+class Copies(PartitionEngine):
+    """The records are copies in a retry topic."""
+
+    has_copies = True
+
+    def earlier_attempts(self, record: Record) -> int:
+        return earlier_attempts(record)
+
+
 def dispatcher_with(publisher: object) -> Dispatcher:
     """Return a dispatcher whose nacked records are delivered again at once."""
     return Dispatcher(Mode.SHARED, asyncio.get_running_loop().time, cast(Publisher, publisher), lambda _: 0.0)
+
+
+_CLAIMS: dict[Dispatcher, CrashedClaims] = {}
+
+
+def claims_of(dispatcher: Dispatcher) -> CrashedClaims:
+    """Return the claims that share a dispatcher."""
+    return _CLAIMS.setdefault(dispatcher, CrashedClaims(dispatcher, lambda: 10))
 
 
 class Partition:
@@ -67,9 +86,9 @@ class Partition:
         self.work = PartitionWork(TopicPartition("orders", number), AckWindow(0, attempts=attempts))
         self.window = Window(self.work.window)
         self.dispatcher.add_partition(self.work)
-        self.counts = CrashCounts(
-            self.work, cast(ClaimWindow, self.window), self.dispatcher, records, lambda: 10
-        )
+        self.claims = claims_of(self.dispatcher)
+        self.counts = CrashCounts(self.work, cast(ClaimWindow, self.window), self.claims, records)
+        ClaimGate(self.work).count(self.counts)
         self.dispatcher.offer(self.work, [Record("orders", number, at, value=b"") for at in range(count)])
 
     async def take(self) -> Delivery:
@@ -111,6 +130,8 @@ async def test_the_last_record_to_count_waits_for_the_commit_with_its_count() ->
     taken = [await partition.take(), await partition.take()]
     assert sorted((each.record.offset, each.attempt) for each in taken) == [(0, 4), (1, 1)]
     assert partition.window.commits == [{0: 4}]
+    for each in taken:
+        await each.ack()
     assert partition.work.gate is None
 
 
@@ -129,6 +150,7 @@ async def suspect_and_other() -> tuple[Partition, Partition]:
 async def test_a_lost_partition_with_a_suspect_holds_up_no_other() -> None:
     suspect, other = await suspect_and_other()
     suspect.dispatcher.remove_partition(suspect.work)
+    suspect.claims.relist()
     assert (await other.take()).record.partition == 1
 
 
@@ -136,7 +158,8 @@ async def test_a_log_that_lost_the_suspect_holds_up_no_other() -> None:
     suspect, other = await suspect_and_other()
     suspect.counts.restart(0)
     suspect.dispatcher.lose(suspect.work, 0)
-    assert suspect.work.counted == {}
+    suspect.claims.relist()
+    assert suspect.counts.counted == {}
     assert (await other.take()).record.partition == 1
 
 
@@ -146,7 +169,7 @@ async def test_offsets_of_another_log_are_not_counted_by_a_commit_under_way() ->
     partition.counts.restart(1)
     partition.dispatcher.lose(partition.work, 1)
     assert (await partition.take()).record.offset == 0
-    assert partition.work.counted.keys() == {0}
+    assert partition.counts.counted.keys() == {0}
 
 
 async def test_counts_are_taken_back_once() -> None:
@@ -155,7 +178,7 @@ async def test_counts_are_taken_back_once() -> None:
     assert partition.dispatcher.take() is None
     await partition.counts.aclose()
     assert partition.work.window.attempts == {1: 2}
-    assert (partition.work.counted, partition.work.counting) == ({}, {})
+    assert (partition.counts.counted, partition.counts.counting) == ({}, {})
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -166,12 +189,11 @@ async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
         asyncio.get_running_loop().time,
         cast(Publisher, Limited()),
         lambda _: 0.0,
-        earlier_attempts=earlier_attempts,
     )
-    work = PartitionWork(TopicPartition("orders", 0), AckWindow(0, attempts={} if is_copy else {0: 4}))
-    work.is_retry_topic = is_copy
+    window = AckWindow(0, attempts={} if is_copy else {0: 4})
+    work = PartitionWork(TopicPartition("orders", 0), window, engine=Copies() if is_copy else None)
     dispatcher.add_partition(work)
-    CrashCounts(work, cast(ClaimWindow, Window(work.window)), dispatcher, 100, lambda: 10)
+    ClaimGate(work).count(CrashCounts(work, cast(ClaimWindow, Window(window)), claims_of(dispatcher), 100))
     headers = [(RECONSUMETIMES, b"4")] if is_copy else []
     dispatcher.offer(work, [Record("orders", 0, 0, headers=headers), Record("orders", 0, 1)])
     found = []
