@@ -154,6 +154,28 @@ class QueueCore(Watcher):
         self._pools.interrupt_all(work)
 
     @property
+    def on_demand(self) -> asyncio.Event:
+        """Set when a task begins to wait for a delivery."""
+        return self.receiver.on_demand
+
+    def works(self) -> Iterable[Work]:
+        """Return the partitions that were added and not removed."""
+        return self.dispatcher.works.values()
+
+    def attempts(self, work: Work, record: Record) -> int:
+        """Return the number of deliveries of a record so far."""
+        return self.dispatcher.attempts(work, record)
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether a record whose delivery number `attempt` failed is not delivered again."""
+        return self._publisher.is_last(attempt)
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether at most one record of a partition is delivered at a time."""
+        return self.dispatcher.serial
+
+    @property
     def free_handlers(self) -> int:
         """The number of handlers that may be started now; 1 if loops receive the deliveries."""
         return self._pools.free

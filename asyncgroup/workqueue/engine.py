@@ -3,11 +3,11 @@
 The face (all files beside this one) knows no broker: it decides which record is delivered next, to which handler, and what
 follows from the outcome. An engine (`group_engine/`, `testing/memory_engine.py`) knows no handler. What goes which way:
 
-    engine ── partitions, batches of records, revocations ──▶ QueueCore
+    engine ── partitions, batches of records, revocations ──▶ OpenQueue (QueueCore)
     QueueCore ── outcomes, room for more records ──▶ PartitionEngine, one for each partition
     QueueCore ── copies to the retry and dead letter topic ──▶ CopyWriter
 
-An engine calls QueueCore, which it gets in `open`; it never calls the dispatcher, the receiver or the workers themselves. A record is
+An engine calls the OpenQueue that it gets in `open`, and never the dispatcher, the receiver or the workers. A record is
 identified by its partition and its offset. An engine whose messages have other identities numbers them as they arrive, in the
 order in which they are delivered.
 
@@ -16,30 +16,30 @@ The model is dramatiq's `broker.py`: a seam of one file, with the engines beside
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
-from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
 if TYPE_CHECKING:
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.errors import AsyncGroupError
     from asyncgroup.group.health import Health
-    from asyncgroup.workqueue.core import QueueCore
 
 __all__ = [
     "CopyFormat",
     "CopyWriter",
     "Engine",
     "EngineFeatures",
-    "Gate",
     "OnWritten",
+    "OpenQueue",
     "OutgoingCopy",
-    "PartitionEngine",
 ]
 
 
@@ -67,57 +67,6 @@ class EngineFeatures:
     """Whether an acknowledgement survives the process."""
     seek: bool
     """Whether the queue can continue at another position."""
-
-
-class PartitionEngine:
-    """The engine's side of one partition; as a base class, it does nothing: nobody has to know of an acknowledgement."""
-
-    has_copies = False
-    """Whether the records are copies in a retry topic: `earlier_attempts` and `skips` are asked for each of them."""
-
-    def on_ack(self, record: Record) -> None:
-        """A record is acknowledged: the window has it."""
-
-    def on_change(self) -> None:
-        """The window has changed in another way: numbers of failed deliveries, offsets without a record."""
-
-    def on_room(self) -> None:
-        """More records may be added, see `PartitionWork.refill_at` and `refill_bytes`."""
-
-    def on_drain(self) -> None:
-        """A delivery of a closed partition, or a handler of it, has ended."""
-
-    async def commit(self) -> AckOutcome:
-        """Make the acknowledgements durable now. Raises CommitFailedError."""
-        return AckOutcome.ACKED
-
-    def earlier_attempts(self, record: Record) -> int:  # noqa: ARG002
-        """Return the number of deliveries that led to this copy."""
-        return 0
-
-    def skips(self, record: Record) -> bool:  # noqa: ARG002
-        """Whether a copy counts as done on arrival, because it is for another subscription."""
-        return False
-
-
-class Gate(Protocol):
-    """Lets records of a partition begin one by one, while the engine has a reason for it."""
-
-    def may_begin(self, record: Record) -> bool:
-        """Whether the record may be delivered now; after a False, the partition has to be listed again (`QueueCore.relist`)."""
-        ...
-
-    def is_counted(self, offset: int) -> bool:
-        """Whether the number of deliveries in the window includes the next one of this record."""
-        ...
-
-    def ended(self, offset: int) -> None:
-        """The delivery of a record has ended with an outcome."""
-        ...
-
-    def released(self, offset: int | None) -> None:
-        """The delivery of a record (None: of all) was neither done nor failed: it does not count."""
-        ...
 
 
 class OutgoingCopy(NamedTuple):
@@ -182,6 +131,121 @@ class CopyWriter(Protocol):
         ...
 
 
+class OpenQueue(Protocol):
+    """The open queue, as its engine sees it: QueueCore."""
+
+    # --- partitions and records
+
+    def add(self, work: Work) -> None:
+        """Add a partition that was assigned, before its first records."""
+        ...
+
+    def offer(self, work: Work, records: Iterable[Record]) -> None:
+        """Add records of a partition, in offset order. How many is up to the engine: see `ReceiveLimits`."""
+        ...
+
+    def relist(self, work: Work) -> None:
+        """Deliver records of the partition again, after its `gate` has objected."""
+        ...
+
+    def restart(self, work: Work, offset: int) -> list[Delivery]:
+        """The log has other records from `offset` on: forget them, and return their open deliveries, which are lost."""
+        ...
+
+    def close(self, work: Work) -> None:
+        """Deliver no more records of a partition that is revoked; its open deliveries may still be ended."""
+        ...
+
+    def lose(self, work: Work) -> None:
+        """Remove a partition at once: open deliveries are lost, their handlers cancelled, copies given up."""
+        ...
+
+    def remove(self, work: Work) -> None:
+        """Remove a partition whose deliveries have ended, or that was never read."""
+        ...
+
+    def became_inactive(self, tp: TopicPartition) -> None:
+        """A partition was removed for good: the consumer gets no more of its records."""
+        ...
+
+    def abandon_copies(self, work: Work, *, is_over: bool = True) -> None:
+        """Give up the copies of a partition, unless it has come back as another assignment already; `is_over`: this one ends."""
+        ...
+
+    def note_copy_retry(self, topic: str, error: Exception) -> None:
+        """The engine's producer tries to write a copy to a topic again; an empty topic: copies to all topics."""
+        ...
+
+    # --- what is going on
+
+    @property
+    def settings(self) -> QueueSettings:
+        """How the queue delivers."""
+        ...
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no more deliveries begin."""
+        ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no deliveries begin, for now or for good."""
+        ...
+
+    @property
+    def has_demand(self) -> bool:
+        """Whether a task waits for a delivery."""
+        ...
+
+    @property
+    def on_demand(self) -> asyncio.Event:
+        """Set when a task begins to wait for a delivery."""
+        ...
+
+    @property
+    def free_handlers(self) -> int:
+        """The number of handlers that may be started now; 1 if loops receive the deliveries."""
+        ...
+
+    def works(self) -> Iterable[Work]:
+        """Return the partitions that were added and not removed."""
+        ...
+
+    def attempts(self, work: Work, record: Record) -> int:
+        """Return the number of deliveries of a record so far."""
+        ...
+
+    def is_last(self, attempt: int) -> bool:
+        """Whether a record whose delivery number `attempt` failed is not delivered again."""
+        ...
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether at most one record of a partition is delivered at a time."""
+        ...
+
+    def is_handled(self, work: Work) -> bool:
+        """Whether a handler runs for a delivery of this partition, also for one that is lost."""
+        ...
+
+    def handles(self, delivery: Delivery) -> bool:
+        """Whether a handler runs for this delivery."""
+        ...
+
+    def interrupt_all(self, work: Work) -> None:
+        """Cancel all handlers of a partition."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise ClosedError after the end, or the failure that ended the queue."""
+        ...
+
+    def end(self, failure: BaseException | None) -> None:
+        """Begin no more deliveries; raise `failure` to those that receive (None: the queue was closed)."""
+        ...
+
+
 class Engine(Protocol):
     """Where the records of a queue come from."""
 
@@ -215,8 +279,8 @@ class Engine(Protocol):
         """Makes them."""
         ...
 
-    async def open(self, core: QueueCore) -> None:
-        """Connect, and begin to give records to `core`, in tasks that the engine owns. Raises what connecting raises."""
+    async def open(self, queue: OpenQueue) -> None:
+        """Connect, and begin to give records to `queue`, in tasks that the engine owns. Raises what connecting raises."""
         ...
 
     async def leave(self) -> None:

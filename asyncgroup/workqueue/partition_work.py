@@ -15,7 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.ack_outcome import AckOutcome
-from asyncgroup.workqueue.engine import Gate, PartitionEngine
+from asyncgroup.workqueue.partition_engine import DeliveryGate, PartitionEngine
 
 __all__ = ["PartitionWork"]
 
@@ -98,7 +98,7 @@ class PartitionWork(Generic[D]):
         """Whether it is for its retries."""
         self.has_copies = self.engine.has_copies
         """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
-        self.gate: Gate | None = None
+        self.gate: DeliveryGate | None = None
         """Asked before a record is delivered; None if the engine has no objection to any."""
         self.bytes = 0
         """Bytes of memory for the records that have arrived and are not acknowledged, as if all were delivered, and their copies."""

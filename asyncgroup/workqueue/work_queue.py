@@ -238,10 +238,10 @@ class WorkQueue(QueueArguments):
         if self._created is not None:
             raise ClosedError(f"work queue {self.group_id!r} was entered before: create a new one")
         from asyncgroup.workqueue.core import QueueCore
-        from asyncgroup.workqueue.group_engine.engine import GroupEngine
+        from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine
 
         clock = self._time_of_day()
-        engine = GroupEngine(
+        engine = ConsumerGroupEngine(
             self._servers,
             self.group_id,
             self._topics,

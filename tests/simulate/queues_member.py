@@ -23,7 +23,7 @@ from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartb
 from asyncgroup.group.consumer_membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
-from asyncgroup.workqueue.group_engine.engine import GroupEngine
+from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine
 from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
@@ -162,7 +162,7 @@ class SimQueue:
             metadata_refresh_interval=3.0,
         )
 
-    def prepare(self, opening: GroupEngine) -> None:
+    def prepare(self, opening: ConsumerGroupEngine) -> None:
         """Seed the random choices of a queue that opens."""
         if self.spec.is_consumer:
             opening.group._make_membership = partial(ConsumerMembership, make_id=self._make_id)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from asyncgroup import Producer, ProducerConfig, Session, TopicPartition
-from asyncgroup.workqueue.core import QueueCore
+from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine import engine
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
-from asyncgroup.workqueue.group_engine.engine import GroupEngine
+from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine
 from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from tests.simulate.queues_member import SimQueue
 
@@ -28,21 +28,26 @@ def observing_queues(world: World) -> Iterator[None]:
     setting = world.plan.queues
     assert setting is not None
     seeds = random.Random(f"{world.plan.seed} copies")
-    queues: dict[object, SimQueue] = {}  # by core
+    queues: dict[object, SimQueue] = {}  # by OpenQueue
     feeds: dict[ClaimFeed, SimQueue] = {}
     revoked = QueueHandler.on_revoked
-    opened, begin, drain, forget = GroupEngine.open, ClaimFeed.__init__, ClaimFeed._drain, ClaimFeed.forget
+    opened, begin, drain, forget = (
+        ConsumerGroupEngine.open,
+        ClaimFeed.__init__,
+        ClaimFeed._drain,
+        ClaimFeed.forget,
+    )
 
-    async def observed_open(self: GroupEngine, core: QueueCore) -> None:
+    async def observed_open(self: ConsumerGroupEngine, queue: OpenQueue) -> None:
         member = world.members[self._config.client_id]
         assert isinstance(member, SimQueue)
-        queues[core] = member
+        queues[queue] = member
         member.prepare(self)
-        await opened(self, core)
+        await opened(self, queue)
 
     def observed_begin(self: ClaimFeed, parts: Any, session: Session, claim: Any) -> None:
         begin(self, parts, session, claim)
-        feeds[self] = queues[parts.core]
+        feeds[self] = queues[parts.queue]
         feeds[self].feed_began(self)
 
     async def observed_revoked(
@@ -50,7 +55,7 @@ def observing_queues(world: World) -> Iterator[None]:
     ) -> None:
         await revoked(self, session, partitions)
         if not session.ended:
-            queues[self._parts.core].settled(session, partitions)
+            queues[self._parts.queue].settled(session, partitions)
 
     async def observed_drain(self: ClaimFeed) -> None:
         feeds[self].feed_revoked(self)
@@ -67,7 +72,7 @@ def observing_queues(world: World) -> Iterator[None]:
         return setting.metadata_limit
 
     with (
-        patch.object(GroupEngine, "open", observed_open),
+        patch.object(ConsumerGroupEngine, "open", observed_open),
         patch.object(QueueHandler, "on_revoked", observed_revoked),
         patch.object(ClaimFeed, "__init__", observed_begin),
         patch.object(ClaimFeed, "_drain", observed_drain),

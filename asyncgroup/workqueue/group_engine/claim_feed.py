@@ -18,13 +18,13 @@ from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
-from asyncgroup.workqueue.core import QueueCore
 from asyncgroup.workqueue.delivery import Delivery, Work
-from asyncgroup.workqueue.engine import PartitionEngine
+from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copies import earlier_attempts, is_of_other_group
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
+from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.statistics import PartitionStatistics
@@ -47,7 +47,8 @@ CHECKS: Final = 4
 class FeedParts:
     """What the claims of a queue share."""
 
-    core: QueueCore
+    group_id: str
+    queue: OpenQueue
     limits: ReceiveLimits
     max_waiting: int
     """Records of a partition that may wait for their time."""
@@ -77,7 +78,7 @@ class ClaimFeed(PartitionEngine):
 
     def __init__(self, parts: FeedParts, session: Session, claim: Claim) -> None:
         self._parts = parts
-        self._core = parts.core
+        self._queue = parts.queue
         self._session = session
         self._claim = claim
         self.has_copies = claim.topic == parts.retry_topic
@@ -93,7 +94,7 @@ class ClaimFeed(PartitionEngine):
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
         self.work: Work = PartitionWork(claim.tp, self.window.window, position=claim.position, engine=self)
         self._gate = ClaimGate(self.work)
-        self._core.add(self.work)
+        self._queue.add(self.work)
         self._warned = False  # that retention deletes unacknowledged records
         self._lost: list[Delivery] = []
         """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""
@@ -168,7 +169,7 @@ class ClaimFeed(PartitionEngine):
         If no delivery is the last one, nothing has to be counted. But the first owner commits where it begins if that is not the
         start of the log, as Pulsar's cursor exists from the subscription on: the next owner would begin at a later position.
         """
-        settings = self._core.settings
+        settings = self._queue.settings
         if settings.dead_letter_policy is not None:
             if self.window.was_open:
                 # one partition may be acknowledged so often between two looks at all of them (`is_commit_worth`)
@@ -219,7 +220,7 @@ class ClaimFeed(PartitionEngine):
                     epoch = record.leader_epoch
                     self.window.note_epoch(record.offset, epoch)
         self.window.note_epoch(end, last.leader_epoch)  # it has been read up to here
-        self._core.offer(self.work, records)
+        self._queue.offer(self.work, records)
 
     def _has_room(self) -> bool:
         work, limits = self.work, self._parts.limits
@@ -228,14 +229,14 @@ class ClaimFeed(PartitionEngine):
         if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
             return False
         # records that fail at once each time must not keep those after them in the log
-        if (work.queued if self._core.settings.mode.in_order else work.unread) > work.refill_at:
+        if (work.queued if self._queue.settings.mode.in_order else work.unread) > work.refill_at:
             return False
-        return not limits.on_demand or (not work.queued and self._core.has_demand)
+        return not limits.on_demand or (not work.queued and self._queue.has_demand)
 
     def _is_still_handled(self) -> bool:
         """Whether handlers of deliveries that were lost by a seek still run: their records would be in two handlers."""
         if self._lost:
-            self._lost = [delivery for delivery in self._lost if self._core.handles(delivery)]
+            self._lost = [delivery for delivery in self._lost if self._queue.handles(delivery)]
         return bool(self._lost)
 
     def _is_held_up(self) -> bool:
@@ -247,22 +248,22 @@ class ClaimFeed(PartitionEngine):
         interval, before = self._parts.max_poll_interval, self._progress()
         seconds = interval / CHECKS if interval else None
         was_wanted = False
-        if self._parts.limits.on_demand and not self.work.queued and not self._core.has_demand:
+        if self._parts.limits.on_demand and not self.work.queued and not self._queue.has_demand:
             was_wanted = await self._wait_for_demand(seconds)
         else:
             self._changed.clear()
             await wait_within(self._changed, seconds)
-        work, is_paused = self.work, self._core.is_paused
+        work, is_paused = self.work, self._queue.is_paused
         is_at_work = work.waiting or work.publishing or self._is_handled()
         if is_at_work or is_paused or was_wanted or before != self._progress():
             self._claim.renew()
 
     async def _wait_for_demand(self, seconds: float | None) -> bool:
         """Wait for a task that waits for a delivery, `seconds` at most; return whether there is one."""
-        demand = self._core.receiver.on_demand
+        demand = self._queue.on_demand
 
         async def wanted() -> bool:
-            if self._core.has_demand:  # since before this task has started
+            if self._queue.has_demand:  # since before this task has started
                 return True
             demand.clear()
             return await wait_within(demand, seconds)
@@ -277,13 +278,13 @@ class ClaimFeed(PartitionEngine):
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
         self._gate.restart(offset)
-        self._lost += self._core.restart(self.work, offset)
+        self._lost += self._queue.restart(self.work, offset)
         self._parts.crashed.relist()
         self._restarted_at = min(self._restarted_at, offset)
 
     def seek(self, offset: int) -> None:
         """Continue at `offset`: open deliveries are lost, and earlier records count as acknowledged."""
-        self._core.abandon_copies(self.work, is_over=False)
+        self._queue.abandon_copies(self.work, is_over=False)
         self.window.seek(offset)
         self.work.position = offset
         self._claim.seek(offset)
@@ -302,7 +303,7 @@ class ClaimFeed(PartitionEngine):
         is_full = self.window.size > FULL * self.window.limit
         if is_full != self._gate.is_full:
             self._gate.set_full(is_full=is_full)
-            self._core.relist(self.work)
+            self._queue.relist(self.work)
 
     def statistics(self) -> PartitionStatistics:
         """Return where the partition's records are."""
@@ -352,18 +353,18 @@ class ClaimFeed(PartitionEngine):
         if isinstance(self._claim.cause, MemberLost):
             self._lose()
         else:
-            self._core.close(self.work)
+            self._queue.close(self.work)
         while not self.work.is_idle or self._is_handled():
             self._changed.clear()
             await self._changed.wait()
 
     def _is_handled(self) -> bool:
-        return self._core.is_handled(self.work)
+        return self._queue.is_handled(self.work)
 
     async def _give_up(self) -> None:
         """Cancel the handlers of deliveries that did not end in time; their records are delivered again."""
         self._lose()
-        self._core.interrupt_all(self.work)
+        self._queue.interrupt_all(self.work)
         while self._is_handled():
             self._changed.clear()
             await wait_shielded(start_task(self._changed.wait()))
@@ -371,14 +372,14 @@ class ClaimFeed(PartitionEngine):
     def _lose(self) -> None:
         """Take the partition from the queue: open deliveries are lost, handlers cancelled, copies given up."""
         self._note_end()
-        self._core.lose(self.work)
+        self._queue.lose(self.work)
         self._parts.crashed.relist()
 
     async def _close(self) -> None:
         """Remove the partition; unless the membership is lost, the last commit contains that the claim has ended in order."""
         await self._gate.aclose()
         self.forget()
-        if self._core.settings.dead_letter_policy is not None and not isinstance(
+        if self._queue.settings.dead_letter_policy is not None and not isinstance(
             self._claim.cause, MemberLost
         ):
             self.window.close()
@@ -386,7 +387,7 @@ class ClaimFeed(PartitionEngine):
     def forget(self) -> None:
         """Remove the partition from the queue, also if the claim was never consumed."""
         self._note_end()
-        self._core.remove(self.work)
+        self._queue.remove(self.work)
         self._parts.crashed.relist()
 
     def _note_end(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["ClaimGate"]
 
 
 class ClaimGate:
-    """The Gate of a claim; the partition has it only while there is one of the reasons, so that it costs nothing otherwise."""
+    """The DeliveryGate of a claim; the partition has it only while there is one of the reasons, so that it costs nothing otherwise."""
 
     def __init__(self, work: Work) -> None:
         self._work = work

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -21,7 +20,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Work
-from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 
 __all__ = ["CrashCounts", "CrashedClaims"]
@@ -33,29 +32,25 @@ GROUP: Final = 32
 
 
 class CrashedClaims:
-    """The claims of a member whose deliveries are counted in advance; `free()` is the number of idle handlers."""
+    """The claims of a member whose deliveries are counted in advance."""
 
-    def __init__(self, dispatcher: Dispatcher, free: Callable[[], int]) -> None:
-        self.dispatcher = dispatcher
-        self.free = free
+    def __init__(self, queue: OpenQueue) -> None:
+        self.queue = queue
         self.claims: list[CrashCounts] = []
 
     def __repr__(self) -> str:
         return f"<CrashedClaims: {len(self.claims)}>"
 
-    def counted(self) -> Iterator[tuple[CrashCounts, int]]:
+    def counted(self) -> list[tuple[CrashCounts, int]]:
         """Return the deliveries that are counted and have not ended: their claims, and the offsets."""
-        works = self.dispatcher.works
-        for claim in self.claims:
-            if works.get(claim.work.tp) is not claim.work:  # revoked or lost
-                continue
-            for offset in (*claim.counted, *claim.counting):
-                yield claim, offset
+        live = set(map(id, self.queue.works()))  # the others are revoked or lost
+        claims = [claim for claim in self.claims if id(claim.work) in live]
+        return [(claim, offset) for claim in claims for offset in (*claim.counted, *claim.counting)]
 
     def relist(self) -> None:
         """Counted deliveries have ended: others may be counted now, also those of other partitions."""
         for claim in list(self.claims):
-            self.dispatcher.relist(claim.work)
+            self.queue.relist(claim.work)
 
 
 class CrashCounts:
@@ -108,17 +103,17 @@ class CrashCounts:
 
         They are the next ones of their queue, as others would have to wait for those before them.
         """
-        work, dispatcher = self.work, self._claims.dispatcher
-        counted = list(self._claims.counted())
+        work, queue = self.work, self._claims.queue
+        counted = self._claims.counted()
         if any(claim._suspect == offset for claim, offset in counted):
             return []  # until it has ended: a crash is its own
         chosen: list[int] = []
-        for queue in (work.retries, work.fresh):
-            for record in islice(queue, GROUP):
+        for ready in (work.retries, work.fresh):
+            for record in islice(ready, GROUP):
                 offset = record.offset
                 if offset in self.counted:
                     continue
-                if self._is_suspect(dispatcher.attempts(work, record)):
+                if self._is_suspect(queue.attempts(work, record)):
                     if chosen:
                         break
                     if work.in_hand or counted:
@@ -126,11 +121,11 @@ class CrashCounts:
                     self._suspect = offset
                     return [offset]
                 chosen.append(offset)
-        return chosen[: 1 if dispatcher.serial else max(1, min(GROUP, self._claims.free(), self._left))]
+        return chosen[: 1 if queue.is_serial else max(1, min(GROUP, queue.free_handlers, self._left))]
 
     def _is_suspect(self, attempts: int) -> bool:
         """Whether a record with `attempts` failed deliveries is delivered alone: half of those allowed, or all but one."""
-        is_last = self._claims.dispatcher.publisher.is_last
+        is_last = self._claims.queue.is_last
         return is_last(2 * attempts) or is_last(attempts + 1)
 
     async def _commit(self) -> None:
@@ -142,7 +137,7 @@ class CrashCounts:
             self._task = None
         self.counted |= self.counting
         self.counting = {}
-        self._claims.dispatcher.relist(self.work)
+        self._claims.queue.relist(self.work)
 
     # --- deliveries end -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""GroupEngine: the engine of a work queue on a consumer group.
+"""ConsumerGroupEngine: the engine of a work queue on a consumer group.
 
 It owns the group, the producer of copies, and the tasks that run the group and commit acknowledgements.
 """
@@ -26,8 +26,7 @@ from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.producer import watch_retries
-from asyncgroup.workqueue.core import QueueCore
-from asyncgroup.workqueue.engine import EngineFeatures
+from asyncgroup.workqueue.engine import EngineFeatures, OpenQueue
 from asyncgroup.workqueue.group_engine.ack_grouping import AckGrouping
 from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
 from asyncgroup.workqueue.group_engine.claim_window import commit_windows
@@ -49,7 +48,7 @@ from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import PartitionStatistics
 
-__all__ = ["GroupEngine"]
+__all__ = ["ConsumerGroupEngine"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -73,7 +72,7 @@ FEATURES: Final = EngineFeatures(
 )
 
 
-class GroupEngine:
+class ConsumerGroupEngine:
     """The Engine of a queue on a consumer group; created on the event loop, it does nothing before `open`.
 
     `clock` is the time of day in ms, from which the delays of copies count.
@@ -108,7 +107,7 @@ class GroupEngine:
         )
         self.copies: GroupCopyWriter = self._make_copies(producer_config)
         self.copy_format = CopyHeaders(group_id, clock)
-        self._core: QueueCore | None = None
+        self._queue: OpenQueue | None = None
         self._handler: QueueHandler | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._has_session = asyncio.Event()
@@ -116,7 +115,7 @@ class GroupEngine:
         self._cleanup: RetryTopicCleanup | None = None
 
     def __repr__(self) -> str:
-        return f"<GroupEngine {self.name!r}, {self.cluster!r}>"
+        return f"<ConsumerGroupEngine {self.name!r}, {self.cluster!r}>"
 
     def ordering_key(self, record: Record) -> bytes | None:
         """Return the header `ag-ordering-key`, else the record's key."""
@@ -128,9 +127,9 @@ class GroupEngine:
 
     # --- open -------------------------------------------------------------------------------------------------------------
 
-    async def open(self, core: QueueCore) -> None:
+    async def open(self, queue: OpenQueue) -> None:
         """Connect, create the topics of copies, join the group. Raises ConsumerBusy, and what entering a client raises."""
-        self._core = core
+        self._queue = queue
         if self._owns_cluster:
             await self.cluster.__aenter__()
         if self._settings.mode is Mode.EXCLUSIVE:
@@ -144,11 +143,11 @@ class GroupEngine:
             self._start(warn_of_retention(self._client, self.name, retry), "retention")
         limit = await fetch_metadata_limit(self._client)
         await self.group.__aenter__()
-        self._handler = self._make_handler(core, limit)
+        self._handler = self._make_handler(queue, limit)
         self._start(self._grouping.run(), "acknowledgements")
         if self._cleanup is not None:
             self._start(self._cleanup.run(), "retry topic")
-        self._start(self._run_group(core, self._handler), "group")
+        self._start(self._run_group(queue, self._handler), "group")
         if self._settings.mode is Mode.EXCLUSIVE:
             await self._wait_for(self._has_session)
 
@@ -177,19 +176,20 @@ class GroupEngine:
 
     def _on_copy_retry(self, topic: str, error: Exception) -> None:
         self.copies.note_retry(topic)
-        if self._core is not None:
-            self._core.note_copy_retry(topic, error)
+        if self._queue is not None:
+            self._queue.note_copy_retry(topic, error)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(start_task(work, name=f"work queue {self.name}: {name}"))
 
-    def _make_handler(self, core: QueueCore, metadata_limit: int) -> QueueHandler:
+    def _make_handler(self, queue: OpenQueue, metadata_limit: int) -> QueueHandler:
         parts = FeedParts(
-            core,
+            self.name,
+            queue,
             ReceiveLimits(self._settings),
             self._settings.max_waiting,
             self._settings.migrate_from,
-            CrashedClaims(core.dispatcher, lambda: core.free_handlers),
+            CrashedClaims(queue),
             note_ack=self._grouping.note,
             retry_topic=self.retry_topic,
             on_copy_of_other_group=self._on_copy_of_other_group,
@@ -253,25 +253,25 @@ class GroupEngine:
         finally:
             await cancel_and_wait(waiting)
         if not event.is_set():
-            assert self._core is not None
-            self._core.check_open()
+            assert self._queue is not None
+            self._queue.check_open()
 
     # --- the group ----------------------------------------------------------------------------------------------------------
 
-    async def _run_group(self, core: QueueCore, handler: QueueHandler) -> None:
+    async def _run_group(self, queue: OpenQueue, handler: QueueHandler) -> None:
         if self.retry_topic is not None:  # the sources are read also if it could not be created
             self.group._engine._source.optional_topics.add(self.retry_topic)
         try:
             await self.group.run(subscribed_topics(self._topics, self.retry_topic), handler)
         except Exception as error:  # noqa: BLE001  raised to those that receive
-            core.end(error)
+            queue.end(error)
         else:
-            core.end(None)
+            queue.end(None)
 
     def _end(self, failure: Exception) -> None:
         """End the queue with an error that is not retried."""
-        if self._core is not None:
-            self._core.end(failure)
+        if self._queue is not None:
+            self._queue.end(failure)
 
     async def _commit(self) -> None:
         """Commit the acknowledgements; a failure is reported, and repeated with the next ones or by the group."""
@@ -302,10 +302,10 @@ class GroupEngine:
 
     async def seek(self, target: SeekTarget, *, inclusive: bool) -> None:
         """See `WorkQueue.seek`; `target` is checked."""
-        core, handler = self._core, self._handler
-        assert core is not None
+        queue, handler = self._queue, self._handler
+        assert queue is not None
         assert handler is not None
-        core.check_open()
+        queue.check_open()
         await self._wait_for(handler.has_claims)
         feeds = handler.feeds
         isolation = self._config.isolation_level

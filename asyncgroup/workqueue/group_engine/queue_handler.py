@@ -45,10 +45,10 @@ class QueueHandler(Handler):
         self._parts = parts
         self._check_session = check_session
         self._idle = IdleMember(
-            parts.core.name,
+            parts.group_id,
             parts.partition_count,
             parts.idle_grace,
-            is_standby=parts.core.settings.mode.in_order,
+            is_standby=parts.queue.settings.mode.in_order,
         )
 
     def __repr__(self) -> str:
@@ -111,9 +111,9 @@ class QueueHandler(Handler):
         for tp in partitions:
             if (feed := self.feeds.pop(tp, None)) is not None:
                 feed.forget()
-                if self._parts.core.is_ended:
+                if self._parts.queue.is_ended:
                     self._last[tp] = feed.statistics_at_end()
-                self._parts.core.became_inactive(tp)
+                self._parts.queue.became_inactive(tp)
         self._parts.limits.partitions = len(self.feeds)
         if self.session is not None:
             self._idle.note(has_partitions=bool(self.feeds))
@@ -129,7 +129,7 @@ class QueueHandler(Handler):
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partitions, or that there are none, in words."""
-        is_ended = self._parts.core.is_ended
+        is_ended = self._parts.queue.is_ended
         return [
             *([] if is_ended else self._idle.problems()),
             *(problem for feed in self.feeds.values() for problem in feed.problems()),
@@ -148,7 +148,7 @@ class QueueHandler(Handler):
         """
         if acks <= SHARED_BY:  # nor are there more partitions
             return True
-        size, changed = self._parts.core.settings.ack_group_size, 0
+        size, changed = self._parts.queue.settings.ack_group_size, 0
         for feed in self.feeds.values():
             if count := feed.window.changes:
                 changed += 1

@@ -11,12 +11,13 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.engine import PartitionEngine
+from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -62,12 +63,25 @@ def dispatcher_with(publisher: object) -> Dispatcher:
     return Dispatcher(Mode.SHARED, asyncio.get_running_loop().time, cast(Publisher, publisher), lambda _: 0.0)
 
 
+class OneDispatcher:
+    """What CrashCounts asks of a queue."""
+
+    free_handlers = 10
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.relist = dispatcher.relist
+        self.works = dispatcher.works.values
+        self.attempts = dispatcher.attempts
+        self.is_last = dispatcher.publisher.is_last
+        self.is_serial = dispatcher.serial
+
+
 _CLAIMS: dict[Dispatcher, CrashedClaims] = {}
 
 
 def claims_of(dispatcher: Dispatcher) -> CrashedClaims:
     """Return the claims that share a dispatcher."""
-    return _CLAIMS.setdefault(dispatcher, CrashedClaims(dispatcher, lambda: 10))
+    return _CLAIMS.setdefault(dispatcher, CrashedClaims(cast(OpenQueue, OneDispatcher(dispatcher))))
 
 
 class Partition:
