@@ -17,7 +17,7 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names  # `lazy_names` is t
 if TYPE_CHECKING:
     from asyncgroup.cluster import Cluster
     from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-    from asyncgroup.consumer import Consumer, Interceptor, OffsetAndTimestamp, PartitionConsumer
+    from asyncgroup.consumer import Consumer, OffsetAndTimestamp, PartitionConsumer
     from asyncgroup.errors import (
         AssignmentError,
         AsyncGroupError,
@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         run,
     )
     from asyncgroup.group.hook import Hook
+    from asyncgroup.interceptor import Interceptor, ProducerRecord
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import (
         Batch,
@@ -178,6 +179,7 @@ __all__ = [
     "ProducerFencedError",
     "ProducerLockHeld",
     "ProducerLockLost",
+    "ProducerRecord",
     "ProtocolError",
     "QueueFull",
     "Rebalanced",
@@ -219,7 +221,7 @@ __all__ = [
 _NAMES = {
     "cluster": ["Cluster"],
     "config": ["ClientConfig", "ConsumerConfig", "ProducerConfig"],
-    "consumer": ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"],
+    "consumer": ["Consumer", "OffsetAndTimestamp", "PartitionConsumer"],
     "errors": [
         "AssignmentError",
         "AsyncGroupError",
@@ -295,6 +297,7 @@ _NAMES = {
         "run",
     ],
     "group.hook": ["Hook"],
+    "interceptor": ["Interceptor", "ProducerRecord"],
     "java": ["JavaNotFound"],
     "model": [
         "Batch",

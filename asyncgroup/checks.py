@@ -30,7 +30,6 @@ __all__ = [
     "check_count",
     "check_duration_or_zero",
     "check_group_id",
-    "check_interceptors",
     "check_metadata",
     "check_offset",
     "check_partition",
@@ -200,17 +199,6 @@ def signature_error(function: Callable[..., object], count: int) -> str | None:
 def is_legal_name(name: str) -> bool:
     """Return whether Kafka allows `name` for a topic or a group instance id (`Topic.java`)."""
     return _NAME.match(name) is not None and name not in (".", "..")
-
-
-def check_interceptors(interceptors: object) -> tuple[Any, ...]:
-    """Return the interceptors; raise ConfigError unless they are several functions."""
-    if not isinstance(interceptors, Iterable):
-        raise ConfigError("interceptors", interceptors, "a list of functions: interceptors=[function]")
-    given = tuple(interceptors)
-    for interceptor in given:
-        if not callable(interceptor):
-            raise ConfigError("interceptors", interceptor, "functions (record) -> record or None")
-    return given
 
 
 def check_group_id(group_id: object) -> str:

@@ -515,7 +515,7 @@ class DeliveryFailedError(AsyncGroupError):
 
     `failed` maps each partition to the number of records and the first error; partition -1 stands for a topic whose
     partitions could not be looked up. `count` is the total number of records, and `may_be_written` says whether one of them
-    may be in the log. The records themselves are not kept: `ProducerInterceptor.on_acknowledgement` receives each of them
+    may be in the log. The records themselves are not kept: `Interceptor.on_acknowledgement` receives each of them
     with its error.
     """
 

@@ -10,11 +10,15 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(
-    package: str, names: Mapping[str, Collection[str]], modules: Collection[str] = ()
+    package: str,
+    names: Mapping[str, Collection[str]],
+    modules: Collection[str] = (),
+    former: Mapping[str, str] | None = None,
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return a `__getattr__` and a `__dir__` for `package`; `names` are those of each submodule.
 
     A submodule of the package above begins with a dot. `modules` are submodules that are attributes of the package without a separate import.
+    `former` are names that were replaced: they raise an ImportError that names the new one.
     """
     module = sys.modules[package]
     homes = {name: home for home, its_names in names.items() for name in its_names}
@@ -25,6 +29,9 @@ def lazy_names(
             value = getattr(importlib.import_module(f".{homes[name]}", package), name)
         elif name in modules:
             value = importlib.import_module(f"{package}.{name}")
+        elif former and name in former:
+            # not an AttributeError, whose text `from … import …` would replace
+            raise ImportError(f"{package}.{name} is {former[name]} now", name=package)
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         setattr(module, name, value)

@@ -40,12 +40,11 @@ MEMBERS: Final = {
     "MemoryBudget": "limit used waiting",
     # what a user writes
     "Partitioner": "for_topic",
-    "ProducerInterceptor": "on_acknowledgement on_send",
     "TimedRoundRobin": "for_topic interval",
     "TopicPartitioner": "",
     "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle",
-    "Interceptor": "",
+    "Interceptor": "on_acknowledgement on_consume on_send",
     # values
     "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",
     "OpenTransaction": "has_writes producer_epoch producer_id transactional_id version",

@@ -32,14 +32,12 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.consumer.consumer import Consumer, OffsetAndTimestamp
-    from asyncgroup.consumer.interceptors import Interceptor
     from asyncgroup.consumer.partition_consumer import PartitionConsumer
 
-__all__ = ["Consumer", "Interceptor", "OffsetAndTimestamp", "PartitionConsumer"]
+__all__ = ["Consumer", "OffsetAndTimestamp", "PartitionConsumer"]
 
 _NAMES = {
     "consumer": ["Consumer", "OffsetAndTimestamp"],
-    "interceptors": ["Interceptor"],
     "partition_consumer": ["PartitionConsumer"],
 }
 """The public names of each module."""

@@ -14,7 +14,7 @@ from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.foreign_names import CONSUMER
-from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import (
     EARLIEST,
     LATEST,
@@ -26,6 +26,7 @@ from asyncgroup.consumer.list_offsets import (
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.lifecycle import BackgroundTasks, copy_error
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.named_arguments import ClientArguments
@@ -81,7 +82,7 @@ class Consumer(ClientArguments):
         config: ConsumerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
-        interceptors: Iterable[Interceptor] = (),
+        interceptors: Iterable[ConsumeInterceptor] = (),
         clock: MillisClock = wall_clock,
     ) -> None:
         self.config = ConsumerConfig.of(config)

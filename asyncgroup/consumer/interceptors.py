@@ -1,31 +1,17 @@
-"""Interceptors: functions called for each record once, when it is delivered to the reader."""
+"""The interceptors of a consumer: called for each record once, when it is delivered to the reader."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Protocol
 
-from asyncgroup.checks import check_interceptors
+from asyncgroup.interceptor import CONSUMER_METHODS, ConsumeInterceptor, check_interceptors, listeners
 from asyncgroup.model import Record
 
-__all__ = ["Interceptor", "Interceptors"]
+__all__ = ["Interceptors"]
 
 _log = logging.getLogger("asyncgroup.consumer")
-
-
-class Interceptor(Protocol):
-    """A function called for each record once, when it is delivered; given as `interceptors=[…]`, called in that order.
-
-    It may return another record of the same topic, partition and offset to replace it; None or the record itself leaves
-    it unchanged. It runs on the event loop for each record, so it has to be fast. Its exceptions are logged once per
-    exception type (`asyncgroup.consumer`) and otherwise ignored: the record is delivered.
-    """
-
-    def __call__(self, record: Record, /) -> Record | None:
-        """Return the record to deliver, or None for this one."""
-        ...
 
 
 class Interceptors:
@@ -36,12 +22,14 @@ class Interceptors:
     sees a record twice when its partition stalls.
     """
 
-    def __init__(self, chain: Iterable[Interceptor]) -> None:
-        self._chain: tuple[Interceptor, ...] = check_interceptors(chain)
+    def __init__(self, chain: Iterable[ConsumeInterceptor]) -> None:
+        """Raises ConfigError unless all are interceptors."""
+        given = check_interceptors(chain, CONSUMER_METHODS)
+        self._chain = [on_consume for _, on_consume in listeners(given, "on_consume", CONSUMER_METHODS)]
         self._logged: set[tuple[int, object]] = set()  # (number of the interceptor, kind of failure)
 
     @classmethod
-    def of(cls, chain: Iterable[Interceptor] | Interceptors) -> Interceptors | None:
+    def of(cls, chain: Iterable[ConsumeInterceptor] | Interceptors) -> Interceptors | None:
         """Return the chain, or None if it is empty, so that readers without interceptors make no call."""
         interceptors = chain if isinstance(chain, Interceptors) else cls(chain)
         return interceptors if interceptors._chain else None

@@ -16,18 +16,18 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.foreign_names import READER
-from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset, parse_start
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
+from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.model import Batch, Record, TopicPartition, wall_clock
 
 __all__ = [
     "TURN_BYTES",
     "TURN_SECONDS",
     "Batches",
-    "Interceptor",
     "PartitionConsumer",
     "partition_of",
     "work_of",
@@ -64,7 +64,7 @@ class PartitionConsumer:
         config: ConsumerConfig,
         budget: Budget,
         hooks: Hooks,
-        interceptors: Interceptors | Iterable[Interceptor] = (),
+        interceptors: Interceptors | Iterable[ConsumeInterceptor] = (),
         leader_epoch: int = -1,
         *,
         on_close: Callable[[], None] | None = None,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from asyncgroup.checks import check_group_id, check_interceptors, parse_servers
+from asyncgroup.checks import check_group_id, parse_servers
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import GROUP
 from asyncgroup.named_arguments import ClientArguments
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from asyncgroup.cluster.bootstrap import BootstrapServers
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
-    from asyncgroup.consumer.interceptors import Interceptor
     from asyncgroup.group.group import GroupEngine, MembershipFactory
     from asyncgroup.group.handler import HandlerLike
     from asyncgroup.group.health import Health
     from asyncgroup.group.records import Records
     from asyncgroup.group.session import Session
     from asyncgroup.group.topics import Topics
+    from asyncgroup.interceptor import ConsumeInterceptor
     from asyncgroup.model import Batch, Record
     from asyncgroup.topic_partition import Partitions
 
@@ -53,11 +53,12 @@ class ConsumerGroup(ClientArguments):
         config: ConsumerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
-        interceptors: Iterable[Interceptor] = (),
+        interceptors: Iterable[ConsumeInterceptor] = (),
     ) -> None:
         from asyncgroup.config import ConsumerConfig
         from asyncgroup.group.assignors import resolve_assignors
         from asyncgroup.hooks import Hooks, check_hooks
+        from asyncgroup.interceptor import CONSUMER_METHODS, check_interceptors
         from asyncgroup.wire.loading import load_module
 
         self.group_id = check_group_id(group_id)
@@ -74,7 +75,7 @@ class ConsumerGroup(ClientArguments):
             as_cluster(bootstrap_servers, self.config, hooks)
         self._servers = bootstrap_servers
         self._hooks = hooks
-        self._interceptors = check_interceptors(interceptors)
+        self._interceptors = check_interceptors(interceptors, CONSUMER_METHODS)
         self._assignors = resolve_assignors(self.config.effective_assignors)
         self._load_engine = partial(load_module, "asyncgroup.group.group")
         self._make_membership: MembershipFactory | None = None

@@ -11,7 +11,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
-from asyncgroup.consumer.interceptors import Interceptor, Interceptors
+from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.group.claim_source import ClaimSource
@@ -29,6 +29,7 @@ from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SH
 from asyncgroup.group.records import GroupMarks, Records
 from asyncgroup.group.session import Session
 from asyncgroup.group.topics import Subscription, Topics, check_topics
+from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.model import Batch, Record
 from asyncgroup.offsets import GROUP_LANE
@@ -52,7 +53,7 @@ class GroupEngine:
         group_id: str,
         config: ConsumerConfig,
         hooks: Iterable[object],
-        interceptors: Iterable[Interceptor],
+        interceptors: Iterable[ConsumeInterceptor],
         assignors: list[Assignor],
         make_membership: MembershipFactory | None = None,
     ) -> None:

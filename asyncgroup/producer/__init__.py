@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.interceptor import ProducerRecord
     from asyncgroup.memory.memory_budget import MemoryBudget
-    from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
     from asyncgroup.producer.open_transaction import OpenTransaction, end_transaction
     from asyncgroup.producer.partitioners import Partitioner, TimedRoundRobin, TopicPartitioner
     from asyncgroup.producer.producer import Producer
@@ -39,7 +39,6 @@ __all__ = [
     "OpenTransaction",
     "Partitioner",
     "Producer",
-    "ProducerInterceptor",
     "ProducerRecord",
     "TimedRoundRobin",
     "TopicPartitioner",
@@ -48,7 +47,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "interceptors": ["ProducerInterceptor", "ProducerRecord"],
+    ".interceptor": ["ProducerRecord"],
     ".memory.memory_budget": ["MemoryBudget"],
     "open_transaction": ["OpenTransaction", "end_transaction"],
     "partitioners": ["Partitioner", "TimedRoundRobin", "TopicPartitioner"],
@@ -57,5 +56,8 @@ _NAMES = {
 }
 """The public names of each module."""
 
+_FORMER = {"ProducerInterceptor": "asyncgroup.Interceptor"}
+"""Former names, and the new ones."""
+
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES, former=_FORMER)

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ErrorCode, InvalidRecordError, QueueFull
+from asyncgroup.interceptor import ProducerRecord
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
-from asyncgroup.producer.interceptors import ProducerRecord
 from asyncgroup.producer.record_end import is_silent
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter

@@ -22,6 +22,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
+from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget, check_budget
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
@@ -30,7 +31,6 @@ from asyncgroup.producer.arguments import RecordFields, check_fields, check_reco
 from asyncgroup.producer.chunking import ChunkWriter, largest_record
 from asyncgroup.producer.delivery_headers import add_delivery_headers
 from asyncgroup.producer.foreign_names import PRODUCER
-from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerRecord
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.record_path import RecordPath, loop_time
 from asyncgroup.producer.record_writer import RecordWriter
@@ -82,7 +82,7 @@ class Producer(ClientArguments):
         config: ProducerConfig | None = None,
         *,
         hooks: Iterable[object] = (),
-        interceptors: Iterable[ProducerInterceptor] = (),
+        interceptors: Iterable[ProduceInterceptor] = (),
         memory: MemoryBudget | None = None,
         initial_sequence_id: int | None = None,
         clock: MillisClock = wall_clock,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from asyncgroup.errors import ClosedError
+from asyncgroup.interceptor import ProducerRecord
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import DetailedRecordMetadata, RecordMetadata
-from asyncgroup.producer.interceptors import ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.interceptors import ProducerInterceptors
 
 __all__ = ["RecordEnd", "is_awaited", "is_silent"]
 

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
+from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.memory.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_sequence_id, copy_headers, measure_record
 from asyncgroup.producer.chunking import ChunkWriter
-from asyncgroup.producer.interceptors import ProducerInterceptor, ProducerInterceptors, ProducerRecord
+from asyncgroup.producer.interceptors import ProducerInterceptors
 from asyncgroup.producer.record_end import RecordEnd
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter
@@ -170,7 +171,7 @@ def send_steps(
     path: RecordPath,
     writer: RecordWriter,
     chunks: ChunkWriter,
-    interceptors: Iterable[ProducerInterceptor],
+    interceptors: Iterable[ProduceInterceptor],
     initial_sequence_id: int | None,
 ) -> SendSteps | None:
     """Return the additional steps of a producer, or None if it has none; raise ConfigError for an invalid argument."""

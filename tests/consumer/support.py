@@ -15,8 +15,9 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_consumer import Interceptor, PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.hooks import Hooks
+from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_view import assign_offsets
 from asyncgroup.wire.records import CODECS
@@ -111,7 +112,7 @@ def make_consumer(
     ask: int = 1 << 20,
     config: ConsumerConfig | None = None,
     hooks: Iterable[object] = (),
-    interceptors: Iterable[Interceptor] = (),
+    interceptors: Iterable[ConsumeInterceptor] = (),
     wake: Callable[[], None] | None = None,
 ) -> PartitionConsumer:
     """Return a consumer of `orders-3` that may hold `share` bytes; `wake` replaces the callback to its fetcher."""

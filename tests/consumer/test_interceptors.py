@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup import ConfigError, ConsumerGroup
+from asyncgroup import ConfigError, ConsumerGroup, Interceptor, ProducerRecord
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import Record
@@ -35,6 +35,46 @@ def test_each_interceptor_gets_the_record_of_the_previous_one() -> None:
         [lambda r: record(r.offset, r.value + b"1"), lambda r: record(r.offset, r.value + b"2")]
     )
     assert chain(record(5)).value == b"v12"
+
+
+def test_an_object_with_on_consume() -> None:
+    """Without other methods, or one of `Interceptor`; a base class that overrides nothing is not called."""
+
+    class Object:
+        def on_consume(self, record_: Record) -> Record:
+            return record(record_.offset, b"object")
+
+    class Base(Interceptor):
+        def on_consume(self, record_: Record) -> Record:
+            return record(record_.offset, (record_.value or b"") + b", base")
+
+    class Sent(Interceptor):
+        def on_send(self, record_: ProducerRecord) -> None:
+            raise AssertionError(record_)
+
+    assert Interceptors([Object(), Base(), Sent(), Interceptor()])(record()).value == b"object, base"
+    assert Interceptors.of([Sent(), Interceptor()]) is None
+
+
+async def _late(record_: Record) -> None:
+    raise AssertionError(record_)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (None, "interceptors=None is not allowed: a list of functions, or of objects with on_consume: inter"),
+        ("count", "interceptors='count' is not"),
+        ([Interceptor], "interceptors=<class"),
+        ([object()], "interceptors=<object"),
+        ([_late], "not coroutine functions"),
+    ],
+)
+def test_wrong_interceptors(wrong: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Interceptors(wrong)
+    with pytest.raises(ConfigError, match=message):
+        ConsumerGroup("localhost:9092", "g", interceptors=wrong)
 
 
 @pytest.mark.parametrize(

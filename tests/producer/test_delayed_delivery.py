@@ -13,11 +13,18 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup import Batch, ConsumerConfig, ConsumerGroup, ConsumeTransformProduce, TransactionOutput
+from asyncgroup import (
+    Batch,
+    ConsumerConfig,
+    ConsumerGroup,
+    ConsumeTransformProduce,
+    Interceptor,
+    TransactionOutput,
+)
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import InvalidRecordError
-from asyncgroup.producer import Producer, ProducerInterceptor, ProducerRecord
+from asyncgroup.producer import Producer, ProducerRecord
 from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY, add_delivery_headers
 from tests.producer.support import QUICK, TOPIC, produced, writing
 from tests.producer.transactions.support import INPUT, cluster_with_topics, committed, transacting
@@ -201,7 +208,7 @@ async def test_a_clock_that_raises_or_returns_no_time(stamp: Any) -> None:
 
 @pytest.mark.asyncio
 async def test_interceptors_get_the_headers_and_may_change_them() -> None:
-    class Sooner(ProducerInterceptor):
+    class Sooner(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             seen.append(list(record.headers))
             return record._replace(headers=[("seen", b""), *record.headers[:1]])

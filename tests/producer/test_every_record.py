@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import Interceptor
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -25,7 +26,7 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.model import BatchResult, RecordMetadata
-from asyncgroup.producer import MemoryBudget, Producer, ProducerInterceptor, ProducerRecord
+from asyncgroup.producer import MemoryBudget, Producer, ProducerRecord
 from tests.profiles import long_family
 
 pytestmark = [
@@ -50,7 +51,7 @@ CODES = [
 ]
 
 
-class Ledger(ProducerInterceptor):
+class Ledger(Interceptor):
     """What hooks and interceptors were called with."""
 
     def __init__(self) -> None:

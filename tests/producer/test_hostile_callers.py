@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import Interceptor
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, ConfigError, InvalidRecordError
-from asyncgroup.producer import Producer, ProducerInterceptor
+from asyncgroup.producer import Producer
 from tests.producer.support import QUICK, TOPIC, stored, writing
 from tests.producer.transactions.support import cluster_with_topics
 
@@ -112,10 +113,10 @@ async def test_an_iterable_that_raises(error: type[BaseException]) -> None:
 @pytest.mark.parametrize(
     "options", [{"buffer_bytes": 1000}, {"max_pending_records_per_partition": 1}], ids=str
 )
-@pytest.mark.parametrize("interceptors", [[], [ProducerInterceptor()]], ids=["plain", "interceptors"])
+@pytest.mark.parametrize("interceptors", [[], [Interceptor()]], ids=["plain", "interceptors"])
 @pytest.mark.parametrize("call", range(1, 4), ids=["send", "enqueue", "enqueue_all"])
 async def test_headers_that_their_caller_modifies_while_it_waits_for_room(
-    options: dict[str, Any], interceptors: list[ProducerInterceptor], call: int
+    options: dict[str, Any], interceptors: list[Interceptor], call: int
 ) -> None:
     """The list is read after the wait: a change to it would change the record, or make it one of another size."""
     settings = ProducerConfig(**QUICK, **options)
@@ -223,7 +224,7 @@ async def test_an_iterable_that_writes_records_and_closes() -> None:
 
 
 async def test_an_interceptor_that_writes_records_and_closes() -> None:
-    class Own(ProducerInterceptor):
+    class Own(Interceptor):
         def on_send(self, record: Any) -> None:
             if record.value == b"a":
                 producer.send_nowait(TOPIC, b"from on_send")

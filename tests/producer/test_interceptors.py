@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import Interceptor
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -22,14 +23,16 @@ from asyncgroup.errors import (
     QueueFull,
     RecordRejectedError,
 )
-from asyncgroup.model import BatchResult, RecordMetadata
-from asyncgroup.producer import Producer, ProducerInterceptor, ProducerRecord
+from asyncgroup.interceptor import ProduceInterceptor
+from asyncgroup.model import BatchResult, Record, RecordMetadata
+from asyncgroup.producer import Producer, ProducerRecord
+from asyncgroup.producer.interceptors import ProducerInterceptors
 from tests.producer.support import TOPIC, now, stored
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
-class Recorder(ProducerInterceptor):
+class Recorder(Interceptor):
     """Records what it is called with."""
 
     def __init__(self) -> None:
@@ -55,7 +58,7 @@ class Recorder(ProducerInterceptor):
 
 @asynccontextmanager
 async def intercepted(
-    *interceptors: ProducerInterceptor, config: dict[str, Any] | None = None, **arguments: Any
+    *interceptors: ProduceInterceptor, config: dict[str, Any] | None = None, **arguments: Any
 ) -> AsyncIterator[tuple[EmbeddedCluster, Producer]]:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic(TOPIC, 3)
@@ -89,7 +92,7 @@ async def test_each_record_is_seen_twice() -> None:
 
 
 async def test_a_chain_changes_records() -> None:
-    class Tag(ProducerInterceptor):
+    class Tag(Interceptor):
         def __init__(self, name: str) -> None:
             self.name = name
 
@@ -108,7 +111,7 @@ async def test_a_chain_changes_records() -> None:
 async def test_an_interceptor_that_raises_breaks_nothing(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken(ProducerInterceptor):
+    class Broken(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             raise error
 
@@ -127,7 +130,7 @@ async def test_an_interceptor_that_raises_breaks_nothing(
 
 
 async def test_what_is_not_a_record_is_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    class Wrong(ProducerInterceptor):
+    class Wrong(Interceptor):
         def on_send(self, record: ProducerRecord) -> Any:
             return record.value
 
@@ -200,19 +203,76 @@ async def test_a_cancelled_caller_does_not_hide_the_acknowledgement() -> None:
         assert seen.places == [(0, 0), (1, 0)]
 
 
-@pytest.mark.parametrize("wrong", [7, [Recorder], [print], [object()]])
+async def test_a_function_is_on_send() -> None:
+    def tag(record: ProducerRecord) -> ProducerRecord:
+        return record._replace(headers=[("source", b"web")])
+
+    async with intercepted(tag) as (cluster, producer):
+        await producer.send(TOPIC, b"x", partition=0)
+        assert [each.headers for each in cluster.records(TOPIC, 0)] == [[("source", b"web")]]
+
+
+async def test_objects_with_some_of_the_methods() -> None:
+    """An object that is callable and has a method is called by its method only."""
+    ended: list[tuple[bytes | None, int]] = []
+
+    class Ends:
+        def on_acknowledgement(
+            self, record: ProducerRecord, metadata: RecordMetadata | None, error: Exception | None
+        ) -> None:
+            assert metadata is not None
+            ended.append((record.value, metadata.offset))
+
+        def __call__(self, record: ProducerRecord) -> ProducerRecord:
+            raise AssertionError(record)
+
+    class Upper:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(value=(record.value or b"").upper())
+
+    async with intercepted(Ends(), Upper(), Interceptor()) as (_, producer):
+        await producer.send(TOPIC, b"x", partition=0)
+        assert ended == [(b"X", 0)]
+
+
+async def test_a_base_class_without_own_methods_costs_nothing() -> None:
+    class Consumed(Interceptor):
+        def on_consume(self, record: Record) -> None:
+            raise AssertionError(record)
+
+    assert not ProducerInterceptors([Interceptor(), Consumed()])
+    assert ProducerInterceptors([Consumed(), print])  # type: ignore[list-item]
+
+
+async def test_the_former_name_names_the_new_one() -> None:
+    with pytest.raises(
+        ImportError, match=r"^asyncgroup\.producer\.ProducerInterceptor is asyncgroup\.Interceptor now$"
+    ):
+        from asyncgroup.producer import ProducerInterceptor  # type: ignore[attr-defined]  # noqa: F401
+
+
+@pytest.mark.parametrize("wrong", [7, "audit", [Recorder], [object()], [7], Recorder])
 async def test_wrong_interceptors(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match=r"interceptors=.*on_send and on_acknowledgement"):
+    with pytest.raises(
+        ConfigError,
+        match=r"interceptors=.*a list of functions, or of objects with on_send or on_acknowledgement",
+    ):
         Producer("localhost:9092", interceptors=wrong)
 
 
 async def test_async_methods_are_refused() -> None:
-    class Late(ProducerInterceptor):
+    class Late(Interceptor):
         async def on_send(self, record: ProducerRecord) -> None:  # type: ignore[override]
             pass
 
     with pytest.raises(ConfigError, match="not coroutine functions"):
         Producer("localhost:9092", interceptors=[Late()])
+
+    async def late(record: ProducerRecord) -> None:
+        raise AssertionError(record)
+
+    with pytest.raises(ConfigError, match="not coroutine functions"):
+        Producer("localhost:9092", interceptors=[late])  # type: ignore[list-item]
 
 
 # --- sequence ids ---------------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import Interceptor
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
-from asyncgroup.producer import Producer, ProducerInterceptor
+from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
@@ -99,8 +100,8 @@ async def test_a_caller_that_waits_takes_the_lingering_records_of_its_partition_
         assert stored(cluster, 0)[1:] == [b"x", b"y"]
 
 
-@pytest.mark.parametrize("interceptors", [(), (ProducerInterceptor(),)])
-async def test_without_a_key_and_with_interceptors(interceptors: tuple[ProducerInterceptor, ...]) -> None:
+@pytest.mark.parametrize("interceptors", [(), (Interceptor(),)])
+async def test_without_a_key_and_with_interceptors(interceptors: tuple[Interceptor, ...]) -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC, 3)
         async with Producer(cluster.bootstrap_servers, interceptors=interceptors) as producer:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup import Interceptor
 from asyncgroup.errors import (
     AsyncGroupError,
     BatchRejectedError,
@@ -19,7 +20,7 @@ from asyncgroup.errors import (
     TransactionAbortedError,
 )
 from asyncgroup.model import RecordMetadata
-from asyncgroup.producer import Producer, ProducerInterceptor
+from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.producer.support import QUICK, TOPIC, stored, writing
 
@@ -256,7 +257,7 @@ async def test_after_a_lost_response_the_others_are_not_asked_to_send_again() ->
 async def test_interceptors_and_flush_hear_of_the_bad_record() -> None:
     ended: dict[bytes, Exception | None] = {}
 
-    class Ends(ProducerInterceptor):
+    class Ends(Interceptor):
         def on_acknowledgement(self, record: Any, metadata: Any, error: Exception | None) -> None:
             ended[record.value] = error
 

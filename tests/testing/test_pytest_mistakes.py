@@ -78,7 +78,10 @@ def test_a_missing_asyncio_marker(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"nodes": "3"}, "nodes='3' is not allowed: a whole number, such as 1"),
-        ({"initial_rebalance_delay": "3"}, "initial_rebalance_delay='3' is not allowed: a number, such as 0"),
+        (
+            {"initial_rebalance_delay": "3"},
+            "initial_rebalance_delay='3' is not allowed: a number of seconds, such as 0",
+        ),
         ({"auto_create_topics": "no"}, "auto_create_topics='no' is not allowed: True or False"),
         (
             {"max_virtual_time": "1 h"},
