@@ -75,8 +75,14 @@ def _none_or_not_negative(value: Any) -> bool:
     return value is None or _not_negative(value)
 
 
-def _none_or_callable(value: Any) -> bool:
-    return value is None or callable(value)
+_MAX_PAUSE: Final = 3600.0
+"""Seconds: a larger number was probably meant as milliseconds."""
+
+
+def _none_or_backoff(value: Any) -> bool:
+    is_object = callable(value) or callable(getattr(value, "delay", None))
+    is_pause = _not_negative(value) and value <= _MAX_PAUSE
+    return value is None or is_pause or (is_object and not isinstance(value, type))
 
 
 def _not_negative(value: Any) -> bool:
@@ -127,7 +133,10 @@ RETENTION: Final = (
     "None or a number of seconds above 0, finite",
 )
 """A retention time: the protocol field holds it as milliseconds in 64 bits."""
-BACKOFF: Final = (_none_or_callable, "None or a function (failures) -> seconds")
+BACKOFF: Final = (
+    _none_or_backoff,
+    f"None, a number of seconds from 0 to {_MAX_PAUSE:g}, a function (failures) -> seconds, or a Backoff",
+)
 
 _MAX_WRAPPERS: Final = 50
 """Functions may wrap themselves, and objects with `__getattr__` have a `__wrapped__` without end."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 from asyncgroup.topic_partition import TopicPartition, by_topic
 
@@ -59,13 +59,23 @@ class CommittedOffset(NamedTuple):
     """The leader epoch of the last record before `offset`; -1 if unknown (KIP-320)."""
 
 
-@dataclass(frozen=True, slots=True)
+NextOffsets: TypeAlias = (
+    Mapping[TopicPartition, CommittedOffset]
+    | Mapping[TopicPartition, int]
+    | Mapping[tuple[str, int], CommittedOffset]
+    | Mapping[tuple[str, int], int]
+)
+"""Next offsets to read by partition."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class GroupOffsets:
     """Offsets of a consumer group, and the member that commits them (KIP-447): the argument of `Producer.send_offsets`.
 
         GroupOffsets("billing", {TopicPartition("orders", 0): CommittedOffset(6)})
+        GroupOffsets("billing", {("orders", 0): 6})
 
-    `offsets` are the next offsets to read; `session.group_offsets(batch)` returns those of a batch. `member_id`,
+    `offsets` are the next offsets to read, kept as in the first line; `session.group_offsets(batch)` returns those of a batch. `member_id`,
     `generation_id` (the member epoch under KIP-848) and `group_instance_id` let the group coordinator refuse a member that
     lost its partitions; with their defaults nothing is checked.
     """
@@ -75,6 +85,34 @@ class GroupOffsets:
     member_id: str = ""
     generation_id: int = -1
     group_instance_id: str | None = None
+
+    def __init__(
+        self,
+        group_id: str,
+        offsets: NextOffsets,
+        member_id: str = "",
+        generation_id: int = -1,
+        group_instance_id: str | None = None,
+    ) -> None:
+        """Any values are taken here; `Producer.send_offsets` refuses wrong ones."""
+        set_field = object.__setattr__  # the dataclass is frozen
+        set_field(self, "group_id", group_id)
+        set_field(self, "offsets", _next_offsets(offsets))
+        set_field(self, "member_id", member_id)
+        set_field(self, "generation_id", generation_id)
+        set_field(self, "group_instance_id", group_instance_id)
+
+
+def _next_offsets(offsets: Any) -> Any:
+    """Return next offsets as CommittedOffset by TopicPartition. Other values are left to the check of the producer."""
+    if not isinstance(offsets, Mapping):
+        return offsets
+    return {
+        TopicPartition(*key) if isinstance(key, tuple) and len(key) == 2 else key: (
+            CommittedOffset(value) if type(value) is int else value
+        )
+        for key, value in offsets.items()
+    }
 
 
 class RecordMetadata(NamedTuple):

@@ -21,6 +21,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer import TimedRoundRobin
 from asyncgroup.secret import secrets_in_pickles
 from asyncgroup.security import Plain, Security, Tls
+from asyncgroup.workqueue import Backoff
 
 NAN, INF = float("nan"), float("inf")
 DURATION = ([0.001, 1, 60.0], [0, -1, NAN, "1", None, True, 1e9, 10**400])
@@ -29,7 +30,10 @@ LONG = ([0.5, 86_400.0], [-1, NAN, "1", None])
 COUNT = ([0, 1, 100], [-1, 1.0, "1", None, True])
 SIZE = ([1, 2**31 - 1], [0, -1, 2**31, 1.0, "1", None, True])
 OPTIONAL = ([None, 0.5, 60], [0, -1, NAN, "1", True])
-FUNCTION = ([None, lambda failures: 1.0], [1.0, "2", ()])
+PAUSES = (
+    [None, lambda failures: 1.0, 1.0, 0, 3600, Backoff(1, 2, 10)],
+    [-1, 3601, INF, True, "2", (), Backoff, object()],
+)
 TEXT = (["", "name", "ä"], [None, 1, b"bytes", "x" * 40_000, "\ud800"])
 RECORDS = ([1, 1000, None], [0, -1, 1.0, True, "10"])
 FLAG = ([True, False], [0, 1, None, "yes"])
@@ -49,7 +53,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "connections_max_idle": (LONG[0], [0, *LONG[1]]),
         "allow_auto_topic_creation": FLAG,
         "max_in_flight_requests": ([1, 5, 1000], [0, -1, 1.0, "5", None, True]),
-        "metadata_retry_backoff": FUNCTION,
+        "metadata_retry_backoff": PAUSES,
         "metadata_timeout": OPTIONAL,
         "metadata_full": FLAG,
         "tcp_keepalive": (OPTIONAL[0] + [7200], [*OPTIONAL[1], 32768, float("inf")]),
@@ -88,7 +92,7 @@ TABLE: dict[type[ClientConfig], dict[str, tuple[list[Any], list[Any]]]] = {
         "isolation_level": (["read_uncommitted", "read_committed"], ["serializable", None]),
         "rack_id": TEXT,
         "fetch_retry_max": ([None, 0, 7], [-1, 1.0, True]),
-        "fetch_retry_backoff": FUNCTION,
+        "fetch_retry_backoff": PAUSES,
         "error_buffer": SIZE,
         "chunks": (["as_is", "assemble"], ["as-is", None, True]),
         "auto_ack_oldest": ([True, False], [0, 1, None, "yes"]),

@@ -118,7 +118,7 @@ class ClusterClient:
         )
 
     def _metadata_retry(self) -> RetryLoop:
-        """Return the state of a new metadata lookup, which uses `metadata_retry_backoff` if it is a function."""
+        """Return the state of a new metadata lookup, which uses `metadata_retry_backoff` if that is given."""
         config = self.config
         backoff = RetryBackoff.configured(config, self.random, config.metadata_retry_backoff)
         return RetryLoop(backoff, retries=config.metadata_retry_max)

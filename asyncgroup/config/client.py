@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 from asyncgroup.checks import (
     BACKOFF,
@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from asyncgroup.properties.reader import FromProperties
     from asyncgroup.security import Security
 
-__all__ = ["KIB", "MIB", "ClientConfig", "Connector", "keys_by_class"]
+__all__ = ["KIB", "MIB", "ClientConfig", "Connector", "HasDelay", "Pauses", "keys_by_class"]
+
+
+class HasDelay(Protocol):
+    """What a `Backoff` of work queues has: the delay in seconds after failure number `failures`, counted from 1."""
+
+    def delay(self, failures: int, /) -> float: ...
+
+
+Pauses: TypeAlias = float | Callable[[int], float] | HasDelay
+"""Pauses before retries: a number of seconds, a function (failures) -> seconds that counts from 0, or a Backoff."""
 
 Connector: TypeAlias = "Callable[[str, int], Awaitable[socket.socket]]"
 """Opens a TCP connection to a host and port, for example through a proxy (python-socks), and returns its socket."""
@@ -64,8 +74,9 @@ class ClientConfig:
       `session_timeout` before it connects again.
     - `metadata_refresh_interval`: seconds between metadata refreshes; 0 refreshes only after a failure.
     - `metadata_retry_max`: how often a metadata lookup of a connected client is retried before its error is raised; at
-      the start every bootstrap server is tried once. `metadata_retry_backoff`: a function (failures) -> seconds to wait
-      after the n-th failure (0, 1, …); None means the pause that `retry_backoff` describes. `metadata_timeout`: seconds
+      the start every bootstrap server is tried once. `metadata_retry_backoff`: the pause before each retry: a
+      number of seconds, a function (failures) -> seconds to wait after the n-th failure (0, 1, …), or a `Backoff`; None means
+      the pause that `retry_backoff` describes. `metadata_timeout`: seconds
       for a lookup with all of its retries; None sets no limit.
     - `metadata_full`: whether metadata of all topics of the cluster is kept, or only of topics in use (the default
       here; sarama's default is all).
@@ -92,7 +103,7 @@ class ClientConfig:
     retry_backoff_max: float = 2.0
     metadata_refresh_interval: float = 600.0
     metadata_retry_max: int = 5
-    metadata_retry_backoff: Callable[[int], float] | None = None
+    metadata_retry_backoff: Pauses | None = None
     metadata_timeout: float | None = None
     metadata_full: bool = False
     max_response_size: int = 100 * MIB

@@ -22,7 +22,7 @@ from asyncgroup.checks import (
     one_of,
     seconds_hint,
 )
-from asyncgroup.config.client import MIB, ClientConfig
+from asyncgroup.config.client import MIB, ClientConfig, Pauses
 from asyncgroup.errors import ConfigError
 
 __all__ = ["ASSIGNOR_NAMES", "CLASSIC_KEYS", "AutoOffsetReset", "ConsumerConfig"]
@@ -153,8 +153,8 @@ class ConsumerConfig(ClientConfig):
     - `rack_id`: the rack of this client, so that brokers may choose a nearer replica to read from (KIP-392). A
       preferred read replica that does not answer, or refuses the request, is replaced by the leader for a minute.
     - `fetch_retry_max`: how many fetch attempts of a partition may fail in a row before its reader gets the error; None
-      sets no limit. `fetch_retry_backoff`: a function (failures) -> seconds to wait after the n-th failure (0, 1, …);
-      None means the pause that `retry_backoff` describes.
+      sets no limit. `fetch_retry_backoff`: the pause before each retry, as `metadata_retry_backoff`; None means the pause that
+      `retry_backoff` describes.
     - `chunks`: whether the chunks of a large value (`ProducerConfig.chunking`) are read as records (`as_is`), or put
       together to one record (`assemble`). The commit does not pass the first chunk of an incomplete value.
     - `max_pending_chunked`, `chunk_buffer_bytes`: how many values of a partition may be incomplete, and how many bytes of them
@@ -201,7 +201,7 @@ class ConsumerConfig(ClientConfig):
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     rack_id: str = ""
     fetch_retry_max: int | None = None
-    fetch_retry_backoff: Callable[[int], float] | None = None
+    fetch_retry_backoff: Pauses | None = None
     chunks: Literal["as_is", "assemble"] = "as_is"
     max_pending_chunked: int = 10
     auto_ack_oldest: bool = True

@@ -19,7 +19,7 @@ from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_warnings import PartitionWarnings
 from asyncgroup.errors import BrokerError, ErrorCode, RetriesExhausted, TransportError
 from asyncgroup.model import TopicPartition
-from asyncgroup.net.backoff import RetryBackoff
+from asyncgroup.net.backoff import RetryBackoff, pause_function
 
 __all__ = [
     "FOLLOWER_SECONDS",
@@ -95,7 +95,8 @@ class Retries:
 
     def __init__(self, config: ConsumerConfig, backoff: Callable[[], RetryBackoff]) -> None:
         self._retry_max = config.fetch_retry_max
-        self._custom_backoff = config.fetch_retry_backoff
+        pauses = config.fetch_retry_backoff
+        self._custom_backoff = None if pauses is None else pause_function(pauses)
         self._backoff = backoff
         self._has_logged_bad_backoff = False
         self._warnings = PartitionWarnings()

@@ -11,12 +11,21 @@ from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.lifecycle import wait_within
 
 if TYPE_CHECKING:
-    from asyncgroup.config import ClientConfig
+    from asyncgroup.config.client import ClientConfig, Pauses
 
-__all__ = ["RetryBackoff", "RetryLoop"]
+__all__ = ["RetryBackoff", "RetryLoop", "pause_function"]
 
 JITTER = 0.2
 """Relative spread of each delay, in both directions (Kafka's `RETRY_BACKOFF_JITTER`)."""
+
+
+def pause_function(pauses: Pauses) -> Callable[[int], float]:
+    """Return a function (failures) -> seconds for a setting of pauses; `failures` counts from 0, a Backoff's from 1."""
+    if isinstance(pauses, float | int):
+        return lambda _: pauses
+    if callable(pauses):
+        return pauses
+    return lambda failures: pauses.delay(failures + 1)
 
 
 class RetryBackoff:
@@ -43,10 +52,9 @@ class RetryBackoff:
         """Failures since the last `reset`."""
 
     @classmethod
-    def configured(
-        cls, config: ClientConfig, rng: random.Random, function: Callable[[int], float] | None = None
-    ) -> Self:
-        """Return the delays that `retry_backoff` and `retry_backoff_max` describe."""
+    def configured(cls, config: ClientConfig, rng: random.Random, pauses: Pauses | None = None) -> Self:
+        """Return the delays that `retry_backoff` and `retry_backoff_max` describe, or `pauses` if they are given."""
+        function = None if pauses is None else pause_function(pauses)
         return cls(config.retry_backoff, config.retry_backoff_max, rng, function)
 
     @classmethod

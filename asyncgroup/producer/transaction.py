@@ -13,7 +13,9 @@ from asyncgroup.producer.transaction_state import TransactionPhase
 
 __all__ = ["HasGroupOffsets", "Transaction", "group_offsets"]
 
-_OFFSETS_RULE: Final = "a CommittedOffset for each TopicPartition: {TopicPartition(topic, partition): CommittedOffset(next_offset)}"
+_OFFSETS_RULE: Final = (
+    "the next offset of each partition: {(topic, partition): next_offset}, or a CommittedOffset with metadata"
+)
 
 
 class HasGroupOffsets(Protocol):

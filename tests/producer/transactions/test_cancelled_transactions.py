@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -324,8 +325,9 @@ async def test_no_coordinator_until_delivery_timeout() -> None:
     [
         None,
         {TopicPartition(INPUT, 0): 5},
-        GroupOffsets("g", {TopicPartition(INPUT, 0): 5}),  # type: ignore[dict-item]
-        GroupOffsets("g", {(INPUT, 0): CommittedOffset(5)}),  # type: ignore[dict-item]
+        GroupOffsets("g", {TopicPartition(INPUT, 0): "5"}),  # type: ignore[dict-item]
+        GroupOffsets("g", {TopicPartition(INPUT, 0): -5}),
+        GroupOffsets("g", {INPUT: CommittedOffset(5)}),  # type: ignore[dict-item]
         GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(-1)}),
     ],
 )
@@ -337,13 +339,26 @@ async def test_invalid_offsets(source: object) -> None:
         assert requests(cluster) == ["InitProducerId"]
 
 
-async def test_offsets_that_are_numbers_are_refused_with_the_value_to_use() -> None:
+@pytest.mark.parametrize("place", [TopicPartition(INPUT, 0), (INPUT, 0)])
+@pytest.mark.parametrize("offset", [5, CommittedOffset(5)])
+async def test_offsets_may_be_numbers_by_topic_and_partition(place: Any, offset: Any) -> None:
+    given = GroupOffsets("g", {place: offset})
+    assert given == GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(5)})
+    assert isinstance(next(iter(given.offsets)), TopicPartition)
+    assert replace(given, member_id="m") == GroupOffsets("g", given.offsets, "m")
+    async with transacting() as (cluster, producer):
+        async with producer.transaction():
+            await producer.send_offsets(given)
+        assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 5
+
+
+async def test_the_error_of_other_offsets_shows_the_form() -> None:
     async with transacting() as (_, producer):
         with pytest.raises(
-            ConfigError, match=r"\{TopicPartition\(topic, partition\): CommittedOffset\(next_offset\)\}"
+            ConfigError, match=r"the next offset of each partition: \{\(topic, partition\): next_offset"
         ):
             async with producer.transaction():
-                await producer.send_offsets(GroupOffsets("g", {TopicPartition(INPUT, 0): 5}))  # type: ignore[dict-item]
+                await producer.send_offsets(GroupOffsets("g", {TopicPartition(INPUT, 0): "5"}))  # type: ignore[dict-item]
 
 
 async def test_offsets_of_an_object_and_no_offsets() -> None:
