@@ -6,18 +6,23 @@ by duration (KIP-1106).
 
 from __future__ import annotations
 
-import asyncio
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_offset
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction, action_of
+from asyncgroup.cluster.requests.fan_out import fan_out
+from asyncgroup.cluster.requests.repeat import repeat
+from asyncgroup.cluster.requests.results import Progress, Results
+from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
+    ClosedError,
     ConfigError,
     ErrorCode,
     OffsetLookupError,
@@ -190,6 +195,14 @@ def may_be_listed_later(error: BaseException) -> bool:
     return is_retriable_error(error) or (isinstance(error, BrokerError) and error.code not in _REFUSALS)
 
 
+LIST_OFFSETS: Final[ErrorTable] = {
+    code: RequestAction.LOOK_UP if may_be_listed_later(BrokerError(code, "")) else RequestAction.FAIL
+    for code in ErrorCode
+    if code
+}
+"""The codes of ListOffsets, by partition."""
+
+
 async def list_offsets(
     cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation = "read_uncommitted"
 ) -> dict[TopicPartition, int]:
@@ -200,23 +213,26 @@ async def list_offsets(
     pass (`may_be_listed_later`) are retried `metadata_retry_max` times. Raises BrokerError, TransportError.
     """
     found: dict[TopicPartition, int] = {}
-    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
-    left = dict(wanted)
-    while left:
+    is_repeated = False
+
+    async def attempt() -> AsyncGroupError | None:
+        """Look up what is left; return the error to raise: one that stays says more."""
+        nonlocal is_repeated
+        if is_repeated:
+            await cluster.refresh()
+        is_repeated = True
+        left = {tp: spec for tp, spec in wanted.items() if tp not in found}
         for tp in left:
             if cluster.view.leader(tp) < 0:
                 await cluster.leader(tp)
         answer = await list_offsets_once(cluster, left, isolation)
-        found |= answer.offsets
-        left = {tp: spec for tp, spec in left.items() if tp not in found}
-        if not left:
-            break
-        # raise an error that stays first: it says more
-        problem = min(answer.problems.values(), key=may_be_listed_later)
-        if not may_be_listed_later(problem):
-            raise problem
-        await retry.pause(problem)
-        await cluster.refresh()
+        found.update(answer.offsets)
+        return min(answer.problems.values(), key=may_be_listed_later, default=None)
+
+    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
+    problem = await repeat(attempt, lambda error: action_of(error, LIST_OFFSETS), lambda _: retry)
+    if problem is not None:
+        raise problem
     return found
 
 
@@ -238,25 +254,26 @@ async def look_up_each(
     `isolation` decides where logs end. Errors that may pass (`may_be_listed_later`) are retried `metadata_retry_max` times.
     Returns what was found, and the errors of the others. Raises TransportError if no broker answers.
     """
-    found: dict[TopicPartition, ListedOffset] = {}
-    final: dict[TopicPartition, AsyncGroupError] = {}  # errors that stay
-    left, retry = dict(wanted), cluster.retry(retries=cluster.config.metadata_retry_max)
-    topics = sorted({tp.topic for tp in wanted})
-    with cluster.tracking(topics, creates=False):
-        if any(cluster.view.leader(tp) < 0 for tp in left):
+    progress: Progress[TopicPartition, ListedOffset] = Progress(wanted, LIST_OFFSETS)
+    is_repeated = False
+
+    async def attempt() -> RequestAction:
+        nonlocal is_repeated
+        if is_repeated:
+            await cluster.try_refresh()
+        is_repeated = True
+        left = {tp: wanted[tp] for tp in progress.left}
+        answer = await list_offsets_once(cluster, left, isolation, or_end=False)
+        problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
+        return progress.apply(Results(answer.listed, problems))
+
+    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
+    with cluster.tracking(sorted({tp.topic for tp in wanted}), creates=False):
+        if any(cluster.view.leader(tp) < 0 for tp in wanted):
             await cluster.refresh()
-        while left:
-            answer = await list_offsets_once(cluster, left, isolation, or_end=False)
-            found |= answer.listed
-            problems = {tp: _problem(cluster, tp, error) for tp, error in answer.problems.items()}
-            final |= {tp: error for tp, error in problems.items() if not may_be_listed_later(error)}
-            left = {tp: wanted[tp] for tp in problems if tp not in final}
-            if left:
-                if not retry.failed():
-                    return found, final | problems
-                await retry.wait()
-                await cluster.try_refresh()
-    return found, final
+        await repeat(attempt, lambda action: action, lambda _: retry)
+    results = progress.results()
+    return results.values, results.errors
 
 
 def _problem(cluster: ClusterClient, tp: TopicPartition, error: AsyncGroupError) -> AsyncGroupError:
@@ -296,44 +313,44 @@ async def list_offsets_once(
 async def _round(
     cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
 ) -> ListOffsetsResult:
-    found = ListOffsetsResult({}, {})
-    by_leader: dict[int, dict[TopicPartition, int]] = {}
-    for tp, spec in wanted.items():
-        by_leader.setdefault(cluster.view.leader(tp), {})[tp] = spec
-    for tp in by_leader.pop(-1, ()):
-        found.problems[tp] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offset of {tp}")
-    requests = [(node_id, part, _request(cluster, part, isolation)) for node_id, part in by_leader.items()]
-    await asyncio.gather(*(_ask(cluster, *request, found) for request in requests))
-    for tp in wanted:
-        if tp not in found.listed and tp not in found.problems:
-            found.problems[tp] = BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "the response does not contain it"
-            )
+    def ask(target: Target, asked: list[TopicPartition]) -> Awaitable[Results[TopicPartition, ListedOffset]]:
+        return _ask(target, asked, requests[asked[0]])
+
+    located = await ByLeader(cluster, "offset of").locate(list(wanted))
+    # before the first one is sent: the leaders' epochs are those of the metadata that named them
+    requests = {
+        shard.keys[0]: _request(cluster, {tp: wanted[tp] for tp in shard.keys}, isolation)
+        for shard in located.shards
+    }
+    found = ListOffsetsResult({}, located.errors)
+    for _, part in await fan_out(located.shards, ask, "ListOffsets"):
+        found.listed.update(part.values)
+        found.problems.update(part.errors)
     return found
 
 
 async def _ask(
-    cluster: ClusterClient,
-    node_id: int,
-    asked: Mapping[TopicPartition, int],
-    request: m.ListOffsetsRequest,
-    found: ListOffsetsResult,
-) -> None:
-    """Send a request to one leader and add the results of its partitions to `found`."""
+    target: Target, asked: list[TopicPartition], request: m.ListOffsetsRequest
+) -> Results[TopicPartition, ListedOffset]:
+    """Send a request to one leader; return the results of its partitions."""
     try:
-        response = await cluster.network.request(node_id, request)
-    except AsyncGroupError as error:
-        found.problems.update(dict.fromkeys(asked, error))
-        return
+        response = await target.request(m.ListOffsetsRequest, lambda _: request)
+    except ClosedError as error:  # it is raised with the other errors of the lookup
+        return Results.failed(asked, error)
+    results: Results[TopicPartition, ListedOffset] = Results()
     for topic in response.topics:
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
-            if tp not in asked:
-                continue
             if part.error_code:
-                found.problems[tp] = BrokerError(part.error_code, f"offset of {tp}")
+                results.errors[tp] = BrokerError(part.error_code, f"offset of {tp}")
             else:
-                found.listed[tp] = ListedOffset(part.offset, part.timestamp, part.leader_epoch)
+                results.values[tp] = ListedOffset(part.offset, part.timestamp, part.leader_epoch)
+    for tp in asked:
+        if tp not in results.values and tp not in results.errors:
+            results.errors[tp] = BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "the response does not contain it"
+            )
+    return results
 
 
 def _request(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeVar, cast
 
-from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
+from asyncgroup.cluster.requests.actions import RequestAction, action_of
 from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.net.backoff import RetryLoop
@@ -23,11 +23,13 @@ async def repeat(
     decide: Callable[[T], RequestAction],
     retry: Callable[[T], RetryLoop | None],
     on_repeat: Callable[[T], object] | None = None,
+    *,
+    is_counted: Callable[[T], bool] = lambda _: True,
 ) -> T:
     """Make attempts until `decide` returns DONE or FAIL for a result, or no retry is left; return the last result.
 
-    `retry(result)` returns the loop that limits the attempts after this result, None for no other attempt.
-    `on_repeat(result)` is called before each pause.
+    `retry(result)` returns the loop that limits the attempts after this result, None for no other attempt; a result that
+    is not counted uses up none of its retries. `on_repeat(result)` is called before each pause. Raises what an attempt raises.
     """
     while True:
         result = await attempt()
@@ -39,7 +41,7 @@ async def repeat(
             return result
         if action is RequestAction.REPEAT:
             continue
-        if not limits.failed():
+        if not limits.failed(counted=is_counted(result)):
             return result
         if on_repeat is not None:
             on_repeat(result)
@@ -57,14 +59,15 @@ async def retry_errors(
     attempt: Callable[[], Awaitable[T]],
     retry: RetryLoop,
     *,
-    table: ErrorTable = ERRORS,
+    decide: Callable[[AsyncGroupError], RequestAction] = action_of,
+    is_counted: Callable[[AsyncGroupError], bool] = lambda _: True,
     is_cut: bool = False,
     on_error: Callable[[AsyncGroupError], object] | None = None,
 ) -> T:
     """Return what `attempt()` returns; repeat it after an error that another attempt may mend. Raises the last error.
 
     With `is_cut` no attempt takes longer than until the deadline of `retry`, then RequestTimedOut is raised. `on_error` is
-    called with each error after which the attempt is repeated.
+    called with each error after which there is a pause; one that is not counted uses up none of the retries.
     """
     last: AsyncGroupError | None = None
 
@@ -77,11 +80,17 @@ async def retry_errors(
             last = error
             return _Outcome(error=error)
 
-    def report(outcome: _Outcome[T]) -> None:
-        if on_error is not None and outcome.error is not None:
-            on_error(outcome.error)
+    def action(made: _Outcome[T]) -> RequestAction:
+        return RequestAction.DONE if made.error is None else decide(made.error)
 
-    outcome = await repeat(once, lambda made: action_of(made.error, table), lambda _: retry, report)
+    def report(made: _Outcome[T]) -> None:
+        if on_error is not None and made.error is not None:
+            on_error(made.error)
+
+    def counts(made: _Outcome[T]) -> bool:
+        return made.error is None or is_counted(made.error)
+
+    outcome = await repeat(once, action, lambda _: retry, report, is_counted=counts)
     if outcome.error is not None:
         raise outcome.error
     return cast("T", outcome.value)

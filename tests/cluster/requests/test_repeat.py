@@ -100,10 +100,17 @@ async def test_the_last_error_is_raised_at_the_time_limit() -> None:
     assert script.times == [0, 1, 2]
 
 
-async def test_a_table_says_what_is_final() -> None:
-    script = Script(LOADING)
+async def test_the_caller_may_decide() -> None:
+    script = Script(REFUSED, LOADING)
     with pytest.raises(BrokerError, match="LOAD_IN_PROGRESS"):
-        await retry_errors(script, loop_of(), table={LOADING.code: FAIL})
+        await retry_errors(script, loop_of(), decide=lambda error: RETRY if error is REFUSED else FAIL)
+
+
+async def test_errors_that_are_not_counted_use_up_no_retry() -> None:
+    script = Script(LOADING, LOADING, ConnectionLost("one"), LOADING, ConnectionLost("two"), "never")
+    with pytest.raises(ConnectionLost, match="two"):
+        await retry_errors(script, loop_of(retries=1), is_counted=lambda error: error is not LOADING)
+    assert script.times == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
