@@ -9,6 +9,8 @@ from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.repeat import repeat
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
@@ -50,16 +52,29 @@ async def leave_group(
     """
     retry = cluster.retry(timeout=timeout, longest=RETRY_BACKOFF_MAX)
     last: AsyncGroupError | None = None
-    while (error := await _attempt(cluster, group_id, send, min(retry.left, attempt_timeout))) is not None:
-        if not retry.failed() or not error.retriable:
-            # the timeout of the last attempt, cut short by the deadline, says less than the error before it
-            shown = last if isinstance(error, RequestTimedOut) and last is not None else error
-            text = "group %s: could not leave; the session timeout will remove the member: %s"
-            _log.warning(text, group_id, shown)
-            return
+
+    def report(error: AsyncGroupError | None) -> None:
+        nonlocal last
         last = error
         _log.info("group %s: could not leave, retrying: %s", group_id, error)
-        await retry.wait()
+
+    error = await repeat(
+        lambda: _attempt(cluster, group_id, send, min(retry.left, attempt_timeout)),
+        _decide,
+        lambda _: retry,
+        report,
+    )
+    if error is not None:
+        # the timeout of the last attempt, cut short by the deadline, says less than the error before it
+        shown = last if isinstance(error, RequestTimedOut) and last is not None else error
+        text = "group %s: could not leave; the session timeout will remove the member: %s"
+        _log.warning(text, group_id, shown)
+
+
+def _decide(error: AsyncGroupError | None) -> RequestAction:
+    if error is None:
+        return RequestAction.DONE
+    return RequestAction.RETRY if error.retriable else RequestAction.FAIL
 
 
 async def _attempt(

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.coordinators import CoordinatorMoved
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse, TransportError
+from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.repeat import retry_errors
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION
@@ -122,25 +123,35 @@ async def fetch_commits(
     Raises BrokerError, TransportError.
     """
     wanted = None if partitions is None else sorted(partitions)
-    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
     time = asyncio.get_running_loop().time
     deadline = time() + STABLE_TIMEOUT
-    while True:
-        try:
-            result = await fetch_commits_once(
-                cluster, group_id, wanted, lane=lane, require_stable=require_stable, member=member
-            )
-            for problem in result.problems.values():
-                raise problem
-            return result.found
-        except (BrokerError, TransportError) as error:
-            is_counted = _code(error) not in _UNTIL_TIMEOUT
-            is_over = (retry.is_used_up or not error.retriable) if is_counted else time() >= deadline
-            if is_over:
-                raise
-            if _code(error) == ErrorCode.UNKNOWN_TOPIC_ID:
-                await cluster.try_refresh()  # the topic was deleted, or recreated with another id
-            await retry.pause(error, counted=is_counted)
+    is_stale = False
+    """Whether the metadata has an id of a topic that was deleted, or recreated with another id."""
+
+    async def attempt() -> dict[TopicPartition, StoredCommit]:
+        nonlocal is_stale
+        if is_stale:
+            is_stale = False
+            await cluster.try_refresh()
+        result = await fetch_commits_once(
+            cluster, group_id, wanted, lane=lane, require_stable=require_stable, member=member
+        )
+        for problem in result.problems.values():
+            raise problem
+        return result.found
+
+    def decide(error: AsyncGroupError) -> RequestAction:
+        nonlocal is_stale
+        is_stale = _code(error) == ErrorCode.UNKNOWN_TOPIC_ID
+        if is_counted(error):
+            return RequestAction.RETRY if error.retriable else RequestAction.FAIL
+        return RequestAction.RETRY if time() < deadline else RequestAction.FAIL
+
+    def is_counted(error: AsyncGroupError) -> bool:
+        return _code(error) not in _UNTIL_TIMEOUT
+
+    retry = cluster.retry(retries=cluster.config.metadata_retry_max)
+    return await retry_errors(attempt, retry, decide=decide, is_counted=is_counted)
 
 
 async def fetch_commits_once(
@@ -156,7 +167,8 @@ async def fetch_commits_once(
 
     If the coordinator moves before it answers, the new one is asked.
     """
-    while True:
+
+    async def attempt() -> CommitsResult:
         problems: Iterable[AsyncGroupError] = ()
         try:
             result = await _ask(
@@ -164,14 +176,14 @@ async def fetch_commits_once(
             )
             problems = result.problems.values()
             return result
-        except CoordinatorMoved:
-            continue
         except BrokerError as error:
             problems = [error]
             raise
         finally:
             if any(_code(problem) in _MOVED for problem in problems):
                 cluster.coordinators.mark_unknown(group_id)
+
+    return await retry_errors(attempt, cluster.retry(retries=0))
 
 
 async def _ask(

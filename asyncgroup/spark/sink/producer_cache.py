@@ -18,7 +18,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster.requests.time_limit import within
+from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.repeat import retry_errors
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError, NoBrokersError, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
@@ -97,22 +98,25 @@ async def open_retrying(
     """Create and enter a client; retry for `api_timeout` seconds while no broker can be reached. Raises TransportError."""
     limit = API_TIMEOUT if settings.api_timeout is None else settings.api_timeout
     retry = RetryLoop(RetryBackoff.configured(settings.config, rng or random.Random()), timeout=limit)
-    last: TransportError | None = None
-    while True:
+
+    async def attempt() -> Client:
         client = create()
-        try:
-            await within(retry.deadline, client.__aenter__(), last)
-        except TransportError as error:
-            if not retry.failed():
-                where = f"no broker of {settings.bootstrap_servers} has answered"
-                raise NoBrokersError(
-                    f"{where} within {limit:g} s ({settings.timeout_option}): {error}"
-                ) from error
-            last = error
-            _log.warning("%s; retrying for up to %.0f s", error, retry.left)
-            await retry.wait()
-        else:
-            return client
+        await client.__aenter__()
+        return client
+
+    try:
+        return await retry_errors(
+            attempt,
+            retry,
+            decide=lambda error: (
+                RequestAction.RETRY if isinstance(error, TransportError) else RequestAction.FAIL
+            ),
+            is_cut=True,
+            on_error=lambda error: _log.warning("%s; retrying for up to %.0f s", error, retry.left),
+        )
+    except TransportError as error:
+        where = f"no broker of {settings.bootstrap_servers} has answered"
+        raise NoBrokersError(f"{where} within {limit:g} s ({settings.timeout_option}): {error}") from error
 
 
 class ProducerCache:

@@ -8,7 +8,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
-from asyncgroup.cluster.requests.time_limit import within
+from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.repeat import retry_errors
 from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -74,16 +75,17 @@ class RetryPolicy:
             before, retrying = retrying, True
             return await ask(before)
 
+        def report(error: AsyncGroupError) -> None:
+            left = self._settings.offset_retries - retry.tries
+            _log.warning("%s failed, %d attempts left: %s", what, left, error)
+
         retry = offset_attempts(self._settings)
-        while True:
-            try:
-                return await self.retry_until_timeout(what, once, may_pass)
-            except AsyncGroupError as error:
-                if _is_final(error) or not retry.failed():
-                    raise
-                left = self._settings.offset_retries - retry.tries
-                _log.warning("%s failed, %d attempts left: %s", what, left, error)
-            await retry.wait()
+        return await retry_errors(
+            lambda: self.retry_until_timeout(what, once, may_pass),
+            retry,
+            decide=lambda error: RequestAction.FAIL if _is_final(error) else RequestAction.RETRY,
+            on_error=report,
+        )
 
     async def retry_until_timeout(
         self,
@@ -100,23 +102,25 @@ class RetryPolicy:
         """
         backoff = RetryBackoff.configured(self._settings.config, self._random)
         retry = RetryLoop(backoff, timeout=self._settings.api_timeout)
-        last: AsyncGroupError | None = None
-        while True:
-            try:
-                return await (within(retry.deadline, ask(), last) if is_cut else ask())
-            except AsyncGroupError as error:
-                last = error
-                may_retry = retry.failed()
-                if not (may_pass or is_retriable_error)(error):
-                    raise
-                if not may_retry:
-                    if isinstance(error, TransportError):
-                        raise self._unreachable(what, error) from error
-                    raise
-                # no warning about the first failure, which is often a connection that was idle for too long
-                if retry.failures > 1:
-                    self.warn(what, f"is retried for up to {retry.left:.0f} s: {error}")
-            await retry.wait()
+        passes = may_pass or is_retriable_error
+
+        def report(error: AsyncGroupError) -> None:
+            # no warning about the first failure, which is often a connection that was idle for too long
+            if retry.failures > 1:
+                self.warn(what, f"is retried for up to {retry.left:.0f} s: {error}")
+
+        try:
+            return await retry_errors(
+                ask,
+                retry,
+                decide=lambda error: RequestAction.RETRY if passes(error) else RequestAction.FAIL,
+                is_cut=is_cut,
+                on_error=report,
+            )
+        except TransportError as error:
+            if not passes(error):
+                raise
+            raise self._unreachable(what, error) from error
 
     def _unreachable(self, what: str, error: TransportError) -> SourceError:
         servers, limit = self._settings.bootstrap_servers, self._settings.api_timeout
