@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any, Final
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.requests.groups import describe_groups
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -31,6 +30,7 @@ from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.cooperative_stay import CooperativeStay
+from asyncgroup.group.group_members import describe_partition_counts
 from asyncgroup.group.join_requests import (
     JoinAction,
     JoinProtocols,
@@ -356,19 +356,13 @@ class ClassicMembership:
         misses them. If DescribeGroups fails, return `partition_counts`, the present ones.
         """
         try:
-            groups = await describe_groups(self._cluster, [self._group_id], lane=self.lane)
-            members = groups.require()[self._group_id].members
-            assignments = [decode_assignment(member.member_assignment) for member in members]
-        except (AsyncGroupError, ValueError) as error:
+            found = await describe_partition_counts(self._cluster, self._group_id, lane=self.lane)
+        except AsyncGroupError as error:
             _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
             return partition_counts
-        if not assignments:
-            return partition_counts
-        found = {tp for assignment in assignments for tp in assignment.partitions}
-        return {
-            topic: max((tp.partition + 1 for tp in found if tp.topic == topic), default=0)
-            for topic in partition_counts
-        }
+        return (
+            partition_counts if found is None else {topic: found.get(topic, 0) for topic in partition_counts}
+        )
 
     async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
         """Send LeaveGroup for a dynamic member; a static member stays (KIP-345).

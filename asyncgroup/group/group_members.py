@@ -8,8 +8,9 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.requests.groups import describe_consumer_groups, describe_groups
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
+from asyncgroup.group.join_requests import decode_assignment
 
-__all__ = ["DescribedMember", "describe_members"]
+__all__ = ["DescribedMember", "describe_members", "describe_partition_counts"]
 
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
@@ -70,3 +71,20 @@ async def _consumer_members(cluster: ClusterClient, group_id: str, lane: str) ->
         DescribedMember(each.member_id, each.client_id, each.client_host, each.instance_id)
         for each in found.members
     ]
+
+
+async def describe_partition_counts(
+    cluster: ClusterClient, group_id: str, *, lane: str
+) -> dict[str, int] | None:
+    """Return how many partitions of each topic a classic group's current assignment knows; None if it has no members.
+
+    Makes no retries. Raises BrokerError, TransportError, AssignmentError for an assignment that is not one of consumers.
+    """
+    group = (await describe_groups(cluster, [group_id], lane=lane)).require()[group_id]
+    if not group.members:
+        return None
+    counts: dict[str, int] = {}
+    for member in group.members:
+        for topic, partition in decode_assignment(member.member_assignment).partitions:
+            counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts

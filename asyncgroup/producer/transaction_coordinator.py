@@ -349,11 +349,8 @@ class TransactionCoordinatorClient:
     ) -> Answer:
         """Send a request until its answer needs no other attempt, or until the timeout."""
         retry = self._cluster.retry(timeout=self._timeout)
-        config = self._cluster.config
-        concurrent = RetryLoop(
-            RetryBackoff(CONCURRENT_PAUSE, config.retry_backoff_max, self._cluster.random),
-            timeout=self._timeout,
-        )
+        short = RetryBackoff(CONCURRENT_PAUSE, self._cluster.config.retry_backoff_max, self._cluster.random)
+        concurrent = RetryLoop(short, timeout=self._timeout)
         waits = WaitLog(self._timeout)
         is_uncertain = False
 

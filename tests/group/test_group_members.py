@@ -9,7 +9,10 @@ import pytest
 
 from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
-from asyncgroup.group.group_members import DescribedMember, describe_members
+from asyncgroup.group.assignors import Assignment
+from asyncgroup.group.group_members import DescribedMember, describe_members, describe_partition_counts
+from asyncgroup.group.join_requests import encode_assignment
+from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
@@ -74,6 +77,21 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
     with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
         await describe_members(cluster, "g", lane="control")
     assert cluster.coordinators.marked_unknown == ["g"]
+
+
+@pytest.mark.asyncio
+async def test_the_partitions_that_the_current_assignment_knows() -> None:
+    response = classic("a", "b", "c")
+    assigned = [[("orders", 0), ("orders", 5)], [("orders", 3), ("bills", 0)]]
+    for member, places in zip(response.groups[0].members, assigned, strict=False):
+        partitions = [TopicPartition(*place) for place in places]
+        member.member_assignment = encode_assignment(Assignment(partitions))
+    empty, none = classic(state="Empty"), classic(state="Dead", **NONE)
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(response, empty, none))
+    assert await describe_partition_counts(cluster, "g", lane="join-1") == {"orders": 6, "bills": 1}
+    assert await describe_partition_counts(cluster, "g", lane="join-1") is None
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        await describe_partition_counts(cluster, "g", lane="join-1")
 
 
 def test_members_of_a_group_are_shown_escaped() -> None:
