@@ -206,7 +206,7 @@ class Consumer(ClientArguments):
         Raises ConfigError for other values, and as `beginning_offsets`.
         """
         wanted = _timestamps_of(times)
-        check_partitions(wanted)
+        check_partitions(list(wanted))
         self._check_open()
         found = await look_up_offsets(self._client, wanted, self.config.isolation_level)
         return {tp: None if found[tp].offset < 0 else OffsetAndTimestamp(*found[tp]) for tp in wanted}
