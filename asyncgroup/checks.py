@@ -233,7 +233,7 @@ def check_partitions(partitions: object) -> list[TopicPartition]:
 
     Raises ConfigError for values that are not partitions, and for invalid topics.
     """
-    if isinstance(partitions, str | Mapping) or not isinstance(partitions, Iterable):
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
         raise ConfigError("partitions", partitions, f"a partition {_PARTITION}, or several of them")
     if isinstance(partitions, tuple | list) and partitions and isinstance(partitions[0], str):
         partitions = [partitions]  # one place: its topic cannot be one of several partitions

@@ -191,7 +191,6 @@ def test_partitions_are_returned_once() -> None:
             "orders",
             r"partitions='orders' is not allowed: a partition as \(\"orders\", 0\), or several of them",
         ),
-        ({("orders", 0): 5}, "partitions={"),
         (None, "partitions=None"),
         (("orders", "0"), r"partition=\('orders', '0'\) is not allowed: a partition"),
         (["orders"], r"partition=\['orders'\] is not allowed: a partition"),

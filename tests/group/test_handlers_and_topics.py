@@ -111,7 +111,7 @@ def test_a_method_that_is_not_async_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["pause", "resume"])
-@pytest.mark.parametrize("partitions", ["greetings", ("greetings", -1), ["ab"], {("greetings", 0): 1}])
+@pytest.mark.parametrize("partitions", ["greetings", ("greetings", -1), ["ab"]])
 def test_pauses_of_other_values_are_refused(method: str, partitions: Any) -> None:
     group = ConsumerGroup("127.0.0.1:9092", "g")
     with pytest.raises(ConfigError, match=r"partitions?=.* is not allowed: .* as \("):
