@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.connection_pool import Node
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import Located, Shard, Target, ToAnyNode, ToNode
@@ -83,20 +84,21 @@ class _ByResource:
 
     async def locate(self, keys: Sequence[ConfigResource]) -> Located[ConfigResource]:
         """See `RequestRoute`."""
-        found: Located[ConfigResource] = Located([], {})
         groups = {each.name: each for each in keys if each.kind == GROUP}
-        by_node: dict[Target, list[ConfigResource]] = {}
         addresses, errors = await self._cluster.coordinators.locate_each(groups) if groups else ({}, {})
-        found.errors.update({groups[name]: error for name, error in errors.items()})
-        for name, address in addresses.items():
-            by_node.setdefault(ToNode(self._cluster, address), []).append(groups[name])
+        by_node: dict[Node | None, list[ConfigResource]] = {}
         for each in keys:
             if each.kind == BROKER:
-                by_node.setdefault(ToNode(self._cluster, int(each.name)), []).append(each)
+                by_node.setdefault(int(each.name), []).append(each)
             elif each.kind != GROUP:
-                by_node.setdefault(ToAnyNode(self._cluster), []).append(each)
-        found.shards.extend(Shard(target, part) for target, part in by_node.items())
-        return found
+                by_node.setdefault(None, []).append(each)
+            elif each.name in addresses:
+                by_node.setdefault(addresses[each.name], []).append(each)
+        shards = [
+            Shard(ToAnyNode(self._cluster) if node is None else ToNode(self._cluster, node), part)
+            for node, part in by_node.items()
+        ]
+        return Located(shards, {groups[name]: error for name, error in errors.items()})
 
     def forget(self, shard: Shard[ConfigResource], key: ConfigResource) -> None:
         """See `RequestRoute`. Any node answers for a group: one that does not is no reason to look its coordinator up."""

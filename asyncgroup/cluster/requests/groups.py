@@ -16,8 +16,8 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["ClassicGroup", "ModernGroup", "delete_groups", "describe_consumer_groups", "describe_groups"]
 
-ClassicGroup: TypeAlias = m.DescribeGroupsResponse.DescribedGroup
-ModernGroup: TypeAlias = m.ConsumerGroupDescribeResponse.DescribedGroup
+ClassicGroup: TypeAlias = "m.DescribeGroupsResponse.DescribedGroup"
+ModernGroup: TypeAlias = "m.ConsumerGroupDescribeResponse.DescribedGroup"
 
 
 async def describe_groups(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
@@ -21,12 +20,19 @@ class IncompleteResponse(ProtocolError):
     retriable = True
 
 
-@dataclass(slots=True)
 class Results(Generic[K, V]):
     """For each key either its value or its error (as in franz-go's kadm): one key that failed costs the others nothing."""
 
-    values: dict[K, V] = field(default_factory=dict)
-    errors: dict[K, AsyncGroupError] = field(default_factory=dict)
+    __slots__ = ("errors", "values")
+
+    def __init__(
+        self, values: dict[K, V] | None = None, errors: dict[K, AsyncGroupError] | None = None
+    ) -> None:
+        self.values: dict[K, V] = {} if values is None else values
+        self.errors: dict[K, AsyncGroupError] = {} if errors is None else errors
+
+    def __repr__(self) -> str:
+        return f"Results({self.values}, {self.errors})"
 
     @classmethod
     def failed(cls, keys: Iterable[K], error: AsyncGroupError) -> Results[K, V]:

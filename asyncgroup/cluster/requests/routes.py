@@ -6,8 +6,7 @@ A route groups keys by node; a key whose node is not found has an error, the oth
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection import Address
@@ -54,12 +53,14 @@ class Target(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
 class ToNode:
     """A node by id, or at an address."""
 
-    cluster: ClusterClient
-    node: Node
+    __slots__ = ("_cluster", "node")
+
+    def __init__(self, cluster: ClusterClient, node: Node) -> None:
+        self._cluster = cluster
+        self.node = node
 
     def __str__(self) -> str:
         return f"node {self.node if isinstance(self.node, int) else self.node.node_id}"
@@ -73,14 +74,18 @@ class ToNode:
         timeout: float | None = None,
     ) -> R:
         """See `Target`."""
-        return await self.cluster.network.request_versioned(self.node, cls, build, lane=lane, timeout=timeout)
+        return await self._cluster.network.request_versioned(
+            self.node, cls, build, lane=lane, timeout=timeout
+        )
 
 
-@dataclass(frozen=True, slots=True)
 class ToAnyNode:
     """The least-loaded node, and the next one on failure or after 1 s without a response; `lane` and `timeout` do not count."""
 
-    cluster: ClusterClient
+    __slots__ = ("_cluster",)
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self._cluster = cluster
 
     def __str__(self) -> str:
         return "a broker"
@@ -94,17 +99,19 @@ class ToAnyNode:
         timeout: float | None = None,  # noqa: ARG002
     ) -> R:
         """See `Target`."""
-        return await self.cluster.network.request_any(cls, build)
+        return await self._cluster.network.request_any(cls, build)
 
 
-@dataclass(frozen=True, slots=True)
 class ToCoordinator:
     """The coordinator of some keys: the request is cancelled when one of them moves, and a failure makes it unknown."""
 
-    cluster: ClusterClient
-    address: Address
-    keys: Sequence[str]
-    kind: int
+    __slots__ = ("_cluster", "_keys", "_kind", "address")
+
+    def __init__(self, cluster: ClusterClient, address: Address, keys: Sequence[str], kind: int) -> None:
+        self._cluster = cluster
+        self.address = address
+        self._keys = keys
+        self._kind = kind
 
     def __str__(self) -> str:
         return f"node {self.address.node_id}"
@@ -118,23 +125,35 @@ class ToCoordinator:
         timeout: float | None = None,
     ) -> R:
         """See `Target`; raises CoordinatorMoved besides."""
-        return await self.cluster.coordinators.request_at(
-            self.address, self.keys, cls, build, lane=lane, timeout=timeout, kind=self.kind
+        return await self._cluster.coordinators.request_at(
+            self.address, self._keys, cls, build, lane=lane, timeout=timeout, kind=self._kind
         )
 
 
-class Shard(NamedTuple, Generic[K]):
+class Shard(Generic[K]):
     """A part of a request: the keys that one node is asked for."""
 
-    target: Target
-    keys: list[K]
+    __slots__ = ("keys", "target")
+
+    def __init__(self, target: Target, keys: list[K]) -> None:
+        self.target = target
+        self.keys = keys
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.keys} to {self.target}>"
 
 
-class Located(NamedTuple, Generic[K]):
+class Located(Generic[K]):
     """The parts of a request, and the errors of keys whose node was not found."""
 
-    shards: list[Shard[K]]
-    errors: dict[K, AsyncGroupError]
+    __slots__ = ("errors", "shards")
+
+    def __init__(self, shards: list[Shard[K]], errors: dict[K, AsyncGroupError]) -> None:
+        self.shards = shards
+        self.errors = errors
+
+    def __repr__(self) -> str:
+        return f"<Located {self.shards}, errors {self.errors}>"
 
 
 # --- routes -----------------------------------------------------------------------------------------------------------
