@@ -217,16 +217,25 @@ def _why(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class Security:
-    """TLS and SASL settings of a client; if both are None, connections are Kafka's PLAINTEXT."""
+    """TLS and SASL settings of a client; if both are None, connections are Kafka's PLAINTEXT.
+
+    `tls=True` is `Tls()`, which trusts the system's certificate authorities, and an `ssl.SSLContext` is `Tls(context=…)`.
+    """
 
     tls: Tls | None = None
     sasl: Sasl | None = None
 
-    def __post_init__(self) -> None:
-        _check_type("tls", self.tls, Tls)
-        _check_type("sasl", self.sasl, Plain, Scram, OAuthBearer)
+    def __init__(self, *, tls: Tls | ssl.SSLContext | bool | None = None, sasl: Sasl | None = None) -> None:
+        if isinstance(tls, ssl.SSLContext):
+            tls = Tls(context=tls)
+        elif isinstance(tls, bool):
+            tls = Tls() if tls else None
+        _check_type("tls", tls, Tls)
+        _check_type("sasl", sasl, Plain, Scram, OAuthBearer)
+        object.__setattr__(self, "tls", tls)  # the dataclass is frozen
+        object.__setattr__(self, "sasl", sasl)
 
     @property
     def protocol(self) -> str:

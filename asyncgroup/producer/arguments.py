@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.checks import check_topic
@@ -87,7 +88,9 @@ def check_record(value: Any, key: Any, headers: Any, partition: Any, timestamp: 
     if partition is not None and not _is_int_up_to(partition, _INT32_MAX):
         raise InvalidRecordError("partition", partition, "None, or a partition's number")
     if timestamp is not None and not _is_int_up_to(timestamp, _INT64_MAX):
-        raise InvalidRecordError("timestamp", timestamp, "None, or a whole number of milliseconds since 1970")
+        hint = "; int(1000 * timestamp.timestamp())?" if isinstance(timestamp, datetime) else ""
+        allowed = f"None, or a whole number of milliseconds since 1970{hint}"
+        raise InvalidRecordError("timestamp", timestamp, allowed)
 
 
 def check_bytes(name: str, content: Any) -> None:

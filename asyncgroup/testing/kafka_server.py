@@ -16,7 +16,7 @@ from asyncgroup.broker import ClusterOptions, EmbeddedCluster, GroupView
 from asyncgroup.broker.control.options import ClusterKeywords
 from asyncgroup.broker.control.seeding import SeedRecord
 from asyncgroup.errors import ConfigError
-from asyncgroup.model import Header, Record, RecordMetadata
+from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.server_facades import ServerFaults, ServerHistory
 from asyncgroup.testing.server_thread import CALL_TIMEOUT, ServerThread
 
@@ -143,7 +143,9 @@ class KafkaServer:
             lambda c: c.produce(topic, *records, partition=partition, headers=headers, timestamp=timestamp)
         )
 
-    def commit(self, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    def commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+    ) -> None:
         """Commit offsets of a group that has no members; see `EmbeddedCluster.commit`."""
         self.call(lambda cluster: cluster.commit(group_id, offsets))
 
