@@ -24,7 +24,7 @@ from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.handler import Handler
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import start_task
-from asyncgroup.model import MillisClock, TopicPartition, wall_clock
+from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.producer import Producer
 from asyncgroup.producer.producer import fail_producer
 
@@ -124,7 +124,7 @@ class ExclusiveProducer:
         """Join the group, and wait until this member holds the lock."""
         group = ConsumerGroup(cluster, self._group_id, self._lock_config)
         await group.__aenter__()
-        group.pause([TopicPartition(self.topic, 0)])  # nothing is fetched
+        group.pause((self.topic, 0))  # nothing is fetched
         running = start_task(group.run(self.topic, self._holder), name=f"lock {self._group_id}")
         self._exits.push_async_callback(_release, group, running)
         self._running = running

@@ -25,7 +25,7 @@ from asyncgroup.producer.arguments import RecordFields
 __all__ = ["TransactionOutput"]
 
 FAILURES: Final = (BrokerError, TransportError, TransactionError, DeliveryFailedError)
-"""Errors of a producer that abort the transaction; others are mistakes of the caller, and are raised as they are."""
+"""Errors of a producer that abort the transaction. Others, as an InvalidRecordError, are the caller's, and raised as they are."""
 
 
 class TransactionOutput:
@@ -60,7 +60,7 @@ class TransactionOutput:
     ) -> None:
         """Write a record, waiting only for buffer memory; the commit waits for the acknowledgement.
 
-        As `Producer.enqueue`: the fastest way to write many records. Raises ConfigError for invalid arguments,
+        As `Producer.enqueue`: the fastest way to write many records. Raises InvalidRecordError,
         TransactionAbortedError, UsageError after the function has returned.
         """
         with self._calls:

@@ -19,6 +19,7 @@ from asyncgroup import (
 from asyncgroup.errors import (
     CommitFailedError,
     HandlerCancelled,
+    InvalidRecordError,
     ProducerFencedError,
     TransactionAbortedError,
 )
@@ -292,6 +293,28 @@ async def test_an_error_that_does_not_pass(env: VirtualEnvironment) -> None:
     async with transforming(env, Copy(env)) as (_, run):
         with pytest.raises(TransactionAbortedError, match="TOPIC_AUTHORIZATION_FAILED"):
             await run
+    assert committed(env) == {}
+
+
+@pytest.mark.parametrize(
+    "record", [{"value": b"x" * 2_000_000}, {"value": b"x", "partition": 9}, {"value": b"x" * 2000}]
+)
+async def test_a_record_that_cannot_be_written_is_not_repeated(
+    env: VirtualEnvironment, record: dict[str, Any]
+) -> None:
+    env.cluster.create_topic(OUT, 4, configs={"max.message.bytes": "1000"})
+    calls = 0
+
+    async def write(batch: Batch, output: TransactionOutput) -> None:
+        nonlocal calls
+        calls += 1
+        await output.send(OUT, **record)
+
+    await env.produce(1, [0])
+    async with transforming(env, write) as (_, run):
+        with pytest.raises(InvalidRecordError):
+            await run
+    assert calls == 1
     assert committed(env) == {}
 
 
