@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import Cluster, ConfigError, ConsumerConfig, ProducerConfig
+from asyncgroup import Cluster, ConfigError, ConsumerConfig, InvalidRecordError, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, UsageError
 from asyncgroup.workqueue import (
     AckOutcome,
@@ -81,9 +81,13 @@ async def test_a_delivery_of_a_closed_queue(env: VirtualEnvironment):
         (lambda delivery: delivery.nack(delay="1"), ConfigError, "delay='1'"),
         (lambda delivery: delivery.reconsume_later(-0.5), ConfigError, "delay=-0.5"),
         (lambda delivery: delivery.reconsume_later(1e10), ConfigError, "delay=10000000000.0"),
-        (lambda delivery: delivery.reconsume_later(1, headers=[("a", "text")]), ConfigError, "headers"),
-        (lambda delivery: delivery.reconsume_later(1, headers=[(b"a", b"b")]), ConfigError, "headers"),
-        (lambda delivery: delivery.reconsume_later(1, headers="ab"), ConfigError, "headers"),
+        (
+            lambda delivery: delivery.reconsume_later(1, headers=[("a", "text")]),
+            InvalidRecordError,
+            "headers",
+        ),
+        (lambda delivery: delivery.reconsume_later(1, headers=[(b"a", b"b")]), InvalidRecordError, "headers"),
+        (lambda delivery: delivery.reconsume_later(1, headers="ab"), InvalidRecordError, "headers"),
         (lambda delivery: delivery.ack_cumulative(), UsageError, "no order"),
     ],
 )
