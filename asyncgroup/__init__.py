@@ -110,12 +110,21 @@ if TYPE_CHECKING:
     from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
     from asyncgroup.threads import in_thread
     from asyncgroup.version import __version__
-    from asyncgroup.workqueue import Mode, WorkQueue
+    from asyncgroup.workqueue import (
+        Backoff,
+        DeadLetter,
+        Delivery,
+        GroupSource,
+        Mode,
+        RetryTopic,
+        WorkQueue,
+    )
 
 __all__ = [
     "AssignmentError",
     "AsyncGroupError",
     "AuthenticationError",
+    "Backoff",
     "Batch",
     "BatchRejectedError",
     "BatchResult",
@@ -139,14 +148,17 @@ __all__ = [
     "ConsumerGroup",
     "CopyFailedError",
     "CorruptRecordsError",
+    "DeadLetter",
     "DeadLetterRateError",
     "DecodeError",
+    "Delivery",
     "DeliveryFailedError",
     "ErrorCode",
     "EventLoopBlocked",
     "ExclusiveProducer",
     "GroupClosed",
     "GroupOffsets",
+    "GroupSource",
     "Handler",
     "HandlerCancelled",
     "HandlerFailed",
@@ -190,6 +202,7 @@ __all__ = [
     "Records",
     "RequestTimedOut",
     "RetriesExhausted",
+    "RetryTopic",
     "RevokeTimeout",
     "Scram",
     "Security",
@@ -314,7 +327,7 @@ _NAMES = {
     "security": ["OAuthBearer", "Plain", "Scram", "Security", "Tls"],
     "threads": ["in_thread"],
     "version": ["__version__"],
-    "workqueue": ["Mode", "WorkQueue"],
+    "workqueue": ["Backoff", "DeadLetter", "Delivery", "GroupSource", "Mode", "RetryTopic", "WorkQueue"],
 }
 """The public names of each module."""
 

@@ -37,6 +37,8 @@ MEMBERS: Final = {
     " log_start_offset partition pause paused position resume seek stalled topic tp",
     "Producer": "aclose cluster config detach_transaction enqueue enqueue_all flush send send_nowait send_offsets transaction",
     "Transaction": "",
+    "GroupSource": "bootstrap_servers group_id topics config producer_config hooks transactional_copies migrate_from max_waiting"
+    " features plan subscription",
     "MemoryBudget": "limit used waiting",
     # what a user writes
     "Partitioner": "for_topic",

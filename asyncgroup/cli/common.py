@@ -36,6 +36,7 @@ __all__ = [
     "separator",
     "size",
     "stop_signals",
+    "whole",
 ]
 
 INTERRUPTED: Final = 128 + signal.SIGINT
@@ -79,6 +80,7 @@ def _number(convert: Callable[[str], T], least: float, most: float, rule: str) -
 
 
 positive = _number(int, 1, float("inf"), "a whole number, 1 or more")
+whole = _number(int, 0, 0x7FFFFFFF, "a whole number, 0 or more")
 """Argument type: a whole number, 1 or more."""
 
 seconds = _number(float, 1e-3, 1e9, "a number of seconds above 0")

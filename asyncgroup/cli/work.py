@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncgroup.checks import check_topic
@@ -19,6 +19,7 @@ from asyncgroup.cli.common import (
     seconds,
     seconds_or_zero,
     stop_signals,
+    whole,
 )
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.extras import INSTALL_RICH, has_rich
@@ -27,6 +28,7 @@ from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.settings import CommandLineOption, QueueSettings
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -64,26 +66,9 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topics", required=True, type=_topics, metavar="TOPIC,TOPIC", help="one topic or several"
     )
-    parser.add_argument(
-        "--mode",
-        choices=[mode.value for mode in Mode],
-        default=Mode.SHARED.value,
-        help="how records are distributed, as Pulsar's subscription types (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=positive,
-        default=100,
-        metavar="N",
-        help="the maximum number of handlers that run concurrently (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--from",
-        dest="start",
-        choices=("earliest", "latest"),
-        help="where to start in partitions without a committed offset (default: auto.offset.reset, or latest)",
-    )
-    _add_redeliveries(parser)
+    for each in fields(QueueSettings):
+        if (option := each.metadata["option"]) is not None:
+            _add_setting(parser, each.name, each.default, option)
     parser.add_argument(
         "--in-thread", action="store_true", help="the function is a plain function: call it in threads"
     )
@@ -96,30 +81,33 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_redeliveries(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ack-timeout",
-        type=seconds,
-        metavar="S",
-        help="deliver a record again that was not acknowledged within S seconds (default: no timeout)",
-    )
-    parser.add_argument(
-        "--nack-delay",
-        type=seconds_or_zero,
-        default=60.0,
-        metavar="S",
-        help="seconds before a record whose handler raised is delivered again (default: 60)",
-    )
-    parser.add_argument(
-        "--retry", action="store_true", help="allow delivery.reconsume_later(), by a retry topic"
-    )
-    parser.add_argument(
-        "--max-redeliveries",
-        type=_redeliveries,
-        metavar="N",
-        help="copy a record to the dead letter topic when its delivery number N + 1 has failed (default: deliver it again "
-        "without limit)",
-    )
+_KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "count": positive,
+    "seconds": seconds,
+    "seconds or zero": seconds_or_zero,
+    "count or zero": whole,
+}
+
+
+def _add_setting(parser: argparse.ArgumentParser, name: str, default: Any, option: CommandLineOption) -> None:
+    """Add the option of a setting; one that is not given leaves the setting as it is."""
+    shown = option.default or getattr(default, "value", default)
+    about: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": option.help}
+    if option.kind == "flag":
+        parser.add_argument(option.name, action="store_true", **about)
+        return
+    about["help"] += f" (default: {shown})"
+    if option.kind == "choice":
+        about["choices"] = _CHOICES[name]
+    else:
+        about |= {"type": _KINDS[option.kind], "metavar": option.metavar}
+    parser.add_argument(option.name, **about)
+
+
+_CHOICES: Final[Mapping[str, Sequence[str]]] = {
+    "mode": [mode.value for mode in Mode],
+    "initial_position": ("earliest", "latest"),
+}
 
 
 def _topics(text: str) -> list[str]:
@@ -127,12 +115,6 @@ def _topics(text: str) -> list[str]:
         return [check_topic(topic.strip()) for topic in text.split(",")]
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _redeliveries(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
-    return int(text)
 
 
 class RunningQueue(Protocol):
@@ -165,7 +147,7 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _queue(options: argparse.Namespace) -> WorkQueue:
-    from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
+    from asyncgroup.workqueue import GroupSource, WorkQueue
 
     given = connection_options(options)
     servers = given.require_servers(options.usage)
@@ -173,21 +155,16 @@ def _queue(options: argparse.Namespace) -> WorkQueue:
     if group is None:
         parser: argparse.ArgumentParser = options.usage
         parser.error("--group is required (or group.id in -X, in --config or in ASYNCGROUP_GROUP_ID)")
-    dead_letter = None if options.max_redeliveries is None else DeadLetter(options.max_redeliveries)
-    return WorkQueue(
+    source = GroupSource(
         servers,
         group,
         options.topics,
-        mode=Mode(options.mode),
-        concurrency=options.concurrency,
-        initial_position=options.start,
         config=_consumer_config(options),
         producer_config=client_config(options, ProducerConfig, client_id="asyncgroup-work"),
-        ack_timeout=options.ack_timeout,
-        nack_backoff=options.nack_delay,
-        retry=RetryTopic() if options.retry else None,
-        dead_letter=dead_letter,
     )
+    names = [each.name for each in fields(QueueSettings)]
+    settings: Any = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    return WorkQueue(source, **settings)
 
 
 def _consumer_config(options: argparse.Namespace) -> ConsumerConfig:

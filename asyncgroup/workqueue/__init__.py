@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from asyncgroup.threads import in_thread
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+    from asyncgroup.workqueue.group_engine.source import GroupSource
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
@@ -52,6 +53,7 @@ __all__ = [
     "DeliveryBatch",
     "DeliveryHandler",
     "DeliveryState",
+    "GroupSource",
     "KeyRange",
     "Mode",
     "PartitionStatistics",
@@ -70,6 +72,7 @@ _NAMES = {
     "delivery": ["AckOutcome", "Delivery", "DeliveryState"],
     ".hashing.key_ranges": ["KeyRange"],
     ".threads": ["in_thread"],
+    "group_engine.source": ["GroupSource"],
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],

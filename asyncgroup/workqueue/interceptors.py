@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import describe_error
@@ -53,14 +53,14 @@ class QueueInterceptors:
 
     def __init__(
         self,
-        interceptors: Iterable[QueueInterceptor] = (),
+        interceptors: Iterable[object] = (),
         decode: Callable[[Record], object] | None = None,
     ) -> None:
         """`decode` makes `Delivery.decoded`. Raises ConfigError unless all are QueueInterceptor objects."""
         self._decode = decode
         if not isinstance(interceptors, Iterable):
             raise ConfigError("interceptors", interceptors, "a list of QueueInterceptor objects")
-        self._all = tuple(interceptors)
+        self._all: tuple[Any, ...] = tuple(interceptors)
         for each in self._all:
             if not isinstance(each, QueueInterceptor):
                 raise ConfigError("interceptors", each, "objects of subclasses of QueueInterceptor")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
-__all__ = ["Mode"]
+from asyncgroup.errors import ConfigError
+
+__all__ = ["Mode", "as_mode"]
 
 
 class Mode(Enum):
@@ -23,3 +26,17 @@ class Mode(Enum):
     def in_order(self) -> bool:
         """Whether the records of a partition are delivered in offset order, and a nack repeats all that follow."""
         return self in (Mode.EXCLUSIVE, Mode.FAILOVER)
+
+
+def as_mode(key: str, value: Any) -> Mode:
+    """Return a mode, or the one with this name, in any case: `key_shared`, `Key_Shared`. Raises ConfigError."""
+    if isinstance(value, Mode):
+        return value
+    if isinstance(value, str):
+        for mode in Mode:
+            if value.lower() in (mode.value, mode.value.replace("_", "-")):
+                return mode
+    names = ", ".join(repr(mode.value) for mode in Mode)
+    raise ConfigError(
+        key, value, f"Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER or Mode.EXCLUSIVE, or its name: {names}"
+    )

@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 
 from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
-from asyncgroup.workqueue.group_engine.topic_names import TopicNames, check_topic_names
 from asyncgroup.workqueue.queue_arguments import QueueArguments
+from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
 __all__ = [
     "Backoff",
@@ -21,6 +21,8 @@ __all__ = [
     "DeadLetter",
     "RetryTopic",
     "as_backoff",
+    "as_dead_letter",
+    "as_retry_topic",
     "check_seconds",
     "check_unit",
 ]
@@ -84,10 +86,12 @@ class Backoff(QueueArguments):
             return self.maximum
 
 
-def as_backoff(key: str, value: Backoff | float) -> Backoff:
+def as_backoff(key: str, value: Any) -> Backoff:
     """Return the value of a setting as a Backoff: a number of seconds is a fixed delay. Raises ConfigError."""
     if isinstance(value, Backoff):
         return value
+    if not _is_number(value):
+        raise ConfigError(key, value, "Backoff(…), or seconds")
     check_seconds(key, value)
     check_unit(key, value)
     return Backoff(value, 1.0, value)
@@ -174,6 +178,28 @@ class DeadLetter(QueueArguments):
         breaker: object = self.breaker
         if breaker is not None and not isinstance(breaker, Breaker):
             raise ConfigError("breaker", breaker, "None or Breaker(...)")
+
+
+def as_retry_topic(key: str, value: Any) -> RetryTopic | None:
+    """Return the value of a setting as a RetryTopic: True for the defaults, or the name of the topic. Raises ConfigError."""
+    if value is None or isinstance(value, RetryTopic):
+        return value
+    if isinstance(value, bool):
+        return RetryTopic() if value else None
+    if isinstance(value, str):
+        return RetryTopic(value)
+    raise ConfigError(key, value, "None, True, the name of a topic, or RetryTopic(…)")
+
+
+def as_dead_letter(key: str, value: Any) -> DeadLetter | None:
+    """Return the value of a setting as a DeadLetter: True for the defaults, or the number of redeliveries. Raises ConfigError."""
+    if value is None or isinstance(value, DeadLetter):
+        return value
+    if isinstance(value, bool):
+        return DeadLetter() if value else None
+    if isinstance(value, int):
+        return DeadLetter(value)
+    raise ConfigError(key, value, "None, True, the number of redeliveries, or DeadLetter(…)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,21 +1,31 @@
-"""QueueSettings: how a work queue delivers, checked; and which modes, engines and group protocols go together."""
+"""QueueSettings: how a work queue delivers. Each setting is written here once: its type, default, rule, and command line option.
+
+`WorkQueue` takes the fields as keyword arguments, in the spellings of QueueOptions; what belongs to the place that records come
+from (servers, topics, configurations) is part of a source, see `sources`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from asyncgroup.checks import DURATION_OR_ZERO, FLAG, OPTIONAL_DURATION, TEXT, Rule, one_of, seconds_hint
-from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.model import Record
-from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
-from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
-from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.policies import Backoff, DeadLetter, RetryTopic
+from asyncgroup.model import MillisClock, Record, wall_clock
+from asyncgroup.workqueue.modes import Mode, as_mode
+from asyncgroup.workqueue.policies import (
+    Backoff,
+    DeadLetter,
+    RetryTopic,
+    as_backoff,
+    as_dead_letter,
+    as_retry_topic,
+)
 
-__all__ = ["MIN_ACK_TIMEOUT", "OnAckTimeout", "QueueSettings", "consumer_config"]
+__all__ = ["MIN_ACK_TIMEOUT", "CommandLineOption", "OnAckTimeout", "QueueOptions", "QueueSettings"]
+
+MIB: Final = 1024 * 1024
 
 MIN_ACK_TIMEOUT: Final = 1.0
 """The shortest ack timeout in seconds, as in Pulsar's Java client."""
@@ -30,6 +40,23 @@ OnAckTimeout: TypeAlias = Literal["cancel", "redeliver"]
 """What happens to the handler of `run` whose delivery has expired: it is cancelled before the record is delivered again, or it
 goes on, as in Pulsar, so that two handlers may have the same record."""
 
+InitialPosition: TypeAlias = Literal["earliest", "latest"]
+
+
+class CommandLineOption(NamedTuple):
+    """The option of `asyncgroup work` for a setting."""
+
+    name: str
+    kind: Literal["choice", "count", "seconds", "seconds or zero", "flag", "count or zero"]
+    help: str
+    """Without the default, which follows in parentheses."""
+    metavar: str | None = None
+    default: str | None = None
+    """The default in words, if it is None or another value than that of the setting."""
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------------
+
 
 def _whole(value: Any, lowest: int) -> bool:
     return type(value) is int and lowest <= value <= 0x7FFFFFFF
@@ -37,10 +64,25 @@ def _whole(value: Any, lowest: int) -> bool:
 
 _COUNT: Final[Rule] = (lambda value: _whole(value, 1), "a whole number, 1 or more")
 _COUNT_OR_ZERO: Final[Rule] = (lambda value: _whole(value, 0), "a whole number, 0 or more")
-
-
-def _optional(kind: type) -> Rule:
-    return (lambda value: value is None or isinstance(value, kind)), f"None or {kind.__name__}(…)"
+_INITIAL_POSITION: Final[Rule] = (
+    lambda value: value in (None, "earliest", "latest"),
+    "None, 'earliest' or 'latest'",
+)
+_FUNCTION: Final[Rule] = (
+    lambda value: value is None or callable(value),
+    "None or a function (record) -> object",
+)
+_KEY_FUNCTION: Final[Rule] = (
+    lambda value: value is None or callable(value),
+    "None or a function (record) -> bytes or None",
+)
+_CLOCK: Final[Rule] = (callable, "a function () -> ms since 1970")
+_SHARE: Final[Rule] = (
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1,
+    "a number above 0, at most 1",
+)
+_CHECKED: Final[Rule] = (lambda _value: True, "")
+"""The conversion has checked the value."""
 
 
 def _is_ack_timeout(value: Any) -> bool:
@@ -49,53 +91,177 @@ def _is_ack_timeout(value: Any) -> bool:
     )
 
 
+_ACK_TIMEOUT: Final[Rule] = (
+    _is_ack_timeout,
+    f"None or a number of seconds from {MIN_ACK_TIMEOUT:g} to {MAX_ACK_TIMEOUT:g}; longer work calls delivery.renew()",
+)
+
+
 def _is_group_time(value: Any) -> bool:
     is_in_ms = type(value) is int and value >= 100 and value % 100 == 0  # as Pulsar's default, 100
     return bool(DURATION_OR_ZERO[0](value)) and not is_in_ms
 
 
+_GROUP_TIME: Final[Rule] = (_is_group_time, "a number of seconds, 0 or more; hundreds as a float")
+
+
+def _setting(
+    default: Any,
+    rule: Rule = _CHECKED,
+    *,
+    convert: Callable[[str, Any], Any] | None = None,
+    option: CommandLineOption | None = None,
+) -> Any:
+    """Return a field; `convert(name, value)` makes the stored value of what a user gives, before it is checked."""
+    return field(default=default, metadata={"rule": rule, "convert": convert, "option": option})
+
+
+# --- the settings -----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """The settings of a WorkQueue, which describes them."""
+    """How a WorkQueue delivers. Raises ConfigError for invalid values, and for settings that have no meaning in the mode."""
 
-    mode: Mode
-    concurrency: int
-    ack_timeout: float | None
-    on_ack_timeout: OnAckTimeout
-    nack_backoff: Backoff
-    retry: RetryTopic | None
-    dead_letter: DeadLetter | None
-    transactional_copies: bool
-    ack_group_time: float
-    ack_group_size: int
-    receiver_queue: int
-    receiver_queue_total: int
-    receive_buffer_bytes: int
-    max_waiting: int
-    retry_share: float
-    allow_out_of_order: bool
-    ordering_key: Callable[[Record], bytes | None] | None
-    priority: int
-    name: str
-    migrate_from: Literal["parallel-consumer"] | None
-    engine: Literal["group"]
+    mode: Mode = _setting(
+        Mode.SHARED,
+        convert=as_mode,
+        option=CommandLineOption(
+            "--mode", "choice", "how records are distributed, as Pulsar's subscription types"
+        ),
+    )
+    """How records are distributed among the consumers of the subscription, see Mode; also its name."""
+    concurrency: int = _setting(
+        100,
+        _COUNT,
+        option=CommandLineOption(
+            "--concurrency", "count", "the maximum number of handlers that run concurrently", "N"
+        ),
+    )
+    """The maximum number of handlers that `run` runs concurrently."""
+    initial_position: InitialPosition | None = _setting(
+        None,
+        _INITIAL_POSITION,
+        option=CommandLineOption(
+            "--from",
+            "choice",
+            "where to start in partitions without a committed offset",
+            default="auto.offset.reset, or latest",
+        ),
+    )
+    """Where a subscription begins that has no position yet; None: as its source says (`auto_offset_reset` of a group)."""
+    ack_timeout: float | None = _setting(
+        None,
+        _ACK_TIMEOUT,
+        option=CommandLineOption(
+            "--ack-timeout",
+            "seconds",
+            "deliver a record again that was not acknowledged within S seconds",
+            "S",
+            "no timeout",
+        ),
+    )
+    """Seconds after which a delivery that was not ended has failed, from when the handler or the task gets it; None: never."""
+    on_ack_timeout: OnAckTimeout = _setting("cancel", one_of("cancel", "redeliver"))
+    """Whether `run` cancels the handler first, or lets it go on, as Pulsar does."""
+    nack_backoff: Backoff = _setting(
+        Backoff(60.0, 1.0, 60.0),
+        convert=as_backoff,
+        option=CommandLineOption(
+            "--nack-delay",
+            "seconds or zero",
+            "seconds before a record whose handler raised is delivered again",
+            "S",
+            "60",
+        ),
+    )
+    """The delay before a nacked record is delivered again; also a number of seconds."""
+    retry: RetryTopic | None = _setting(
+        None,
+        convert=as_retry_topic,
+        option=CommandLineOption("--retry", "flag", "allow delivery.reconsume_later(), by a retry topic"),
+    )
+    """The topic of `Delivery.reconsume_later`, which the queue also reads; True for RetryTopic(), a name for RetryTopic(name)."""
+    dead_letter: DeadLetter | None = _setting(
+        None,
+        convert=as_dead_letter,
+        option=CommandLineOption(
+            "--max-redeliveries",
+            "count or zero",
+            "copy a record to the dead letter topic when its delivery number N + 1 has failed",
+            "N",
+            "deliver it again without limit",
+        ),
+    )
+    """After how many redeliveries a record is copied to which topic; also the number alone, True for Pulsar's 16.
+
+    With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record is delivered until it is acknowledged. A copy
+    that cannot be written is tried again; the record is acknowledged when the broker has acknowledged the copy.
+    """
+    ack_group_time: float = _setting(0.1, _GROUP_TIME)
+    """Seconds after an acknowledgement at which it is committed with all others; 0: each is committed at once."""
+    ack_group_size: int = _setting(1000, _COUNT)
+    """The number of acknowledgements after which they are committed before that time.
+
+    With acknowledgements of more than 64 partitions it is the number for each 64 of them, unless one partition has as many: a
+    commit costs in proportion to its partitions.
+    """
+    receiver_queue: int = _setting(1000, _COUNT_OR_ZERO)
+    """Records of a partition that are prefetched; more are fetched when half of them are delivered.
+
+    0 prefetches none: a record is fetched when a task waits for one.
+    """
+    receiver_queue_total: int = _setting(50_000, _COUNT)
+    """The most records that are prefetched, of all partitions: each has at most its part."""
+    receive_buffer_bytes: int = _setting(64 * MIB, _COUNT)
+    """Memory of all records that were received and are not acknowledged, and of copies that are being written.
+
+    About 560 bytes more are counted for each record. Each partition has its part and gets at least one record; at its limit it
+    gets no more until some are acknowledged, and the others go on.
+    """
+    retry_share: float = _setting(0.3, _SHARE)
+    """The largest share of deliveries and handlers for records that were delivered before, while there are others."""
+    allow_out_of_order: bool = _setting(False, FLAG)
+    """With Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits after a nack."""
+    ordering_key: Callable[[Record], bytes | None] | None = _setting(None, _KEY_FUNCTION)
+    """With Mode.KEY_SHARED, the function (record) -> bytes or None whose result orders records, the same each time.
+
+    None: the header `ag-ordering-key`, or else the record's key; records without a key have no order. If the function raises,
+    the record goes to the dead letter topic; without `dead_letter` the queue ends with that error.
+    """
+    priority: int = _setting(0, _COUNT_OR_ZERO)
+    """With Mode.FAILOVER, which consumer is active: 0 is the highest priority, see FailoverAssignor."""
+    name: str = _setting("", TEXT)
+    """With Mode.FAILOVER, the name by which consumers of the same priority are ordered."""
+    decode: Callable[[Record], object] | None = _setting(None, _FUNCTION)
+    """A function (record) -> object whose result is `Delivery.decoded`.
+
+    A record for which it raises is copied to the dead letter topic at once, with its bytes as they are; without such a topic it
+    is nacked.
+    """
+    interceptors: tuple[object, ...] = _setting(())
+    """Objects with methods of QueueInterceptor, called in their order."""
+    clock: MillisClock = _setting(wall_clock, _CLOCK)
+    """Returns the time of day in ms, which delivery times are compared with."""
 
     def __post_init__(self) -> None:
-        for key, (is_allowed, allowed) in _CHECKS.items():
-            value = getattr(self, key)
-            if not is_allowed(value):
-                hint = seconds_hint(value) if "second" in allowed and isinstance(value, int | float) else ""
-                raise ConfigError(key, value, allowed + hint)
-        if self.transactional_copies and self.dead_letter_policy is None:
-            raise ConfigError(
-                "transactional_copies", True, "False without retry and dead_letter: there are no copies"
-            )
-        rules = _MODES[self.mode]
-        for key in rules.refused:
-            if getattr(self, key) != _NEUTRAL[key]:
+        for each in fields(self):
+            self._check(each.name, **each.metadata)
+        for key in _REFUSED[self.mode]:
+            if (value := getattr(self, key)) != getattr(QueueSettings, key):
                 raise ConfigError(
-                    key, getattr(self, key), f"{_NEUTRAL[key]!r} in {self.mode}: {_REASONS[key]}"
+                    key, value, f"{getattr(QueueSettings, key)!r} in {self.mode}: {_REASONS[key]}"
                 )
+
+    def _check(self, key: str, rule: Rule, convert: Callable[[str, Any], Any] | None, option: object) -> None:  # noqa: ARG002
+        value = getattr(self, key)
+        if convert is not None:
+            value = convert(key, value)
+            object.__setattr__(self, key, value)
+        is_allowed, allowed = rule
+        if not is_allowed(value):
+            hint = seconds_hint(value) if "second" in allowed and isinstance(value, int | float) else ""
+            raise ConfigError(key, value, allowed + hint)
 
     @property
     def dead_letter_policy(self) -> DeadLetter | None:
@@ -105,74 +271,40 @@ class QueueSettings:
         return self.dead_letter
 
 
-_CHECKS: Final[Mapping[str, Rule]] = {
-    "mode": (
-        (lambda value: isinstance(value, Mode)),
-        "Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER or Mode.EXCLUSIVE",
-    ),
-    "concurrency": _COUNT,
-    "ack_timeout": (
-        _is_ack_timeout,
-        f"None or a number of seconds from {MIN_ACK_TIMEOUT:g} to {MAX_ACK_TIMEOUT:g}; longer work calls delivery.renew()",
-    ),
-    "on_ack_timeout": one_of("cancel", "redeliver"),
-    "nack_backoff": ((lambda value: isinstance(value, Backoff)), "Backoff(…), or seconds"),
-    "retry": _optional(RetryTopic),
-    "dead_letter": _optional(DeadLetter),
-    "transactional_copies": FLAG,
-    "ack_group_time": (_is_group_time, "a number of seconds, 0 or more; hundreds as a float"),
-    "ack_group_size": _COUNT,
-    "receiver_queue": _COUNT_OR_ZERO,
-    "receiver_queue_total": _COUNT,
-    "receive_buffer_bytes": _COUNT,
-    "max_waiting": _COUNT,
-    "retry_share": (
-        (lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1),
-        "a number above 0, at most 1",
-    ),
-    "allow_out_of_order": FLAG,
-    "ordering_key": (
-        (lambda value: value is None or callable(value)),
-        "None or a function (record) -> bytes or None",
-    ),
-    "priority": _COUNT_OR_ZERO,
-    "name": TEXT,
-    "engine": (
-        (lambda value: value == "group"),
-        "'group', a consumer group; share groups (KIP-932) are not built",
-    ),
-    "migrate_from": (
-        (lambda value: value in (None, "parallel-consumer")),
-        "None or 'parallel-consumer'",
-    ),
+class QueueOptions(TypedDict, total=False):
+    """The keyword arguments of WorkQueue, one for each field of QueueSettings, in all spellings that are accepted."""
+
+    mode: Mode | str
+    concurrency: int
+    initial_position: InitialPosition | None
+    ack_timeout: float | None
+    on_ack_timeout: OnAckTimeout
+    nack_backoff: Backoff | float
+    retry: RetryTopic | bool | str | None
+    dead_letter: DeadLetter | bool | int | None
+    ack_group_time: float
+    ack_group_size: int
+    receiver_queue: int
+    receiver_queue_total: int
+    receive_buffer_bytes: int
+    retry_share: float
+    allow_out_of_order: bool
+    ordering_key: Callable[[Record], bytes | None] | None
+    priority: int
+    name: str
+    decode: Callable[[Record], object] | None
+    interceptors: Iterable[object]
+    clock: MillisClock
+
+
+# --- settings that have no meaning in a mode --------------------------------------------------------------------------------
+
+_REFUSED: Final[Mapping[Mode, tuple[str, ...]]] = {
+    Mode.EXCLUSIVE: ("allow_out_of_order", "ordering_key", "priority"),
+    Mode.FAILOVER: ("allow_out_of_order", "ordering_key"),
+    Mode.SHARED: ("allow_out_of_order", "ordering_key", "priority"),
+    Mode.KEY_SHARED: ("priority",),
 }
-
-
-# --- modes, engines and group protocols -----------------------------------------------------------------------------------
-
-
-class _ModeRules(NamedTuple):
-    """What a mode needs of the group, and the settings that have no meaning in it."""
-
-    needs_classic: str | None
-    """Why it needs the classic protocol; None for any protocol."""
-    refused: tuple[str, ...]
-
-
-_MODES: Final[Mapping[Mode, _ModeRules]] = {
-    Mode.EXCLUSIVE: _ModeRules(
-        "its assignor, which gives all partitions to one member, runs in a member",
-        ("allow_out_of_order", "ordering_key", "priority"),
-    ),
-    Mode.FAILOVER: _ModeRules(
-        "its assignor, which knows priorities and names, runs in a member",
-        ("allow_out_of_order", "ordering_key"),
-    ),
-    Mode.SHARED: _ModeRules(None, ("allow_out_of_order", "ordering_key", "priority")),
-    Mode.KEY_SHARED: _ModeRules(None, ("priority",)),
-}
-
-_NEUTRAL: Final[Mapping[str, Any]] = {"allow_out_of_order": False, "ordering_key": None, "priority": 0}
 
 _REASONS: Final[Mapping[str, str]] = {
     "allow_out_of_order": "only Mode.KEY_SHARED has an order of keys",
@@ -181,58 +313,3 @@ _REASONS: Final[Mapping[str, str]] = {
         "between processes only Mode.FAILOVER has priorities; those of `queue.consumer(priority=…)` hold in one process"
     ),
 }
-
-
-def consumer_config(
-    config: ConsumerConfig | None,
-    settings: QueueSettings,
-    since_ms: int,
-    initial_position: Literal["earliest", "latest"] | None = None,
-) -> ConsumerConfig:
-    """Return the configuration of the queue's group.
-
-    Without one of the user, values in chunks are put together, and with `transactional_copies` aborted copies are not read.
-    Without a setting for it, rebalances are cooperative (KIP-429), and an offset outside the log is reset to the earliest
-    record. `since_ms` is the time of day in ms at which an exclusive consumer began to wait. Raises ConfigError for what
-    does not go together.
-    """
-    if config is None:
-        config = ConsumerConfig(
-            chunks="assemble",
-            isolation_level="read_committed" if settings.transactional_copies else "read_uncommitted",
-        )
-    elif not isinstance(config, ConsumerConfig):
-        raise ConfigError("config", config, "None or ConsumerConfig(…)")
-    if (
-        settings.transactional_copies
-        and settings.retry is not None
-        and config.isolation_level != "read_committed"
-    ):
-        allowed = "'read_committed' with transactional_copies and a retry topic, else aborted copies are also delivered"
-        raise ConfigError("isolation_level", config.isolation_level, allowed)
-    if not config.auto_commit:
-        allowed = "True: a work queue commits acknowledgements by itself; see ack_group_time"
-        raise ConfigError("auto_commit", config.auto_commit, allowed)
-    if initial_position is not None:
-        if initial_position not in ("earliest", "latest"):
-            raise ConfigError("initial_position", initial_position, "None, 'earliest' or 'latest'")
-        config = replace(config, auto_offset_reset=initial_position)
-    if config.out_of_range_reset is None:
-        # an unacknowledged record can hold back the commit until retention deletes what follows: what is left is delivered
-        config = replace(config, out_of_range_reset="earliest")
-    needs_classic = _MODES[settings.mode].needs_classic
-    if needs_classic is None:
-        if config.assignors is None and config.group_protocol != "consumer":
-            config = replace(config, assignors=("cooperative-sticky",))
-        return config
-    if config.group_protocol == "consumer":
-        allowed = f"'classic' in {settings.mode}: {needs_classic}"
-        raise ConfigError("group_protocol", config.group_protocol, allowed)
-    if config.assignors is not None and config.assignors != ("cooperative-sticky",):
-        raise ConfigError("assignors", config.assignors, f"None in {settings.mode}: {needs_classic}")
-    assignor: ExclusiveAssignor | FailoverAssignor
-    if settings.mode is Mode.EXCLUSIVE:
-        assignor = ExclusiveAssignor(since_ms)
-    else:
-        assignor = FailoverAssignor(settings.priority, settings.name)
-    return replace(config, group_protocol="classic", assignors=(assignor,))

@@ -1,213 +1,165 @@
-"""WorkQueue: one consumer of a queue of records, with Pulsar's delivery semantics on a consumer group.
+"""WorkQueue: one consumer of a queue of records, with Pulsar's delivery semantics on a consumer group, or another source.
 
-As for ConsumerGroup, importing this module loads little and creating a queue only checks its arguments; the engine
-(`engine.py`) is imported on a thread when the queue is entered.
+As for ConsumerGroup, importing this module loads little and creating a queue only checks its arguments; the engine is imported on
+a thread when the queue is entered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 
-from asyncgroup.checks import check_count, check_group_id, parse_servers
+from asyncgroup.checks import check_count
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import wall_clock
 from asyncgroup.workqueue.foreign_names import QUEUE
-from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.policies import Backoff, as_backoff
 from asyncgroup.workqueue.queue_arguments import QueueArguments
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from asyncgroup.cluster import Cluster
     from asyncgroup.cluster.bootstrap import BootstrapServers
-    from asyncgroup.config import ConsumerConfig, ProducerConfig
+    from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.group.health import Health
-    from asyncgroup.group.topics import Pattern, Topics
+    from asyncgroup.group.topics import Topics
     from asyncgroup.hashing.key_ranges import KeyRange
-    from asyncgroup.model import MillisClock, Record
+    from asyncgroup.model import MillisClock
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.core import QueueCore
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.group_engine.seeking import SeekTarget
-    from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
-    from asyncgroup.workqueue.interceptors import QueueInterceptor
-    from asyncgroup.workqueue.policies import BatchPolicy, DeadLetter, RetryTopic
+    from asyncgroup.workqueue.modes import Mode
+    from asyncgroup.workqueue.policies import BatchPolicy
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.receiver import Deliveries
-    from asyncgroup.workqueue.settings import OnAckTimeout, QueueSettings
+    from asyncgroup.workqueue.settings import QueueOptions
+    from asyncgroup.workqueue.sources import Source
     from asyncgroup.workqueue.statistics import QueueStatistics
     from asyncgroup.workqueue.workers import DeliveryHandler
 
 __all__ = ["WorkQueue"]
 
-MIB = 1024 * 1024
+_OF_THE_SOURCE: Final = ("producer_config", "transactional_copies", "migrate_from", "max_waiting")
+"""Settings that only a consumer group has."""
 
-TRANSACTION_TIMEOUT = 10.0
-"""The transaction timeout in seconds without a `producer_config`, as with ConsumeTransformProduce: after a crash, the next owners
-of the partitions wait at most this long for the offsets of an open transaction."""
+
+class _SettingsSignature:
+    """The `__signature__` of WorkQueue: the settings stand in it by name, with their defaults, in place of `**settings`."""
+
+    def __get__(self, instance: object, owner: type) -> Signature:
+        from dataclasses import fields
+        from inspect import Parameter, Signature, signature
+
+        from asyncgroup.workqueue.settings import QueueOptions, QueueSettings
+
+        _self, *own, _settings = signature(owner.__init__).parameters.values()  # type: ignore[misc]
+        types = QueueOptions.__annotations__
+        settings = [
+            Parameter(
+                each.name,
+                Parameter.KEYWORD_ONLY,
+                default=each.default,
+                annotation=types[each.name].__forward_arg__,
+            )
+            for each in fields(QueueSettings)
+        ]
+        return Signature([*own, *settings])
 
 
 class WorkQueue(QueueArguments):
-    """One consumer of the subscription `group_id`: each record is acknowledged by itself, in any order.
+    """One consumer of a subscription: each record is acknowledged by itself, in any order.
 
-        queue = WorkQueue("localhost:9092", "billing", "orders", mode=Mode.KEY_SHARED, dead_letter=DeadLetter(5))
+        queue = WorkQueue("localhost:9092", "billing", "orders", mode="key_shared", dead_letter=5)
         async with queue:
             await queue.run(handle)             # `async def handle(delivery)`: returns = ack, raises = nack
 
-    Acknowledgements survive restarts and rebalances: each commit has the acknowledged offsets above the committed one in its
-    metadata. After a crash, only records are delivered again that were not acknowledged, or that were acknowledged after the
+    `WorkQueue(servers, group, topics, *, config=None, hooks=(), …)` reads a consumer group of Kafka, and
+    `WorkQueue(source, …)` any source: a GroupSource, which also has what only a consumer group has, or a MemorySource in tests. All
+    other arguments are described in QueueSettings, field by field: how records are distributed (`mode`, `concurrency`, …), what
+    follows from failed deliveries (`nack_backoff`, `retry`, `dead_letter`, `ack_timeout`), when acknowledgements are committed
+    (`ack_group_time`), limits (`receiver_queue`, `receive_buffer_bytes`), and `decode` and `interceptors`.
+
+    Acknowledgements survive restarts and rebalances: each commit of a group has the acknowledged offsets above the committed one in
+    its metadata. After a crash, only records are delivered again that were not acknowledged, or that were acknowledged after the
     last commit (`ack_group_time`, `ack_group_size`).
-
-    Delivery:
-
-    - `mode`: how records are distributed among the consumers of the group, see Mode.
-    - `concurrency`: the maximum number of handlers that `run` runs concurrently.
-    - `allow_out_of_order`: with Mode.KEY_SHARED, whether the next record of a key is delivered while an earlier one waits
-      after a nack. `ordering_key`: a function (record) -> bytes or None, in place of the header `ag-ordering-key` or the
-      record's key, that returns the same for a record each time; records without a key have no order. If it raises, the
-      record goes to the dead letter topic; without `dead_letter` the queue ends with that error.
-    - `priority` (0 is the highest) and `name`: with Mode.FAILOVER, which consumer is active; see FailoverAssignor.
-    - `initial_position`: where a partition without a commit begins, `latest` or `earliest`; None means
-      `auto_offset_reset` of `config`.
-
-    Failed deliveries:
-
-    - `nack_backoff`: seconds, or a Backoff, before a nacked record is delivered again. `retry_share`: the largest share of
-      deliveries and handlers for such records while there are others.
-    - `ack_timeout`: seconds after which a delivery that was not ended has failed, from when the handler or the task gets it;
-      None for no timeout. `on_ack_timeout`: whether `run` cancels the handler first (`cancel`), or lets it go on
-      (`redeliver`), as Pulsar does.
-    - `retry`: the topic of `Delivery.reconsume_later`, which the queue also reads. `dead_letter`: the maximum of
-      redeliveries, and the topic that a record is copied to after them. With `retry` alone it is DeadLetter(16), as in Pulsar; without both a record
-      is delivered until it is acknowledged. A copy that cannot be written is tried again; the record is acknowledged when the
-      broker has acknowledged the copy.
-    - `transactional_copies`: whether a copy and the acknowledgement of its original are committed in one transaction
-      (KIP-98, KIP-447), so that readers with `read_committed` see each copy exactly once, also after crashes. Otherwise a copy
-      may be written twice after a crash, a timeout or a rebalance. Acknowledgements of the partitions in a transaction are
-      committed when it has ended. The transactional id is that of `producer_config`, which must differ between the members (after
-      ProducerFencedError the queue ends), or else `<group>-<group_instance_id>`, or `<group>-` and a random number. The
-      transaction timeout is 10 s without a `producer_config`. The default isolation level of the group is `read_committed`;
-      with a retry topic, a `config` must have it.
-
-    Acknowledgements: `ack_group_time` seconds after the first one, or after `ack_group_size` of them, all are committed; with a
-    time of 0 each is committed at once. With acknowledgements of more than 64 partitions, `ack_group_size` is the number for
-    each 64 of them, unless one partition has as many: a commit costs in proportion to its partitions.
-
-    Limits:
-
-    - `receiver_queue`, `receiver_queue_total`: records of a partition that are prefetched: the smaller one of the first, and the
-      second divided by the number of partitions. More are fetched when half of them are delivered. 0 prefetches none: a
-      record is fetched when a task waits for one.
-    - `receive_buffer_bytes`: memory of all records that were received and are not acknowledged, with about 560 bytes more for
-      each, and of copies that are being written; each partition has its part and gets at least one record. `max_waiting`:
-      records of a partition that wait for the end of a delay. A partition at one of these limits gets no more records until
-      some are acknowledged; the others go on.
-
-    Others: `config` and `producer_config` are those of the group and of the producer of copies. By default rebalances are
-    cooperative, values in chunks are assembled, and large copies are written in chunks. `hooks`, `interceptors`: see Hook and
-    QueueInterceptor. `migrate_from`: with `"parallel-consumer"`, the completed offsets that Confluent's parallel-consumer
-    committed are not delivered again. `clock` returns the time of day in ms, which delivery times are compared with.
-    `engine`: `group` (a consumer group) is the only one.
-
-    `decode`: a function (record) -> object whose result is `Delivery.decoded`. A record for which it raises is copied to the
-    dead letter topic at once, with its bytes as they are; without such a topic it is nacked.
 
     Entering raises ConsumerBusy if another consumer holds a queue with Mode.EXCLUSIVE, NoBrokersError if no bootstrap server
     responds. Raises ConfigError for invalid arguments and for combinations that are impossible.
     """
 
+    __signature__ = _SettingsSignature()
+
+    @overload
+    def __init__(self, source: Source, /, **settings: Unpack[QueueOptions]) -> None: ...
+    @overload
     def __init__(
         self,
         bootstrap_servers: BootstrapServers | Cluster,
         group_id: str,
         topics: Topics,
         *,
-        mode: Mode = Mode.SHARED,
-        concurrency: int = 100,
-        ack_timeout: float | None = None,
-        on_ack_timeout: OnAckTimeout = "cancel",
-        nack_backoff: Backoff | float = 60.0,
-        retry: RetryTopic | None = None,
-        dead_letter: DeadLetter | None = None,
-        transactional_copies: bool = False,
-        ack_group_time: float = 0.1,
-        ack_group_size: int = 1000,
-        receiver_queue: int = 1000,
-        receiver_queue_total: int = 50_000,
-        receive_buffer_bytes: int = 64 * MIB,
-        max_waiting: int = 10_000,
-        retry_share: float = 0.3,
-        allow_out_of_order: bool = False,
-        ordering_key: Callable[[Record], bytes | None] | None = None,
-        initial_position: Literal["earliest", "latest"] | None = None,
-        priority: int = 0,
-        name: str = "",
         config: ConsumerConfig | None = None,
-        producer_config: ProducerConfig | None = None,
         hooks: Iterable[object] = (),
-        interceptors: Iterable[QueueInterceptor] = (),
-        decode: Callable[[Record], object] | None = None,
-        migrate_from: Literal["parallel-consumer"] | None = None,
-        clock: MillisClock = wall_clock,
-        engine: Literal["group"] = "group",
+        **settings: Unpack[QueueOptions],
+    ) -> None: ...
+    def __init__(
+        self,
+        bootstrap_servers: Any,
+        group_id: Any = None,
+        topics: Any = None,
+        *,
+        config: Any = None,
+        hooks: Iterable[object] = (),
+        **settings: Any,
     ) -> None:
-        from asyncgroup.config import ProducerConfig
-        from asyncgroup.group.topics import check_topics
-        from asyncgroup.hooks import check_hooks
-        from asyncgroup.wire.loading import load_module
         from asyncgroup.workqueue.interceptors import QueueInterceptors
-        from asyncgroup.workqueue.settings import QueueSettings, consumer_config
+        from asyncgroup.workqueue.settings import QueueSettings
+        from asyncgroup.workqueue.sources import check_features, group_source, is_source
 
-        self.group_id = check_group_id(group_id)
-        self._settings = QueueSettings(
-            mode=mode,
-            concurrency=concurrency,
-            ack_timeout=ack_timeout,
-            on_ack_timeout=on_ack_timeout,
-            nack_backoff=as_backoff("nack_backoff", nack_backoff),
-            retry=retry,
-            dead_letter=dead_letter,
-            transactional_copies=transactional_copies,
-            ack_group_time=ack_group_time,
-            ack_group_size=ack_group_size,
-            receiver_queue=receiver_queue,
-            receiver_queue_total=receiver_queue_total,
-            receive_buffer_bytes=receive_buffer_bytes,
-            max_waiting=max_waiting,
-            retry_share=retry_share,
-            allow_out_of_order=allow_out_of_order,
-            ordering_key=ordering_key,
-            priority=priority,
-            name=name,
-            migrate_from=migrate_from,
-            engine=engine,
-        )
-        self.config = consumer_config(config, self._settings, clock(), initial_position)
-        self._topics = check_topics(topics, self.config.group_protocol)
-        self._copy_topics = _copy_topics(self._settings, self._topics, self.group_id)
-        self._producer_config = (
-            ProducerConfig(chunking=True, transaction_timeout=TRANSACTION_TIMEOUT)
-            if producer_config is None
-            else ProducerConfig.of(producer_config)
-        )
-        _check_producer(self._producer_config, is_transactional=transactional_copies)
-        self._clock = clock
-        self._hooks = check_hooks(hooks)
-        if decode is not None and not callable(decode):
-            raise ConfigError("decode", decode, "None or a function (record) -> object")
-        self._interceptors = QueueInterceptors(interceptors, decode)
-        self._servers = _check_servers(bootstrap_servers)
-        self._load_engine = partial(load_module, "asyncgroup.workqueue.group_engine.engine")
+        self._check_names(settings)
+        self._settings = QueueSettings(**settings)
+        if is_source(bootstrap_servers):
+            _check_no_group(group_id=group_id, topics=topics, config=config, hooks=hooks or None)
+            source: Source = bootstrap_servers
+        else:
+            _check_given(group_id=group_id, topics=topics)
+            source = group_source(bootstrap_servers, group_id, topics, config=config, hooks=hooks)
+        check_features(self._settings, source)
+        self.group_id = source.subscription
+        """The subscription: the id of the consumer group."""
+        self._plan = source.plan(self._settings)
+        self._interceptors = QueueInterceptors(self._settings.interceptors, self._settings.decode)
         self._created: QueueCore | None = None
+
+    @classmethod
+    def _check_names(cls, settings: dict[str, Any]) -> None:
+        """Raise ConfigError for an unknown setting, and for one that belongs to the source."""
+        from asyncgroup.properties.reader import shown
+        from asyncgroup.workqueue.settings import QueueSettings
+
+        known = tuple(each.name for each in fields(QueueSettings))
+        for key, value in settings.items():
+            if key in _OF_THE_SOURCE:
+                allowed = f"given by the source: WorkQueue(GroupSource(servers, group, topics, {key}=…), …)"
+                raise ConfigError(key, shown(key, value), allowed)
+            if key not in known:
+                names = ("bootstrap_servers", "group_id", "topics", "config", "hooks", *known)
+                raise ConfigError(key, shown(key, value), cls._argument_hint(key, value, names))
 
     def __repr__(self) -> str:
         if self._created is None:
             return f"<WorkQueue {self.group_id!r}, {self.mode.value}: not open>"
         return repr(self._created)
+
+    @property
+    def config(self) -> ConsumerConfig | None:
+        """The configuration of the consumer group, with what follows from the settings; None of other sources."""
+        return self._plan.config
 
     @property
     def mode(self) -> Mode:
@@ -217,41 +169,30 @@ class WorkQueue(QueueArguments):
     @property
     def retry_topic(self) -> str | None:
         """The topic of `Delivery.reconsume_later`; None without `retry`."""
-        return self._copy_topics.retry
+        return self._plan.retry_topic
 
     @property
     def dead_letter_topic(self) -> str | None:
         """The topic of dead letters; None without `dead_letter` and `retry`."""
-        return self._copy_topics.dead_letter
+        return self._plan.dead_letter_topic
 
     # --- life -------------------------------------------------------------------------------------------------------------
 
     def _time_of_day(self) -> MillisClock:
         """Return the clock of delivery times: by default that of the event loop, if it has one, as in virtual time."""
-        if self._clock is not wall_clock:
-            return self._clock
+        if self._settings.clock is not wall_clock:
+            return self._settings.clock
         of_loop: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
         return of_loop
 
     async def __aenter__(self) -> Self:
-        await self._load_engine()
+        make_engine = await self._plan.load_engine()
         if self._created is not None:
             raise ClosedError(f"work queue {self.group_id!r} was entered before: create a new one")
         from asyncgroup.workqueue.core import QueueCore
-        from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine
 
         clock = self._time_of_day()
-        engine = ConsumerGroupEngine(
-            self._servers,
-            self.group_id,
-            self._topics,
-            self._copy_topics,
-            self._settings,
-            self.config,
-            self._producer_config,
-            self._hooks,
-            clock,
-        )
+        engine = make_engine(self._plan, self._settings, clock)
         self._created = QueueCore(engine, self._settings, self._interceptors, clock)
         await self._created.open()
         return self
@@ -391,40 +332,22 @@ class WorkQueue(QueueArguments):
         return self._core.engine.errors()
 
 
-def _check_servers(servers: BootstrapServers | Cluster) -> BootstrapServers | Cluster:
-    if isinstance(servers, Iterable):
-        if not isinstance(servers, str | Mapping):
-            servers = tuple(servers)
-        parse_servers(servers)
-    return servers
+def _check_given(**arguments: object) -> None:
+    """Raise TypeError if an argument of a consumer group is missing."""
+    missing = [key for key, value in arguments.items() if value is None]
+    if missing:
+        names, plural = " and ".join(map(repr, missing)), "s" * (len(missing) > 1)
+        raise TypeError(f"WorkQueue() missing {len(missing)} required positional argument{plural}: {names}")
 
 
-def _check_producer(config: ProducerConfig, *, is_transactional: bool) -> None:
-    """Raise ConfigError unless the producer of copies is idempotent, and transactional only with `transactional_copies`."""
-    if config.transactional_id is not None and not is_transactional:
-        allowed = "None for the copies of a work queue without transactional_copies"
-        raise ConfigError("transactional_id", config.transactional_id, allowed)
-    if not config.effective_enable_idempotence:
-        key = "acks" if config.acks != "all" else "enable_idempotence"
-        raise ConfigError(
-            key, getattr(config, key), "acks='all' and an idempotent producer for a queue's copies"
-        )
-
-
-def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id: str) -> CopyTopics:
-    from asyncgroup.workqueue.group_engine.topic_names import (
-        copy_topics,
-        dead_letter_topic_name,
-        retry_topic_name,
-    )
-
-    retry, policy = settings.retry, settings.dead_letter_policy
-    retry_topic = dead_letter_topic = None
-    if retry is not None:
-        retry_topic = retry.topic or retry_topic_name(retry.names, topics, group_id)
-    if policy is not None:
-        dead_letter_topic = policy.topic or dead_letter_topic_name(policy.names, topics, group_id)
-    return copy_topics(topics, retry_topic, dead_letter_topic)
+def _check_no_group(**given: object) -> None:
+    """Raise ConfigError for an argument of a consumer group beside a source."""
+    for key, value in given.items():
+        if value is not None:
+            allowed = f"given by the source: WorkQueue(GroupSource(servers, group, topics, {key}=…), …)"
+            if key in ("group_id", "topics"):
+                allowed = "left out with a source, which has it"
+            raise ConfigError(key, value, allowed)
 
 
 add_foreign_names(WorkQueue, QUEUE)

@@ -10,6 +10,7 @@ import inspect
 import re
 import struct
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from asyncgroup.workqueue import (
     RetryTopic,
     WorkQueue,
 )
+from asyncgroup.workqueue.group_engine.source import GroupSource
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueCounts
 from tests.guide.pages import page, snippet
@@ -304,12 +306,13 @@ def test_the_calls_of_a_delivery_are_in_the_text() -> None:
 
 def test_each_argument_is_on_the_page() -> None:
     arguments = set(inspect.signature(WorkQueue).parameters) - {"bootstrap_servers", "group_id", "topics"}
-    assert arguments - words(page("work-queues")) == {"engine"}
+    arguments |= {each.name for each in fields(GroupSource)} - {"bootstrap_servers", "group_id", "topics"}
+    assert not arguments - words(page("work-queues"))
     assert set(QueueSettings.__dataclass_fields__) <= arguments
 
 
 def test_the_defaults_of_the_limits_are_those_of_the_code() -> None:
-    parameters = inspect.signature(WorkQueue).parameters
+    parameters = {**inspect.signature(GroupSource).parameters, **inspect.signature(WorkQueue).parameters}
     rows = re.findall(r"^\| (`.*?) \| ", section("work-queues", "Limits"), re.MULTILINE)
     stated = {name: text for row in rows for name, text in re.findall(r"`(\w+)` \(([^)]*)\)", row)}
     assert len(stated) == 8
@@ -475,10 +478,11 @@ def test_every_name_of_pulsar_has_a_row(names: str) -> None:
 def test_arguments_in_the_tables_exist() -> None:
     """Those of a WorkQueue, and in the last table those of `Producer.send`."""
     queue_tables, _, producer_table = page("from-pulsar").partition("\n## The producer\n")
+    of_source = {each.name for each in fields(GroupSource)}
     for text, function in ((queue_tables, WorkQueue), (producer_table, Producer.send)):
         stated = arguments_in(rows_of(text))
         assert stated
-        assert stated <= set(inspect.signature(function).parameters)
+        assert stated <= set(inspect.signature(function).parameters) | of_source
 
 
 def test_a_row_says_what_to_do_where_nothing_is_built() -> None:

@@ -7,6 +7,7 @@ import sys
 
 from asyncgroup import ConsumerConfig
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic, WorkQueue
+from tests.work_queues import group_queue
 
 __all__ = ["handle", "queue"]
 
@@ -16,7 +17,7 @@ def queue(servers: str, group_id: str, topic: str) -> WorkQueue:
     config = ConsumerConfig(
         isolation_level="read_committed", auto_offset_reset="earliest", group_instance_id="one"
     )
-    return WorkQueue(
+    return group_queue(
         servers,
         group_id,
         topic,

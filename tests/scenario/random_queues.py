@@ -48,6 +48,7 @@ from tests.scenario.three_protocols import made_for
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.stories.queue_members import acked, clock_of, cut_off, source_of
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import group_queue
 
 __all__ = ["PROGRAMS", "Broken", "run_seed"]
 
@@ -416,7 +417,7 @@ class Member:
     async def run(self) -> None:
         """The life of the member."""
         with source_of(self.env, self.name):
-            queue = WorkQueue(self.env.bootstrap_servers, self.env.group_id, SOURCE, **self.options())
+            queue = group_queue(self.env.bootstrap_servers, self.env.group_id, SOURCE, **self.options())
             try:
                 async with queue:
                     self.queue = queue

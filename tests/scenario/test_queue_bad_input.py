@@ -26,6 +26,7 @@ from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.stories import queue_members
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import group_queue
 
 pytestmark = pytest.mark.asyncio
 
@@ -194,8 +195,9 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"on_ack_timeout": "ignore"}, "on_ack_timeout='ignore'"),
     ({"nack_backoff": -1}, "nack_backoff=-1"),
     ({"nack_backoff": "1"}, "nack_backoff='1'"),
-    ({"retry": True}, "retry=True"),
-    ({"dead_letter": 5}, "dead_letter=5"),
+    ({"retry": 5}, "retry=5"),
+    ({"dead_letter": -5}, "max_redeliveries=-5"),
+    ({"dead_letter": "dead"}, "dead_letter='dead'"),
     ({"ack_group_time": -1}, "ack_group_time=-1"),
     ({"ack_group_time": 100}, "hundreds as a float; durations are seconds: 0.1?"),
     ({"ack_group_size": 0}, "ack_group_size=0"),
@@ -204,8 +206,9 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"max_waiting": 0}, "max_waiting=0"),
     ({"retry_share": 0}, "retry_share=0"),
     ({"retry_share": 1.5}, "retry_share=1.5"),
-    ({"mode": "shared"}, "mode='shared'"),
-    ({"engine": "share"}, "engine='share'"),
+    ({"mode": "sharing"}, "mode='sharing'"),
+    ({"mode": 1}, "mode=1"),
+    ({"engine": "group"}, "engine='group'"),
     ({"migrate_from": "streams"}, "migrate_from='streams'"),
     ({"initial_position": "first"}, "initial_position='first'"),
     ({"interceptors": [object()]}, "interceptors="),
@@ -241,7 +244,7 @@ async def test_what_does_not_go_together(options: dict[str, Any], text: str):
     """When the queue is made, with the reason."""
     arguments = {"group_id": "g", "topics": "orders", **options}
     with pytest.raises(ConfigError) as caught:
-        WorkQueue("localhost:9092", **arguments)
+        group_queue("localhost:9092", **arguments)
     assert text in str(caught.value)
 
 

@@ -31,6 +31,7 @@ from tests.simulate.queues_claims import QueueClaim
 from tests.simulate.queues_handler import QueueWork
 from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
 from tests.simulate.story import Violation
+from tests.work_queues import group_queue
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
@@ -92,7 +93,7 @@ class SimQueue:
     def _make_queue(self) -> WorkQueue:
         setting, spec = self.setting, self.queue_spec
         topics = self.world.pattern if isinstance(self.spec.topics, str) else list(self.spec.topics)
-        return WorkQueue(
+        return group_queue(
             self.world.bootstrap_servers,
             GROUP,
             topics,

@@ -20,6 +20,7 @@ from asyncgroup.workqueue import Delivery, Mode, WorkQueue
 from asyncgroup.workqueue.group_engine.claim_window import _restore
 from tests.stories.environment import Environment
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import group_queue
 
 __all__ = [
     "Gates",
@@ -168,7 +169,7 @@ async def opened(
         settings = dataclasses.replace(
             settings, assignors=("range",)
         )  # eager; a queue's default is cooperative
-    queue = WorkQueue(
+    queue = group_queue(
         env.bootstrap_servers,
         env.group_id,
         topics or env.topic,

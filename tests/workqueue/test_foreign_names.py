@@ -71,11 +71,12 @@ def test_an_unknown_argument_of_a_policy(policy: Any, options: dict[str, Any], w
 def test_positional_arguments_stay_those_of_python() -> None:
     with pytest.raises(TypeError, match="missing 2 required positional arguments"):
         WorkQueue("127.0.0.1:9092")  # type: ignore[call-arg]
-    assert list(inspect.signature(WorkQueue).parameters)[:4] == [
+    assert list(inspect.signature(WorkQueue).parameters)[:5] == [
         "bootstrap_servers",
         "group_id",
         "topics",
-        "mode",
+        "config",
+        "hooks",
     ]
     for policy in (
         Backoff(1, 2, 60),

@@ -152,7 +152,8 @@ class QueueForeachBatch(BridgeArguments):
         retries = RetryState(self._on_error if isinstance(self._on_error, Retry) else "raise", self._random)
         time = asyncio.get_running_loop().time
         batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
-        interval = queue.config.max_poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
+        poll_interval = 0.0 if queue.config is None else queue.config.max_poll_interval
+        interval = poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
         keeper = start_task(batch.keep(interval), name=f"{batch.batch_id!r}: keep")
         try:
             try:

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from asyncgroup.cluster import Cluster, as_cluster, client_of
-from asyncgroup.cluster.bootstrap import BootstrapServers
-from asyncgroup.config import ConsumerConfig, ProducerConfig
+from asyncgroup.cluster import as_cluster, client_of
+from asyncgroup.config import ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
-from asyncgroup.group.topics import Pattern
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.producer import watch_retries
-from asyncgroup.workqueue.engine import EngineFeatures, OpenQueue
+from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.ack_grouping import AckGrouping
 from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
 from asyncgroup.workqueue.group_engine.claim_window import commit_windows
@@ -42,7 +40,8 @@ from asyncgroup.workqueue.group_engine.retry_retention import warn_of_retention
 from asyncgroup.workqueue.group_engine.retry_topic_cleanup import RetryTopicCleanup
 from asyncgroup.workqueue.group_engine.seeking import SeekTarget, find_offsets
 from asyncgroup.workqueue.group_engine.shared_topics import is_shared
-from asyncgroup.workqueue.group_engine.topic_names import CopyTopics, subscribed_topics
+from asyncgroup.workqueue.group_engine.source import FEATURES, GroupPlan
+from asyncgroup.workqueue.group_engine.topic_names import subscribed_topics
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.settings import QueueSettings
@@ -58,19 +57,6 @@ SEND_SHARE: Final = 0.9
 Then it is known which partitions have not answered.
 """
 
-FEATURES: Final = EngineFeatures(
-    modes=frozenset(Mode),
-    redelivers="queue",
-    keeps_key_order="queue",
-    counts_deliveries=True,
-    copies=True,
-    delays=True,
-    transactions=True,
-    cumulative=True,
-    durable=True,
-    seek=True,
-)
-
 
 class ConsumerGroupEngine:
     """The Engine of a queue on a consumer group; created on the event loop, it does nothing before `open`.
@@ -80,38 +66,30 @@ class ConsumerGroupEngine:
 
     features = FEATURES
 
-    def __init__(
-        self,
-        bootstrap_servers: BootstrapServers | Cluster,
-        group_id: str,
-        topics: list[str] | Pattern,
-        copy_topics: CopyTopics,
-        settings: QueueSettings,
-        config: ConsumerConfig,
-        producer_config: ProducerConfig,
-        hooks: Iterable[object],
-        clock: MillisClock,
-    ) -> None:
-        self.name = group_id
-        self.retry_topic = copy_topics.retry
-        self.dead_letter_topic = copy_topics.dead_letter
-        self._topics = topics
-        self._copy_topics = copy_topics
+    def __init__(self, plan: GroupPlan, settings: QueueSettings, clock: MillisClock) -> None:
+        source = plan.source
+        self.name = source.group_id
+        self.retry_topic = plan.retry_topic
+        self.dead_letter_topic = plan.dead_letter_topic
+        self._source = source
+        self._topics = plan.topics
         self._settings = settings
-        self._config = config
-        self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, config, hooks)
+        self._config = plan.config
+        self.cluster, self._owns_cluster = as_cluster(source.bootstrap_servers, plan.config, source.hooks)
         self._client = client_of(self.cluster)
-        self.group = ConsumerGroup(self.cluster, group_id, config)
+        self.group = ConsumerGroup(self.cluster, self.name, plan.config)
         self._grouping = AckGrouping(
             settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth
         )
-        self.copies: GroupCopyWriter = self._make_copies(producer_config)
-        self.copy_format = CopyHeaders(group_id, clock)
+        self.copies: GroupCopyWriter = self._make_copies(plan.producer_config)
+        self.copy_format = CopyHeaders(self.name, clock)
         self._queue: OpenQueue | None = None
         self._handler: QueueHandler | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._has_session = asyncio.Event()
-        self._creation = CopyTopicCreation(self._client, group_id, topics, copy_topics, settings, self.report)
+        self._creation = CopyTopicCreation(
+            self._client, self.name, plan.topics, plan.copy_topics, settings, self.report
+        )
         self._cleanup: RetryTopicCleanup | None = None
 
     def __repr__(self) -> str:
@@ -134,7 +112,7 @@ class ConsumerGroupEngine:
             await self.cluster.__aenter__()
         if self._settings.mode is Mode.EXCLUSIVE:
             await check_not_busy(self._client, self.name, group_instance_id=self._config.group_instance_id)
-        if any(self._copy_topics):
+        if self.dead_letter_topic is not None:  # each queue with copies has one
             await self._creation.create()
             self._cleanup = await self._make_cleanup()
             await self.copies.open()
@@ -152,7 +130,7 @@ class ConsumerGroupEngine:
             await self._wait_for(self._has_session)
 
     def _make_copies(self, config: ProducerConfig) -> GroupCopyWriter:
-        if not self._settings.transactional_copies:
+        if not self._source.transactional_copies:
             return DirectCopies(self._make_producer(config))
         named = transactions_config(config, self._config, self.name, self._client.random)
         return CopyTransactions(
@@ -187,8 +165,8 @@ class ConsumerGroupEngine:
             self.name,
             queue,
             ReceiveLimits(self._settings),
-            self._settings.max_waiting,
-            self._settings.migrate_from,
+            self._source.max_waiting,
+            self._source.migrate_from,
             CrashedClaims(queue),
             note_ack=self._grouping.note,
             retry_topic=self.retry_topic,

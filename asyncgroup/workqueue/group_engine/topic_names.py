@@ -1,4 +1,4 @@
-"""Names of retry and dead letter topics: by a preset, or by a function of topic and group.
+"""Names of the retry and dead letter topics of a group.
 
 Kafka allows 249 of the characters a-z A-Z 0-9 . _ - in a topic's name, and any text in a group id: a name that is no legal
 topic raises ConfigError when the queue is created, not when the first record fails.
@@ -7,58 +7,29 @@ topic raises ConfigError when the queue is created, not when the first record fa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.errors import ConfigError
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topics import Pattern
+from asyncgroup.workqueue.topic_names import (
+    DEAD_LETTER_NAMES,
+    RETRY_NAMES,
+    NameFunction,
+    TopicNames,
+    check_topic_names,
+)
 
 __all__ = [
     "CopyTopics",
-    "NameFunction",
-    "TopicNames",
-    "check_topic_names",
     "copy_topics",
     "dead_letter_topic_name",
     "other_sources",
     "retry_topic_name",
     "subscribed_topics",
 ]
-
-NameFunction: TypeAlias = Callable[[str, str], str]
-"""Returns the name of a retry or dead letter topic for (topic, group_id)."""
-
-_Preset: TypeAlias = Literal["pulsar", "kafka", "spring"]
-
-TopicNames: TypeAlias = _Preset | NameFunction
-"""How retry and dead letter topics are named, for the topic `orders` and the group `billing`:
-
-| | retry topic | dead letter topic |
-|---|---|---|
-| `pulsar` | `orders-billing-RETRY` | `orders-billing-DLQ` |
-| `kafka` (the prefix of KIP-1191) | `retry.orders-billing` | `dlq.orders-billing` |
-| `spring` (Spring Kafka; for all groups of the topic) | `orders-retry` | `orders-dlt` |
-
-or a function (topic, group_id) -> name.
-"""
-
-_RETRY: Final[Mapping[str, NameFunction]] = MappingProxyType(
-    {
-        "pulsar": lambda topic, group_id: f"{topic}-{group_id}-RETRY",
-        "kafka": lambda topic, group_id: f"retry.{topic}-{group_id}",
-        "spring": lambda topic, _group_id: f"{topic}-retry",
-    }
-)
-_DEAD_LETTER: Final[Mapping[str, NameFunction]] = MappingProxyType(
-    {
-        "pulsar": lambda topic, group_id: f"{topic}-{group_id}-DLQ",
-        "kafka": lambda topic, group_id: f"dlq.{topic}-{group_id}",
-        "spring": lambda topic, _group_id: f"{topic}-dlt",
-    }
-)
 
 _OF_ONE_GROUP: Final = ("pulsar", "kafka")
 """Presets whose names contain the group."""
@@ -74,24 +45,17 @@ class CopyTopics(NamedTuple):
     dead_letter: str | None
 
 
-def check_topic_names(names: Any) -> None:
-    """Raise ConfigError unless `names` is a preset or a function."""
-    if not (isinstance(names, str) and names in _RETRY) and not callable(names):
-        presets = ", ".join(get_args(_Preset))
-        raise ConfigError("names", names, f"one of {presets}, or a function (topic, group_id) -> name")
-
-
 def retry_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
     """Return the name of the retry topic of a queue. Of several topics, the first in sorted order names it, as in Pulsar.
 
     Raises ConfigError for a pattern, and if the name is no legal topic.
     """
-    return _name(_RETRY, names, topics, group_id, _RETRY_ARGUMENT)
+    return _name(RETRY_NAMES, names, topics, group_id, _RETRY_ARGUMENT)
 
 
 def dead_letter_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
     """Return the name of the dead letter topic of a queue, as `retry_topic_name` does."""
-    return _name(_DEAD_LETTER, names, topics, group_id, _DEAD_LETTER_ARGUMENT)
+    return _name(DEAD_LETTER_NAMES, names, topics, group_id, _DEAD_LETTER_ARGUMENT)
 
 
 def other_sources(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> list[str] | None:

@@ -17,6 +17,7 @@ from asyncgroup.errors import AsyncGroupError, ErrorCode
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.copy_topic_creation import INTERVAL, CopyTopicCreation
+from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
 from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
@@ -33,9 +34,8 @@ class Creation:
         self.cluster = cluster
         self.errors: list[AsyncGroupError] = []
         queue = WorkQueue("localhost:9092", "g", "orders", retry=RetryTopic(), dead_letter=DeadLetter())
-        self.topics = CopyTopicCreation(
-            client, "g", ["orders"], queue._copy_topics, queue._settings, self.errors.append
-        )
+        names = CopyTopics(queue.retry_topic, queue.dead_letter_topic)
+        self.topics = CopyTopicCreation(client, "g", ["orders"], names, queue._settings, self.errors.append)
 
     def shapes(self) -> list[tuple[int, str]]:
         """Return the number of partitions and the retention time of each topic of copies that exists."""

@@ -32,8 +32,10 @@ from asyncgroup.workqueue.group_engine import copy_queue
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.group_engine.copy_writer import transactions_config
+from asyncgroup.workqueue.group_engine.source import GroupPlan
 from asyncgroup.workqueue.group_engine.window_transaction import WindowTransaction
 from tests.asyncio_errors import no_asyncio_errors
+from tests.work_queues import group_queue
 
 __all__ = ["no_asyncio_errors"]
 
@@ -446,10 +448,10 @@ async def test_a_claim_that_has_ended_and_a_closed_queue():
 async def test_settings():
     def queue(**more: Any) -> WorkQueue:
         options: dict[str, Any] = {"transactional_copies": True, "retry": RetryTopic()}
-        return WorkQueue("localhost:9092", "g", "orders", **(options | more))
+        return group_queue("localhost:9092", "g", "orders", **(options | more))
 
     assert queue().config.isolation_level == "read_committed"
-    assert queue()._producer_config.transaction_timeout == 10.0
+    assert cast(GroupPlan, queue()._plan).producer_config.transaction_timeout == 10.0
     assert queue(transactional_copies=False).config.isolation_level == "read_uncommitted"
     committed = ConsumerConfig(isolation_level="read_committed")
     assert queue(config=committed).config.isolation_level == "read_committed"
