@@ -3,7 +3,7 @@
 Where to look, starting at the user's call:
 
 - User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
-  `batch_receive`, `interceptors`, `statistics`. `settings` checks the arguments and what goes together.
+  `delivery_result` (what its calls return), `batch_receive`, `interceptors`, `statistics`. `settings` checks the arguments and what goes together.
 - What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
   `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
 - Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`

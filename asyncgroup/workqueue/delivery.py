@@ -13,6 +13,7 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.delivery_result import DeliveryResult, Known, Outstanding
 from asyncgroup.workqueue.foreign_names import DELIVERY
 from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -59,11 +60,13 @@ class Publisher(Protocol):
         """Copy the record to the dead letter topic in the background, then call `finish` or `give_back`."""
         ...
 
-    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
+    def reject(self, delivery: Delivery, reason: str) -> DeliveryResult[AckOutcome]:
         """Copy the record to the dead letter topic."""
         ...
 
-    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
+    def reconsume_later(
+        self, delivery: Delivery, delay: float, headers: list[Header]
+    ) -> DeliveryResult[AckOutcome]:
         """Copy the record to the retry topic."""
         ...
 
@@ -117,10 +120,16 @@ class DeliveryQueue(Protocol):
         ...
 
 
-_TOO_LATE = {
-    DeliveryState.EXPIRED: AckOutcome.EXPIRED,
-    DeliveryState.LOST: AckOutcome.LOST,
-    DeliveryState.RELEASED: AckOutcome.LOST,  # the queue was closed
+_IN_HAND: Final = DeliveryState.IN_HAND  # a member of an Enum takes longer to find
+_ACKED: Final = Known(AckOutcome.ACKED)
+_LOST: Final = Known(AckOutcome.LOST)
+_TRUE: Final = Known(True)
+_FALSE: Final = Known(False)
+
+_TOO_LATE: Final = {
+    DeliveryState.EXPIRED: Known(AckOutcome.EXPIRED),
+    DeliveryState.LOST: _LOST,
+    DeliveryState.RELEASED: _LOST,  # the queue was closed
 }
 
 
@@ -128,6 +137,9 @@ class Delivery:
     """One attempt at one record; exactly one of `ack`, `nack`, `reject` and `reconsume_later` ends it.
 
         async with delivery: ...        # ack at the end of the block, nack after an exception
+
+    These calls act at once, and raise their errors at once. `await` waits for the result: without it only the result is
+    lost. They are made on the event loop's thread.
 
     A record whose delivery is not ended is delivered again after the ack timeout, or to the partition's next owner.
     A second call on the same delivery raises UsageError; one that comes too late returns AckOutcome.EXPIRED or LOST,
@@ -207,21 +219,19 @@ class Delivery:
         """The key that orders deliveries in Mode.KEY_SHARED: the header `ag-ordering-key`, else the record's key."""
         return self._dispatcher.key_of(self.record)
 
-    async def ack(self, *, durable: bool = False) -> AckOutcome:
+    def ack(self, *, durable: bool = False) -> DeliveryResult[AckOutcome]:
         """Acknowledge the record: once a commit contains the acknowledgement, the record is not delivered again.
 
-        Commits are grouped; with `durable` returns when the commit that contains this acknowledgement is done, and
+        Commits are grouped; with `durable`, `await` returns when the commit that contains this acknowledgement is done, and
         raises CommitFailedError if it failed (the record may then be delivered again). Raises UsageError if the
         delivery was ended before.
         """
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not _IN_HAND:
             return self._too_late("ack")
         self._dispatcher.ack(self)
-        if durable:
-            return await self._commit()
-        return AckOutcome.ACKED
+        return Outstanding(self._work.commit) if durable else _ACKED
 
-    async def ack_cumulative(self, *, durable: bool = False) -> AckOutcome:
+    def ack_cumulative(self, *, durable: bool = False) -> DeliveryResult[AckOutcome]:
         """Acknowledge the record and all before it in its partition; in the modes Exclusive and Failover only.
 
         Otherwise as `ack`. Raises UsageError in the other modes, as in Pulsar.
@@ -229,11 +239,9 @@ class Delivery:
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("ack_cumulative")
         self._dispatcher.ack_cumulative(self)
-        if durable:
-            return await self._commit()
-        return AckOutcome.ACKED
+        return Outstanding(self._work.commit) if durable else _ACKED
 
-    async def nack(self, *, delay: float | None = None, reason: str = "") -> bool:
+    def nack(self, *, delay: float | None = None, reason: str = "") -> DeliveryResult[bool]:
         """Deliver the record again after `delay` seconds, by default after the delay of `nack_backoff`.
 
         `reason` is the reason of its dead letter after the last delivery; without one it is the exception that the caller
@@ -248,12 +256,12 @@ class Delivery:
             check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("nack")
-            return False
+            return _FALSE
         self._dispatcher.nack(self, delay, None, reason or _handled())
-        return True
+        return _TRUE
 
-    async def reject(self, reason: str = "") -> AckOutcome:
-        """Copy the record to the dead letter topic, then acknowledge it. Returns when that is done.
+    def reject(self, reason: str = "") -> DeliveryResult[AckOutcome]:
+        """Copy the record to the dead letter topic, then acknowledge it; `await` returns when that is done.
 
         Without a `reason` it is the exception that the caller handles, if the call is in an `except` block. Raises
         ConfigError unless the reason is a str, UsageError if the queue has no `dead_letter`, or if the delivery was ended
@@ -262,27 +270,27 @@ class Delivery:
         _check_reason(reason)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reject")
-        return await self._dispatcher.publisher.reject(self, reason or _handled())
+        return self._dispatcher.publisher.reject(self, reason or _handled())
 
-    async def reconsume_later(self, delay: float, headers: Iterable[Header] = ()) -> AckOutcome:
+    def reconsume_later(self, delay: float, headers: Iterable[Header] = ()) -> DeliveryResult[AckOutcome]:
         """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
 
-        `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
+        `await` returns when that is done. `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
         topic instead, with the exception that the caller handles, if there is one. Raises ConfigError unless the delay is 0 to 1e9, UsageError if the queue has no `retry`, or if
         the delivery was ended before.
         """
         check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reconsume_later")
-        return await self._dispatcher.publisher.reconsume_later(self, delay, list(headers))
+        return self._dispatcher.publisher.reconsume_later(self, delay, list(headers))
 
-    async def renew(self) -> bool:
+    def renew(self) -> DeliveryResult[bool]:
         """Restart the ack timeout; return False if it has passed. Raises UsageError if the delivery was ended."""
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("renew")
-            return False
+            return _FALSE
         self._dispatcher.renew(self)
-        return True
+        return _TRUE
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,11 +307,7 @@ class Delivery:
         else:  # cancelled: neither done nor failed
             self._dispatcher.release(self)
 
-    async def _commit(self) -> AckOutcome:
-        outcome: AckOutcome = await self._work.commit()
-        return outcome
-
-    def _too_late(self, call: str) -> AckOutcome:
+    def _too_late(self, call: str) -> DeliveryResult[AckOutcome]:
         outcome = _TOO_LATE.get(self.state)
         if outcome is None:
             raise UsageError(f"{call}() of {self!r}: the delivery was ended before")
@@ -321,7 +325,7 @@ def _check_reason(reason: object) -> None:
 
 def _handled() -> str:
     """Return the text of the exception whose `except` block the caller is in; empty without one."""
-    error = handled_exception(2)
+    error = handled_exception(3)
     return "" if error is None else describe_error(error)
 
 
@@ -343,4 +347,5 @@ def release(delivery: Delivery) -> None:
 
 async def commit_partition(delivery: Delivery) -> AckOutcome:
     """Commit the acknowledgements of a delivery's partition now. Raises CommitFailedError."""
-    return await delivery._commit()
+    outcome: AckOutcome = await delivery._work.commit()
+    return outcome

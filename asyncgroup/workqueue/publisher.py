@@ -27,6 +27,7 @@ from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
+from asyncgroup.workqueue.delivery_result import DeliveryResult, Outstanding
 from asyncgroup.workqueue.engine import CopyFormat, CopyWriter, OutgoingCopy
 from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.policies import Backoff, Breaker
@@ -149,19 +150,21 @@ class TopicPublisher:
         """Copy the record to the dead letter topic in the background, then call `finish` or `give_back`."""
         self._start(delivery, self._dead_letter(delivery, reason), reason)
 
-    async def reject(self, delivery: Delivery, reason: str) -> AckOutcome:
-        """Copy the record to the dead letter topic; return when it is acknowledged, or LOST if it was given up.
+    def reject(self, delivery: Delivery, reason: str) -> DeliveryResult[AckOutcome]:
+        """Begin to copy the record to the dead letter topic; `await` returns when it is acknowledged, or LOST if it was given up.
 
-        A cancelled caller does not stop the copy. Raises UsageError without a dead letter topic.
+        A cancelled wait does not stop the copy. Raises UsageError without a dead letter topic.
         """
         if self.dead_letter_topic is None:
             raise UsageError(f"reject() of {delivery!r}: the queue has no dead letter topic (dead_letter=…)")
         copy = self._dead_letter(delivery, reason)
         delivery._dispatcher.begin_publishing(delivery)
-        return await self._outcome(self._start(delivery, copy, reason))
+        return Outstanding(partial(self._outcome, self._start(delivery, copy, reason)))
 
-    async def reconsume_later(self, delivery: Delivery, delay: float, headers: list[Header]) -> AckOutcome:
-        """Copy the record to the retry topic, or after its last delivery to the dead letter topic.
+    def reconsume_later(
+        self, delivery: Delivery, delay: float, headers: list[Header]
+    ) -> DeliveryResult[AckOutcome]:
+        """Begin to copy the record to the retry topic, or after its last delivery to the dead letter topic.
 
         Returns as `reject` does. Raises UsageError without a retry topic, InvalidRecordError for invalid headers.
         """
@@ -171,15 +174,15 @@ class TopicPublisher:
             delivery.record, self.retry_topic, delivery.attempt, delay, headers
         )  # checks the headers
         if self.is_last(delivery.attempt):
-            error = handled_exception()
+            error = handled_exception(3)
             cause = "" if error is None else f": {describe_error(error)}"
             last = (
                 f"the last of {delivery.attempt} deliveries" if delivery.attempt > 1 else "its only delivery"
             )
             reason = f"reconsumed after {last}{cause}"
-            return await self.reject(delivery, reason)
+            return self.reject(delivery, reason)
         delivery._dispatcher.begin_publishing(delivery)
-        return await self._outcome(self._start(delivery, copy, None))
+        return Outstanding(partial(self._outcome, self._start(delivery, copy, None)))
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> OutgoingCopy:
         assert self.dead_letter_topic is not None

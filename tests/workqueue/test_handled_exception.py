@@ -53,3 +53,42 @@ def test_except_blocks_of_coroutines_count() -> None:
         raise OSError("of the last run")
     except OSError:  # a program that starts again
         assert asyncio.run(program()) == expected
+
+
+def found_at_once() -> str | None:
+    """As `Delivery.nack`, which is a plain function."""
+    error = handled_exception(2)  # that of the caller
+    return None if error is None else str(error)
+
+
+def by_a_plain_function() -> str | None:
+    return found_at_once()
+
+
+def in_plain_except(text: str) -> str | None:
+    try:
+        raise ValueError(text)
+    except ValueError:
+        return found_at_once()
+
+
+def test_except_blocks_of_plain_functions_count() -> None:
+    async def program() -> list[str | None]:
+        results = [found_at_once(), in_plain_except("own"), by_a_plain_function()]
+        try:
+            await raises()
+        except ValueError:
+            results += [found_at_once(), by_a_plain_function()]
+        called: asyncio.Future[list[str | None]] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(
+            lambda: called.set_result([found_at_once(), by_a_plain_function(), in_plain_except("own")])
+        )
+        return results + await called
+
+    expected = [None, "own", None, "below", "below", None, None, "own"]
+    assert asyncio.run(program()) == expected
+    try:
+        raise OSError("of the last run")
+    except OSError:  # a program that starts again
+        assert asyncio.run(program()) == expected
+    assert in_plain_except("without a loop") == "without a loop"
