@@ -120,11 +120,16 @@ def check_interceptors(interceptors: object, methods: Sequence[str]) -> tuple[An
 
 
 def listeners(
-    interceptors: Sequence[object], name: str, methods: Sequence[str]
+    interceptors: Sequence[object], name: str, methods: Sequence[str], base: type = Interceptor
 ) -> tuple[tuple[int, Callable[..., Any]], ...]:
-    """Return what to call for one of the `methods`: the number of each interceptor that has it, and its function."""
+    """Return what to call for one of the `methods`: the number of each interceptor that has it, and its function.
+
+    Methods that are those of the class `base`, which do nothing, are left out.
+    """
     found = ((number, _methods_of(each, methods).get(name)) for number, each in enumerate(interceptors))
-    return tuple((number, method) for number, method in found if method is not None and not _is_empty(method))
+    return tuple(
+        (number, method) for number, method in found if method is not None and not _is_of(base, method)
+    )
 
 
 def _methods_of(interceptor: object, methods: Sequence[str]) -> dict[str, Callable[..., Any]]:
@@ -133,7 +138,6 @@ def _methods_of(interceptor: object, methods: Sequence[str]) -> dict[str, Callab
     return found or ({methods[0]: interceptor} if callable(interceptor) else {})
 
 
-def _is_empty(method: object) -> bool:
-    """Return whether a method is one of the base class, which do nothing."""
+def _is_of(base: type, method: object) -> bool:
     function = getattr(method, "__func__", None)
-    return function is not None and function is getattr(Interceptor, function.__name__, None)
+    return function is not None and function is getattr(base, function.__name__, None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from asyncgroup.errors import ConfigError
+from asyncgroup.interceptor import check_interceptors, listeners
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.delivery import FAILURES, DeliveryState
@@ -20,7 +20,10 @@ _log = logging.getLogger("asyncgroup.workqueue")
 
 
 class QueueInterceptor:
-    """Base class of interceptors; its methods do nothing. They are plain methods, run on the event loop, and return at once.
+    """A base class for interceptors, given as `interceptors=[…]` to a WorkQueue; its methods do nothing.
+
+    Override any of the methods; an object of another class with at least one of them will do as well. So will a plain function:
+    it is `before_consume`. They are plain methods, run on the event loop, and return at once.
 
     An exception in `before_consume` or `on_acknowledge` fails the delivery, so that its record is delivered again: no record
     is acknowledged although an interceptor has refused that. An exception in the other methods is logged.
@@ -48,6 +51,18 @@ class QueueInterceptor:
         """This consumer gets no more records of a partition: another one does, or will."""
 
 
+QUEUE_METHODS: Final = (
+    "before_consume",
+    "on_acknowledge",
+    "on_negative_ack",
+    "on_ack_timeout",
+    "on_dead_letter",
+    "became_active",
+    "became_inactive",
+)
+"""What a queue calls; a function stands for the first one."""
+
+
 class QueueInterceptors:
     """Calls interceptors in their order."""
 
@@ -56,14 +71,15 @@ class QueueInterceptors:
         interceptors: Iterable[object] = (),
         decode: Callable[[Record], object] | None = None,
     ) -> None:
-        """`decode` makes `Delivery.decoded`. Raises ConfigError unless all are QueueInterceptor objects."""
+        """`decode` makes `Delivery.decoded`. Raises ConfigError unless each is a function, or has one of the QUEUE_METHODS."""
         self._decode = decode
-        if not isinstance(interceptors, Iterable):
-            raise ConfigError("interceptors", interceptors, "a list of QueueInterceptor objects")
-        self._all: tuple[Any, ...] = tuple(interceptors)
-        for each in self._all:
-            if not isinstance(each, QueueInterceptor):
-                raise ConfigError("interceptors", each, "objects of subclasses of QueueInterceptor")
+        self._all = check_interceptors(interceptors, QUEUE_METHODS)
+        self._methods = {
+            name: tuple(method for _, method in listeners(self._all, name, QUEUE_METHODS, QueueInterceptor))
+            for name in QUEUE_METHODS
+        }
+        self._before_consume = self._methods["before_consume"]
+        self._on_acknowledge = self._methods["on_acknowledge"]
 
     def __repr__(self) -> str:
         return f"<QueueInterceptors: {len(self._all)}>"
@@ -92,8 +108,8 @@ class QueueInterceptors:
                 delivery._dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
                 return False
         try:
-            for each in self._all:
-                each.before_consume(delivery)
+            for before_consume in self._before_consume:
+                before_consume(delivery)
         except FAILURES as error:
             _log.exception("before_consume of %r raised: the record is delivered again", delivery)
             delivery._dispatcher.nack(delivery, None, error)
@@ -102,8 +118,8 @@ class QueueInterceptors:
 
     def before_ack(self, delivery: Delivery) -> None:
         """Raises what an interceptor raises; the delivery is not acknowledged then."""
-        for each in self._all:
-            each.on_acknowledge(delivery)
+        for on_acknowledge in self._on_acknowledge:
+            on_acknowledge(delivery)
 
     def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
         """A delivery has failed."""
@@ -126,9 +142,9 @@ class QueueInterceptors:
         self._call("became_inactive", tp)
 
     def _call(self, method: str, *values: object) -> None:
-        """Call a method of all; an exception in one is logged."""
-        for each in self._all:
+        """Call a method of all that have it; an exception in one is logged."""
+        for call in self._methods[method]:
             try:
-                getattr(each, method)(*values)
+                call(*values)
             except FAILURES:
-                _log.exception("%s of %r raised", method, each)
+                _log.exception("%s of %r raised", method, getattr(call, "__self__", call))
