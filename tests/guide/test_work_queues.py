@@ -22,6 +22,7 @@ from asyncgroup.errors import ClosedError
 from asyncgroup.testing import KafkaServer
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import (
+    AckOutcome,
     DeadLetter,
     Delivery,
     Mode,
@@ -30,6 +31,8 @@ from asyncgroup.workqueue import (
     RetryTopic,
     WorkQueue,
 )
+from asyncgroup.workqueue.engine import EngineFeatures
+from asyncgroup.workqueue.group_engine import source as group_source
 from asyncgroup.workqueue.group_engine.source import GroupSource
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueCounts
@@ -96,7 +99,7 @@ def queue_of(broker: EmbeddedCluster, **options: Any) -> WorkQueue:
     return WorkQueue(broker.bootstrap_servers, "billing", "orders", **given)
 
 
-# --- the page work-queues ---------------------------------------------------------------------------------------------
+# --- the pages work-queues, work-queue-reference, work-queue-engines ---------------------------------------------------------------------------------------------
 
 
 @virtual_test
@@ -170,7 +173,9 @@ async def test_the_ends_of_a_delivery() -> None:
 async def test_a_loop_over_deliveries() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"b", b"c") as broker:
-        names = defined("work-queues", "async with delivery:", print=lambda *line: printed.append(line))
+        names = defined(
+            "work-queue-reference", "async with delivery:", print=lambda *line: printed.append(line)
+        )
         async with queue_of(broker) as queue:
             working = asyncio.create_task(names["work"](queue))
             await until(lambda: committed(broker, "billing") == 3)
@@ -182,7 +187,7 @@ async def test_a_loop_over_deliveries() -> None:
 async def test_records_that_are_decoded() -> None:
     printed: list[Any] = []
     async with broker_with(b'{"item": 7}', b"?") as broker:
-        names = defined("work-queues", "decode=parse", print=printed.append)
+        names = defined("work-queue-reference", "decode=parse", print=printed.append)
         async with names["orders"](broker.bootstrap_servers) as queue, running(queue.run(names["ship"])):
             await until(lambda: committed(broker, "billing") == 2)
         assert [record.value for record in broker.records("orders-billing-DLQ")] == [b"?"]
@@ -200,7 +205,7 @@ async def test_long_work_renews_its_ack_timeout() -> None:
                 assert delivery.deadline is not None
                 deadlines.append(delivery.deadline)
 
-            names = defined("work-queues", "await delivery.renew()", print=note)
+            names = defined("work-queue-reference", "await delivery.renew()", print=note)
             await names["convert"](delivery)
             assert len(deadlines) == 3
             await asyncio.sleep(31.0)
@@ -212,7 +217,7 @@ async def test_long_work_renews_its_ack_timeout() -> None:
 @virtual_test
 async def test_the_topics_of_copies() -> None:
     async with broker_with(b"a", topic="mails") as broker:
-        queue = defined("work-queues", 'topic="undeliverable"')["mails"](broker.bootstrap_servers)
+        queue = defined("work-queue-reference", 'topic="undeliverable"')["mails"](broker.bootstrap_servers)
         assert (queue.retry_topic, queue.dead_letter_topic) == ("retry.mails-mailer", "undeliverable")
         async with queue:
             pass
@@ -224,7 +229,7 @@ async def test_the_topics_of_copies() -> None:
 async def test_batches() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"", b"c") as broker:
-        names = defined("work-queues", "queue.batch_receive(POLICY)", print=printed.append)
+        names = defined("work-queue-reference", "queue.batch_receive(POLICY)", print=printed.append)
         async with queue_of(broker, dead_letter=DeadLetter()) as queue:
             loading = asyncio.create_task(names["load"](queue))
             await until(lambda: committed(broker, "billing") == 3)
@@ -238,7 +243,7 @@ async def test_batches() -> None:
 async def test_a_blocking_function() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"", b"c") as broker:
-        names = defined("work-queues", "anyio.from_thread", print=printed.append)
+        names = defined("work-queue-reference", "anyio.from_thread", print=printed.append)
         async with queue_of(broker, dead_letter=DeadLetter()) as queue, running(queue.run(names["handle"])):
             await until(lambda: committed(broker, "billing") == 3)
         assert [record.value for record in broker.records("orders-billing-DLQ")] == [b""]
@@ -249,7 +254,7 @@ async def test_a_blocking_function() -> None:
 async def test_two_consumers_of_a_queue() -> None:
     handled: list[Any] = []
     async with broker_with(*(b"%d" % number for number in range(60))) as broker:
-        names = defined("work-queues", 'queue.consumer("spare"')
+        names = defined("work-queue-reference", 'queue.consumer("spare"')
 
         async def handle(delivery: Delivery) -> None:
             await asyncio.sleep(1.0)
@@ -262,7 +267,7 @@ async def test_two_consumers_of_a_queue() -> None:
 
 @virtual_test
 async def test_an_interceptor_and_figures() -> None:
-    names = defined("work-queues", "class Meter(QueueInterceptor)")
+    names = defined("work-queue-reference", "class Meter(QueueInterceptor)")
     meter = names["Meter"]()
     fails = [ValueError("once")]
 
@@ -278,7 +283,29 @@ async def test_an_interceptor_and_figures() -> None:
     assert meter.failed == ["0: ValueError('once')"]
 
 
-# --- tables of the page ------------------------------------------------------------------------------------------------
+@virtual_test
+async def test_a_source_of_a_group() -> None:
+    """Copies in transactions, from two topics."""
+    async with broker_with(b"a", b"bad") as broker:
+        broker.create_topic("returns", 1)
+        queue: WorkQueue = defined("work-queue-engines", "GroupSource(")["refunds"](broker.bootstrap_servers)
+        assert (queue.group_id, queue.mode, queue.retry_topic) == (
+            "refunds",
+            Mode.KEY_SHARED,
+            "orders-refunds-RETRY",
+        )
+        async with queue:
+            for _ in range(2):
+                delivery = await queue.receive()
+                if delivery.value == b"bad":
+                    assert await delivery.reject("bad") is AckOutcome.COMMITTED
+                else:
+                    assert await delivery.ack(durable=True) is AckOutcome.COMMITTED
+        (dead,) = broker.records("orders-refunds-DLQ")
+    assert dead.value == b"bad"
+
+
+# --- tables of the pages ------------------------------------------------------------------------------------------------
 
 
 def section(name: str, heading: str) -> str:
@@ -292,38 +319,80 @@ def words(text: str) -> set[str]:
 
 
 def test_the_modes_are_those_of_the_code() -> None:
-    assert re.findall(r"^\| `Mode\.(\w+)`", section("work-queues", "Modes"), re.MULTILINE) == [
+    assert re.findall(r"^\| `Mode\.(\w+)`", section("work-queue-reference", "Modes"), re.MULTILINE) == [
         each.name for each in Mode
     ]
 
 
 def test_the_calls_of_a_delivery_are_in_the_text() -> None:
     calls = {
-        name for name, each in vars(Delivery).items() if inspect.iscoroutinefunction(each) and name[0] != "_"
+        name
+        for name, each in vars(Delivery).items()
+        if name[0] != "_"
+        and inspect.isfunction(each)
+        and "DeliveryResult" in str(inspect.signature(each).return_annotation)
     }
-    assert calls <= words(section("work-queues", "Deliveries"))
+    assert calls == {"ack", "ack_cumulative", "nack", "reject", "reconsume_later", "renew"}
+    assert calls <= words(section("work-queue-reference", "Deliveries"))
 
 
-def test_each_argument_is_on_the_page() -> None:
-    arguments = set(inspect.signature(WorkQueue).parameters) - {"bootstrap_servers", "group_id", "topics"}
-    arguments |= {each.name for each in fields(GroupSource)} - {"bootstrap_servers", "group_id", "topics"}
-    assert not arguments - words(page("work-queues"))
-    assert set(QueueSettings.__dataclass_fields__) <= arguments
+def test_each_setting_has_a_row_with_its_default() -> None:
+    rows = defaults_in(section("work-queue-reference", "Settings"))
+    assert list(rows) == [each.name for each in fields(QueueSettings)]
+    assert rows.pop("clock") == "the machine's"
+    assert QueueSettings(**{name: eval(text.strip("`")) for name, text in rows.items()}) == QueueSettings()
 
 
-def test_the_defaults_of_the_limits_are_those_of_the_code() -> None:
-    parameters = {**inspect.signature(GroupSource).parameters, **inspect.signature(WorkQueue).parameters}
-    rows = re.findall(r"^\| (`.*?) \| ", section("work-queues", "Limits"), re.MULTILINE)
-    stated = {name: text for row in rows for name, text in re.findall(r"`(\w+)` \(([^)]*)\)", row)}
-    assert len(stated) == 8
-    for name, text in stated.items():
-        number, _, unit = text.replace(",", "").partition(" ")
-        assert parameters[name].default == float(number) * (1024 * 1024 if unit == "MiB" else 1), name
+def test_each_argument_of_a_group_has_a_row_with_its_default() -> None:
+    arguments = {each.name: each.default for each in fields(GroupSource)}
+    arguments = {name: arguments[name] for name in list(arguments)[3:]}  # without servers, group and topics
+    rows = defaults_in(section("work-queue-engines", "The consumer group"))
+    assert {name: eval(text.strip("`")) for name, text in rows.items()} == arguments
+
+
+def defaults_in(text: str) -> dict[str, str]:
+    """Return the first and second cells of the rows of a table whose first cell is a name in backticks."""
+    return dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, re.MULTILINE))
+
+
+def test_each_method_of_a_queue_has_a_row() -> None:
+    methods = {
+        name
+        for name, each in vars(WorkQueue).items()
+        if not name.startswith("_") and (inspect.isfunction(each) or isinstance(each, property))
+    }
+    assert {"run", "paused"} < methods
+    assert methods <= words(section("work-queue-reference", "Methods"))
+
+
+def test_the_table_of_engines_says_what_their_sources_do() -> None:
+    """One column for each source, and one row for each feature."""
+    table = page("work-queue-engines").partition("| | GroupSource |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)`[^|]*((?:\| [^|]+ )+)\|$", table, re.MULTILINE)
+    assert [name for name, _ in rows] == [each.name for each in fields(EngineFeatures)]
+    for number, features in enumerate(FEATURES):
+        stated = {name: cells.strip("| ").split(" | ")[number] for name, cells in rows}
+        assert stated == {name: in_words(getattr(features, name)) for name in stated}
+
+
+FEATURES: Final = [group_source.FEATURES]
+"""The columns of the table."""
+
+
+def in_words(feature: Any) -> str:
+    if isinstance(feature, bool):
+        return "yes" if feature else "no"
+    if isinstance(feature, str):
+        return f"the {feature}"
+    assert set(feature) == set(Mode)
+    return "all four"
 
 
 def test_the_arguments_of_consumers_are_those_of_the_code() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \(", section("work-queues", "Several processes, several consumers"), re.MULTILINE
+        r"^\| `(\w+)` \(",
+        section("work-queue-reference", "Several processes, several consumers"),
+        re.MULTILINE,
     )
     assert set(rows) == set(inspect.signature(WorkQueue.consumer).parameters) - {"self", "name"}
     assert all(
@@ -332,7 +401,7 @@ def test_the_arguments_of_consumers_are_those_of_the_code() -> None:
 
 
 def test_the_methods_of_interceptors_and_the_counts_are_those_of_the_code() -> None:
-    text = words(section("work-queues", "Interceptors, statistics, health"))
+    text = words(section("work-queue-reference", "Interceptors, statistics, health"))
     assert {name for name in vars(QueueInterceptor) if name[0] != "_"} <= text
     assert set(QueueCounts.__dataclass_fields__) <= text
 
@@ -340,7 +409,7 @@ def test_the_methods_of_interceptors_and_the_counts_are_those_of_the_code() -> N
 @virtual_test
 async def test_the_headers_of_copies_are_those_of_the_table() -> None:
     """The columns `retry` and `dead letter`: exactly these headers are added."""
-    rows = re.findall(r"^\| (`.*?) \| (yes|no) \| (yes|no) \| ", page("work-queues"), re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \| (yes|no) \| (yes|no) \| ", page("work-queue-reference"), re.MULTILINE)
     stated = [
         {name for cell, *columns in rows if columns[n] == "yes" for name in re.findall(r"`([^`]+)`", cell)}
         for n in range(2)
