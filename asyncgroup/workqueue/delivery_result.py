@@ -1,7 +1,7 @@
 """DeliveryResult: what the calls of a delivery return. They act at the call, so that a forgotten `await` loses nothing.
 
 A coroutine does nothing before it is awaited, and Python warns of one that never is. A DeliveryResult is only waited for. It has a
-coroutine's methods, as tasks are made of nothing else: `asyncio.create_task(delivery.ack(durable=True))`.
+coroutine's methods, as asyncio makes tasks of nothing else.
 """
 
 from __future__ import annotations
