@@ -61,7 +61,7 @@ async def test_a_queue_warns_of_a_topic_that_it_has_not_created(caplog: pytest.L
         cluster.create_topic("again", 1)
         for topic in ("again", None):
             async with WorkQueue(cluster.bootstrap_servers, "g", "orders", retry=RetryTopic(topic)) as queue:
-                for task in queue._engine._tasks:
+                for task in queue._core.engine._tasks:
                     if "retention" in task.get_name():
                         await task
     assert warnings(caplog) == ["retry topic 'again' has retention.ms=604800000"]
