@@ -90,7 +90,6 @@ if TYPE_CHECKING:
         SubscriptionPattern,
         ThreadClaim,
         TransactionOutput,
-        run,
     )
     from asyncgroup.group.hook import Hook
     from asyncgroup.interceptor import Interceptor, ProducerRecord
@@ -107,6 +106,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.offsets import OffsetManager
     from asyncgroup.producer import OpenTransaction, Producer, Transaction, end_transaction
+    from asyncgroup.program import run
     from asyncgroup.security import OAuthBearer, Plain, Scram, Security, Tls
     from asyncgroup.threads import in_thread
     from asyncgroup.version import __version__
@@ -307,7 +307,6 @@ _NAMES = {
         "SubscriptionPattern",
         "ThreadClaim",
         "TransactionOutput",
-        "run",
     ],
     "group.hook": ["Hook"],
     "interceptor": ["Interceptor", "ProducerRecord"],
@@ -323,6 +322,7 @@ _NAMES = {
         "TopicPartition",
     ],
     "offsets": ["OffsetManager"],
+    "program": ["run"],
     "producer": ["OpenTransaction", "Producer", "Transaction", "end_transaction"],
     "security": ["OAuthBearer", "Plain", "Scram", "Security", "Tls"],
     "threads": ["in_thread"],

@@ -50,7 +50,7 @@ LOADED = {
 IMPORT_WITH_RUN = IMPORT + ", run"
 """The line of README's first program. Its `run` starts an event loop, so this loads asyncio too."""
 
-LOADED_WITH_RUN = LOADED | {"asyncgroup.group.program", "asyncgroup.lifecycle", "asyncgroup.signals"}
+LOADED_WITH_RUN = LOADED | {"asyncgroup.program", "asyncgroup.lifecycle", "asyncgroup.signals"}
 
 VALUES = {
     "Record, Batch, TopicPartition": {

@@ -11,7 +11,7 @@ from asyncgroup.cli.printing import as_json, json_text
 from asyncgroup.counting import counted
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
-from asyncgroup.workqueue.group_engine.copies import (
+from asyncgroup.workqueue.copies import (
     DLQ_DELIVERY_COUNT,
     DLQ_GROUP,
     DLQ_MESSAGE,

@@ -31,7 +31,7 @@ from asyncgroup.escaping import printable
 from asyncgroup.model import Header, Record
 from asyncgroup.offsets import OffsetManager, PartitionOffsets
 from asyncgroup.producer import Producer
-from asyncgroup.workqueue.group_engine.copies import user_headers
+from asyncgroup.workqueue.copies import user_headers
 
 __all__ = ["PlannedRecord", "ReplayStopped", "Replayer", "replay"]
 

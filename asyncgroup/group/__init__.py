@@ -2,8 +2,7 @@
 
 Where to look, starting at the user's call:
 
-- User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `program` (`asyncgroup.run`),
-  `handler`, `session`, `claim`, `threads` (what a function of `in_thread` gets), `records` (reading and marking without a handler),
+- User-facing: `consumer_group` (ConsumerGroup, a thin object over the engine in `group`), `handler`, `session`, `claim`, `threads` (what a function of `in_thread` gets), `records` (reading and marking without a handler),
   `subscription_pattern`, `health`, `hook`, and `assignors/`. Session and Claim show what a handler may call; their
   private `_state` is for the files of this room.
 - `exclusive_producer` uses a group as the lock of a producer, with the assignor in `assignors/lock`.
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
     from asyncgroup.group.exclusive_producer import ExclusiveProducer
     from asyncgroup.group.handler import Handler
     from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
-    from asyncgroup.group.program import run
     from asyncgroup.group.records import Records
     from asyncgroup.group.session import Session
     from asyncgroup.group.subscription_pattern import SubscriptionPattern
@@ -81,7 +79,6 @@ __all__ = [
     "ThreadClaim",
     "TransactionOutput",
     "in_thread",
-    "run",
 ]
 
 _NAMES = {
@@ -99,7 +96,6 @@ _NAMES = {
     "exclusive_producer": ["ExclusiveProducer"],
     "handler": ["Handler"],
     "health": ["ClaimHealth", "ErrorSeen", "Health"],
-    "program": ["run"],
     "records": ["Records"],
     "session": ["Session"],
     "subscription_pattern": ["SubscriptionPattern"],

@@ -1,4 +1,4 @@
-"""Headers of delayed delivery and ordering keys, and the arguments of `send` that write them.
+"""The arguments of `send` that write headers of delayed delivery and ordering keys.
 
 They stand for `deliverAtTime` and `orderingKey` of Pulsar's messages. Only work queues act on them: brokers, and consumers
 other than work queues, treat them as any header.
@@ -12,25 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from asyncgroup.checks import timedelta_hint
+from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import Header, MillisClock
 from asyncgroup.producer.arguments import check_bytes, check_headers, copy_headers
 
-__all__ = ["DELIVER_AT", "ORDERING_KEY", "add_delivery_headers"]
-
-DELIVER_AT: Final = "ag-deliver-at"
-"""Name of the header with the delivery time: ms since 1970, in decimal digits.
-
-A work queue delivers the record at that time or later, in the modes Shared and Key_Shared; in its other modes, and for
-other consumers, it is a header without effect.
-"""
-
-ORDERING_KEY: Final = "ag-ordering-key"
-"""Name of the header with the ordering key, any bytes.
-
-A work queue in the mode Key_Shared dispatches the record by this key instead of the record's key. The partition, and
-compaction, depend on the record's key only. In other modes, and for other consumers, it is a header without effect.
-"""
+__all__ = ["add_delivery_headers"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

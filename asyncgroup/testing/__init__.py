@@ -33,6 +33,7 @@ from asyncgroup.lazy_names import lazy_names
 if TYPE_CHECKING:
     from asyncgroup.testing.kafka_server import KafkaServer
     from asyncgroup.testing.kit.clusters import VirtualKafka
+    from asyncgroup.testing.memory_source import MemorySource
     from asyncgroup.testing.virtual.connection import Link
     from asyncgroup.testing.virtual.errors import (
         VirtualDeadlock,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KafkaServer",
     "Link",
+    "MemorySource",
     "Network",
     "VirtualDeadlock",
     "VirtualKafka",
@@ -64,6 +66,7 @@ __all__ = [
 _NAMES = {
     "kafka_server": ["KafkaServer"],
     "kit.clusters": ["VirtualKafka"],
+    "memory_source": ["MemorySource"],
     "virtual.connection": ["Link"],
     "virtual.errors": ["VirtualDeadlock", "VirtualLivelock", "VirtualTimeError", "VirtualTimeLimit"],
     "virtual.loop": ["VirtualTimeLoop", "current_network", "run_virtual"],

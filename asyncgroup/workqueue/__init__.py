@@ -1,25 +1,20 @@
-"""Work queues: Pulsar's delivery semantics on the partitions of a consumer group.
+"""Work queues: Pulsar's delivery semantics on the partitions of a consumer group, or on another source.
 
 Where to look, starting at the user's call:
 
-- User-facing: `work_queue` (WorkQueue, a thin object over the engine in `engine`), `delivery`, `modes`, `policies`,
-  `delivery_result` (what its calls return), `batch_receive`, `interceptors`, `statistics`. `settings` checks the arguments and what goes together.
-- What is delivered next, without Kafka and without waiting: `dispatcher`, over the state of one partition in
+- User-facing: `work_queue` (WorkQueue), `settings` (each setting once), `sources` (what a queue reads), `delivery`,
+  `delivery_result` (what its calls return), `modes`, `policies`, `batch_receive`, `interceptors`, `statistics`.
+- `core` is an open queue: it delivers the records that its engine adds, and applies the outcomes. `engine` is the seam: what the
+  core asks of an engine, what an engine asks of the core, and `partition_engine`, what both say of one partition.
+- What is delivered next, without a broker and without waiting: `dispatcher`, over the state of one partition in
   `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
-- Waiting: `receiver` hands deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
+- Waiting: `receiver` gives deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
   (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions). `handled_exception`: that of the
   `except` block around a nack.
-- The engine on a consumer group: `queue_handler` has a `claim_feed` for each claim, which feeds the dispatcher
-  (`receive_limits`) and ends with it;
-  `ack_grouping` says when to commit; `crash_counts` counts deliveries in advance after a crash;
-  `last_failures`: why a record that arrives after its last delivery is a dead letter; `idle_member`. The window that a commit
-  contains is in `asyncgroup.ack_window` and `asyncgroup.offsets.window_encoding`.
-- Copies: `publisher` writes them to the retry and the dead letter topic (`copies`: their headers; `dead_letter_breaker`),
-  with a `copy_writer`: one by one, or with the acknowledgements of the originals in transactions (`copy_transactions`;
-  `copy_queue`: which the next one takes; `copy_batch`: the copies of one). The topics: `topic_names`, `copy_topic_creation`
-  (`topic_creation`), `retry_retention`, `retry_topic_cleanup`.
-- `seeking`: the targets of `WorkQueue.seek`. `queue_health`: the problems that `WorkQueue.health` reports.
+- Copies: `publisher` has them written to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
+  `dead_letter_breaker`; `last_failures`: why a record that arrives after its last delivery is a dead letter).
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `asyncgroup.hashing.key_ranges`.
+- `group_engine/` is the engine on a consumer group; `asyncgroup.testing.memory_engine` the one over a list of records.
 """
 
 from __future__ import annotations
@@ -30,6 +25,7 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.hashing.key_ranges import KeyRange
+    from asyncgroup.program import run_queue
     from asyncgroup.threads import in_thread
     from asyncgroup.workqueue.batch_receive import DeliveryBatch
     from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
-    from asyncgroup.workqueue.program import run_queue
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
@@ -76,7 +71,7 @@ _NAMES = {
     "interceptors": ["QueueInterceptor"],
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
-    "program": ["run_queue"],
+    ".program": ["run_queue"],
     "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],

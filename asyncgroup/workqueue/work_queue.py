@@ -130,6 +130,9 @@ class WorkQueue(QueueArguments):
             _check_given(group_id=group_id, topics=topics)
             source = group_source(bootstrap_servers, group_id, topics, config=config, hooks=hooks)
         check_features(self._settings, source)
+        self._servers = getattr(
+            source, "bootstrap_servers", None
+        )  # perhaps a Cluster, which `asyncgroup.run` opens
         self.group_id = source.subscription
         """The subscription: the id of the consumer group."""
         self._plan = source.plan(self._settings)

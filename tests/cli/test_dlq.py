@@ -25,7 +25,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, UsageError
 from asyncgroup.group import ConsumerGroup
 from asyncgroup.model import Header, Record
-from asyncgroup.workqueue.group_engine.copies import dead_letter_copy, retry_copy
+from asyncgroup.workqueue.copies import dead_letter_copy, retry_copy
 from tests.cli.programs import LIMIT, broker, command, environment, run
 
 DLQ = "orders-billing-DLQ"

@@ -32,7 +32,7 @@ from asyncgroup import (
     in_thread,
 )
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.group.program import Program
+from asyncgroup.program import Program
 from asyncgroup.workqueue import DeadLetter, Delivery, WorkQueue
 
 __all__ = ["LIMIT", "STORIES", "Story"]
@@ -256,7 +256,7 @@ async def a_signal_ends_a_program() -> None:
         config = ConsumerConfig(auto_offset_reset="earliest", **CLASSIC)
         reader = Reader()
         group = ConsumerGroup(cluster.bootstrap_servers, "g", config)
-        program = asyncio.create_task(Program(group, lambda: group.run("t", reader)).run())
+        program = asyncio.create_task(Program([group], [lambda: group.run("t", reader)]).run())
         await reader.until(lambda: bool(reader.assigned))
         os.kill(os.getpid(), signal.SIGTERM)
         assert await program == 128 + signal.SIGTERM

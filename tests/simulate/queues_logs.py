@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from asyncgroup import Record, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.workqueue.group_engine.copies import DLQ_DELIVERY_COUNT, deliver_at, earlier_attempts
+from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT, deliver_at, earlier_attempts
 from tests.broker.internals import controller_of
 from tests.simulate.queues_setting import DEAD_TOPIC, RETRY_TOPIC
 

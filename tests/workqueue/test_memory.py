@@ -11,9 +11,9 @@ import pytest
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition, wall_clock
+from asyncgroup.workqueue.copies import CopyHeaders
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.group_engine.copies import CopyHeaders
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork

@@ -15,6 +15,7 @@ import pytest
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
+from asyncgroup.delivery_headers import DELIVER_AT
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -29,15 +30,15 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
-from asyncgroup.producer.delivery_headers import DELIVER_AT
-from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
-from asyncgroup.workqueue.dispatcher import Dispatcher
-from asyncgroup.workqueue.group_engine.copies import (
+from asyncgroup.producer.arguments import check_headers
+from asyncgroup.workqueue.copies import (
     DLQ_DELIVERY_COUNT,
     DLQ_MESSAGE,
     RECONSUMETIMES,
     CopyHeaders,
 )
+from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState, Publisher
+from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.group_engine.copy_writer import DirectCopies
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -135,7 +136,7 @@ class Desk:
         settings: dict[str, Any] = {"retry_topic": RETRY, "dead_letter_topic": DLQ, "max_redeliveries": 2}
         self.publisher = TopicPublisher(
             DirectCopies(cast(Producer, self.producer)),
-            CopyHeaders("billing", lambda: NOW),
+            CopyHeaders("billing", lambda: NOW, check_headers),
             "billing",
             on_error=self.errors.append,
             on_dead_letter=lambda delivery, _, reason: self.dead.append((delivery.record.offset, reason)),
@@ -576,7 +577,7 @@ class Bench:
         self.producer = producer
         self.publisher = TopicPublisher(
             DirectCopies(producer),
-            CopyHeaders("billing", lambda: NOW),
+            CopyHeaders("billing", lambda: NOW, check_headers),
             "billing",
             retry_topic=RETRY,
             dead_letter_topic=DLQ,

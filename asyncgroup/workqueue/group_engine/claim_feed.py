@@ -18,11 +18,11 @@ from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.copies import earlier_attempts, is_of_other_group
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import earlier_attempts, is_of_other_group
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork

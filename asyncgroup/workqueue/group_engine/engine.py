@@ -23,12 +23,13 @@ from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
+from asyncgroup.producer.arguments import check_headers
 from asyncgroup.producer.producer import watch_retries
+from asyncgroup.workqueue.copies import CopyHeaders, due_at, ordering_key
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.ack_grouping import AckGrouping
 from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
 from asyncgroup.workqueue.group_engine.claim_window import commit_windows
-from asyncgroup.workqueue.group_engine.copies import CopyHeaders, due_at, ordering_key
 from asyncgroup.workqueue.group_engine.copy_topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.group_engine.copy_writer import DirectCopies, GroupCopyWriter, transactions_config
@@ -82,7 +83,7 @@ class ConsumerGroupEngine:
             settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth
         )
         self.copies: GroupCopyWriter = self._make_copies(plan.producer_config)
-        self.copy_format = CopyHeaders(self.name, clock)
+        self.copy_format = CopyHeaders(self.name, clock, check_headers)
         self._queue: OpenQueue | None = None
         self._handler: QueueHandler | None = None
         self._tasks: list[asyncio.Task[None]] = []

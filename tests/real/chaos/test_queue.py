@@ -20,7 +20,7 @@ import pytest
 
 from asyncgroup import Consumer, Producer, ProducerConfig, TopicPartition
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from asyncgroup.workqueue.group_engine.copies import DLQ_DELIVERY_COUNT
+from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT
 from tests.real.chaos.queue_checker import QueueEvidence, QueueVerdict, judge_queue
 from tests.real.chaos.queue_journal import QueueLife, read_queue_life
 from tests.real.chaos.queueing import MAX_REDELIVERIES, QueueingSettings, dead_letter_topic, failures_of

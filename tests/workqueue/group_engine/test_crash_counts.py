@@ -9,12 +9,12 @@ import pytest
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
+from asyncgroup.workqueue.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
-from asyncgroup.workqueue.group_engine.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given, strategies as st
 
+from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.model import Header, Record
-from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
-from asyncgroup.workqueue.group_engine.copies import (
+from asyncgroup.workqueue.copies import (
     DELAY_TIME,
     DLQ_DELIVERY_COUNT,
     DLQ_GROUP,

@@ -8,13 +8,12 @@ well. Values are UTF-8 text, numbers in decimal.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
+from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.model import Header, MillisClock, Record
-from asyncgroup.producer.arguments import check_headers
-from asyncgroup.producer.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.workqueue.engine import OutgoingCopy
 
 __all__ = [
@@ -94,11 +93,17 @@ class RecordOrigin(NamedTuple):
 
 
 class CopyHeaders:
-    """The CopyFormat of a group; `now_ms` is the time of day, from which delays count."""
+    """The CopyFormat of a subscription, with the headers of Pulsar's clients and of KIP-1191.
 
-    def __init__(self, group_id: str, now_ms: MillisClock) -> None:
+    `now_ms` returns the time of day, from which delays count; `check_headers(headers)` raises if a user's headers are invalid.
+    """
+
+    def __init__(
+        self, group_id: str, now_ms: MillisClock, check_headers: Callable[[object], None] = lambda _: None
+    ) -> None:
         self._group_id = group_id
         self._now_ms = now_ms
+        self._check_headers = check_headers
 
     def __repr__(self) -> str:
         return f"<CopyHeaders of {self._group_id!r}>"
@@ -107,7 +112,7 @@ class CopyHeaders:
         self, record: Record, topic: str, attempt: int, delay: float, headers: Sequence[Header]
     ) -> OutgoingCopy:
         """See `CopyFormat.retry_copy`."""
-        check_headers(headers)
+        self._check_headers(headers)
         return retry_copy(record, topic, self._group_id, delay, self._now_ms(), headers, attempt=attempt)
 
     def dead_letter_copy(self, record: Record, topic: str, attempt: int, reason: str) -> OutgoingCopy:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from asyncgroup import ConfigError, ConsumerGroup, Producer, UsageError
+from asyncgroup import ConfigError, ConsumerGroup, Producer, UsageError, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.group.program import run
+from asyncgroup.program import run
 from tests.cli.programs import LIMIT, environment
 from tests.guide.pages import snippet
 
@@ -256,3 +256,67 @@ async def test_the_group_is_checked_first(group: object) -> None:
     ) as caught:
         run(group, "greetings", lambda _session, _claim: None)  # type: ignore[arg-type]
     assert "s3cret" not in str(caught.value)
+
+
+# --- several groups and queues ----------------------------------------------------------------------------------------------
+
+SEVERAL = """
+import asyncio, sys
+from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup, WorkQueue, run
+
+async def work(session, claim):
+    async for record in claim:
+        print("group", flush=True)
+        await asyncio.sleep(0.3)
+        {body}
+        claim.mark(record)
+
+async def handle(delivery):
+    print("queue", flush=True)
+    await asyncio.sleep(0.3)
+
+cluster = Cluster({servers!r}, ConsumerConfig())
+config = ConsumerConfig(auto_offset_reset="earliest", close_timeout=60.0)
+group = ConsumerGroup(cluster, "printers", config)
+queue = WorkQueue(cluster, "workers", "greetings", config=config)
+sys.exit(run((group, "greetings", work), (queue, handle)))
+"""
+
+
+async def test_a_group_and_a_queue_on_one_cluster() -> None:
+    """A signal closes both; what both have in hand is committed."""
+    async with greetings() as cluster:
+        async with program(SEVERAL.format(body="pass", servers=cluster.bootstrap_servers)) as worker:
+            assert {await worker.line(), await worker.line()} == {"group", "queue"}
+            worker.signal(signal.SIGTERM)
+            assert await worker.end() == (128 + signal.SIGTERM, "", "")
+        for name in ("printers", "workers"):
+            offsets = cluster.group(name).offsets
+            assert [each.offset for each in offsets.values()] == [1]
+            assert cluster.group(name).members == {}
+
+
+async def test_the_error_of_one_closes_the_others() -> None:
+    async with greetings() as cluster:
+        body = "raise ValueError('no paper')"
+        async with program(SEVERAL.format(body=body, servers=cluster.bootstrap_servers)) as worker:
+            code, _, err = await worker.end()
+        assert code == 1
+        assert "ValueError: no paper" in err
+        assert [each.offset for each in cluster.group("workers").offsets.values()] == [1]
+        assert cluster.group("workers").members == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "group="),
+        (("localhost:9092", "orders", print), "group='localhost:9092'"),
+        ((ConsumerGroup("localhost:9092", "g"),), r"run\(group, topics, handler\)"),
+        ((WorkQueue("localhost:9092", "g", "orders"),), r"run\(queue, handle\)"),
+        (((WorkQueue("localhost:9092", "g", "orders"), print),), "an async function"),
+    ],
+)
+async def test_what_cannot_run(arguments: tuple[object, ...], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        run(*arguments)  # type: ignore[call-overload]
