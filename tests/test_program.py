@@ -310,8 +310,8 @@ async def test_the_error_of_one_closes_the_others() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((), "group="),
-        (("localhost:9092", "orders", print), "group='localhost:9092'"),
+        ((), "group of type NoneType"),
+        (("localhost:9092", "orders", print), "group of type str"),
         ((ConsumerGroup("localhost:9092", "g"),), r"run\(group, topics, handler\)"),
         ((WorkQueue("localhost:9092", "g", "orders"),), r"run\(queue, handle\)"),
         (((WorkQueue("localhost:9092", "g", "orders"), print),), "an async function"),
