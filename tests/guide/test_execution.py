@@ -108,6 +108,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("work-queue-reference", 'queue.consumer("spare"'): f"{QUEUES}::test_two_consumers_of_a_queue",
     ("work-queue-reference", "class Meter(QueueInterceptor)"): f"{QUEUES}::test_an_interceptor_and_figures",
     ("work-queue-engines", "GroupSource("): f"{QUEUES}::test_a_source_of_a_group",
+    ("work-queue-engines", "MemorySource(["): f"{QUEUES}::test_a_handler_with_records_in_memory",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",
     ("spark-bridge", "def deliver"): f"{STORIES}::test_an_interrupted_batch_is_delivered_again",
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",

@@ -19,7 +19,7 @@ import pytest
 from asyncgroup import Cluster, Consumer, Producer
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ClosedError
-from asyncgroup.testing import KafkaServer
+from asyncgroup.testing import KafkaServer, memory_source
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import (
     AckOutcome,
@@ -305,6 +305,14 @@ async def test_a_source_of_a_group() -> None:
     assert dead.value == b"bad"
 
 
+@virtual_test
+async def test_a_handler_with_records_in_memory() -> None:
+    names = defined("work-queue-engines", "MemorySource([")
+    started = asyncio.get_running_loop().time()
+    await names["test_negative_amounts_are_dead_letters"]()
+    assert asyncio.get_running_loop().time() - started == pytest.approx(2.0, abs=0.1)  # two delays
+
+
 # --- tables of the pages ------------------------------------------------------------------------------------------------
 
 
@@ -367,7 +375,7 @@ def test_each_method_of_a_queue_has_a_row() -> None:
 
 def test_the_table_of_engines_says_what_their_sources_do() -> None:
     """One column for each source, and one row for each feature."""
-    table = page("work-queue-engines").partition("| | GroupSource |")[2].partition("\n\n")[0]
+    table = page("work-queue-engines").partition("| | GroupSource | MemorySource |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)`[^|]*((?:\| [^|]+ )+)\|$", table, re.MULTILINE)
     assert [name for name, _ in rows] == [each.name for each in fields(EngineFeatures)]
     for number, features in enumerate(FEATURES):
@@ -375,7 +383,7 @@ def test_the_table_of_engines_says_what_their_sources_do() -> None:
         assert stated == {name: in_words(getattr(features, name)) for name in stated}
 
 
-FEATURES: Final = [group_source.FEATURES]
+FEATURES: Final = [group_source.FEATURES, memory_source.FEATURES]
 """The columns of the table."""
 
 
