@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 
 import pytest
-from tests.group.test_program import STOPS, committed, greetings, program
 
 from asyncgroup import ConfigError, UsageError, WorkQueue
 from asyncgroup.workqueue import Delivery, in_thread, run_queue
+from tests.test_program import STOPS, committed, greetings, program
 
 pytestmark = pytest.mark.asyncio
 
