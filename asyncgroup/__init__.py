@@ -91,7 +91,7 @@ if TYPE_CHECKING:
         ThreadClaim,
         TransactionOutput,
     )
-    from asyncgroup.group.hook import Hook
+    from asyncgroup.hook import Hook
     from asyncgroup.interceptor import Interceptor, ProducerRecord
     from asyncgroup.java import JavaNotFound
     from asyncgroup.model import (
@@ -308,7 +308,7 @@ _NAMES = {
         "ThreadClaim",
         "TransactionOutput",
     ],
-    "group.hook": ["Hook"],
+    "hook": ["Hook"],
     "interceptor": ["Interceptor", "ProducerRecord"],
     "java": ["JavaNotFound"],
     "model": [

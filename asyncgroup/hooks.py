@@ -1,15 +1,15 @@
-"""Dispatch of events to hook objects, as in franz-go (`kgo/hooks.go`); `Hook` in `group/hook.py` describes the events."""
+"""Dispatch of events to hook objects, as in franz-go (`kgo/hooks.go`); `Hook` in `hook.py` describes the events."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from asyncgroup.errors import ConfigError
 
-__all__ = ["EVENTS", "Hooks", "check_hooks", "defines_no_listeners"]
+__all__ = ["EVENTS", "Hooks", "StallKind", "check_hooks", "defines_no_listeners"]
 
 _log = logging.getLogger("asyncgroup.hooks")
 
@@ -37,6 +37,9 @@ EVENTS: Final = frozenset(
     }
 )
 """The names of the methods of `Hook`."""
+
+StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
+"""What a stalled group member waits for, see `Hook.on_member_stalled`."""
 
 _BASES: Final[set[type]] = set()
 """Classes whose methods do nothing, so that a call would only cost time."""

@@ -195,7 +195,7 @@ def fits(value: object, hint: Any) -> bool:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
-async def test_hooks_get_values_of_the_annotated_types() -> None:
+async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCaptureFixture) -> None:
     checks = Checks()
 
     async def read(session: Session, claim: Claim) -> None:
@@ -230,4 +230,5 @@ async def test_hooks_get_values_of_the_annotated_types() -> None:
             await group.aclose()
             await running
     assert checks.wrong == []
+    assert "raised" not in caplog.text  # every annotation is known here
     assert checks.seen == EVENTS

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked
-from asyncgroup.group.hook import StallKind
 from asyncgroup.group.loop_watch import LoopWatch
 from asyncgroup.group.member_health import MemberHealth, MemberState
-from asyncgroup.hooks import Hooks
+from asyncgroup.hooks import Hooks, StallKind
 
 __all__ = ["LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
 

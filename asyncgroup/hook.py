@@ -1,15 +1,15 @@
 """Hook: the methods that a hook object may implement, as in franz-go (`kgo/hooks.go`).
 
-It is in the highest room of the clients because the methods have the types of all of them; `asyncgroup.hooks`, which
-calls the methods, knows only their names.
+It is below all clients: they report events, and none looks up at another for it. The methods have the types of higher
+rooms, which are imported for annotations only. `asyncgroup.hooks`, which calls the methods, knows only their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
-from asyncgroup.hooks import defines_no_listeners
+from asyncgroup.hooks import StallKind, defines_no_listeners
 
 if TYPE_CHECKING:
     from asyncgroup.errors import AsyncGroupError, SessionEnd
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from asyncgroup.model import BatchResult, TopicPartition
     from asyncgroup.offsets import CommittedOffset
 
-__all__ = ["Hook", "StallKind"]
-
-StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
-"""What a stalled group member waits for, see `Hook.on_member_stalled`."""
+__all__ = ["Hook"]
 
 
 # mypy takes a protocol method with only a docstring for an abstract one; a `return` prevents that.
