@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from asyncgroup.hooks import StallKind, defines_no_listeners
+from asyncgroup.hooks import DeliveryOutcome, StallKind, defines_no_listeners
 
 if TYPE_CHECKING:
     from asyncgroup.errors import AsyncGroupError, SessionEnd
+    from asyncgroup.group.claim import Claim
     from asyncgroup.group.session import Session
-    from asyncgroup.model import BatchResult, TopicPartition
+    from asyncgroup.interceptor import ProducerRecord
+    from asyncgroup.model import BatchResult, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset
+    from asyncgroup.workqueue.delivery import Delivery
 
 __all__ = ["Hook"]
 
@@ -31,6 +34,10 @@ class Hook(Protocol):
     in one is logged (`asyncgroup.hooks`) and otherwise ignored. Durations are seconds, sizes bytes. `node_id` is
     negative for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for
     the latter.
+
+    `on_handler_start`, `on_delivery_start` and `on_send_start` each have one `…_end`, which gets the same object: the claim,
+    the delivery, the record. A tracer keeps its spans in a dict by the object's `id`, which stays in use until the end. Nothing
+    is called for a record unless a hook has a method of its pair.
     """
 
     def on_connect(self, node_id: int, host: str, port: int, purpose: str) -> None:
@@ -71,6 +78,20 @@ class Hook(Protocol):
 
     def on_session_end(self, session: Session, cause: SessionEnd | None) -> None:
         """A session has ended, its last commit included."""
+        return
+
+    def on_handler_start(self, session: Session, claim: Claim) -> None:
+        """`consume_claim` is called next, in the same task: context variables that are set here hold in the handler.
+
+        The claims of a work queue have a handler each, which delivers their records.
+        """
+        return
+
+    def on_handler_end(self, session: Session, claim: Claim, error: BaseException | None) -> None:
+        """`consume_claim` has returned, or raised `error`, in the same task: a CancelledError if it was cancelled.
+
+        A handler that was cancelled before its first step has had no `on_handler_start` and has no end.
+        """
         return
 
     def on_heartbeat(self, group_id: str, seconds: float) -> None:
@@ -117,6 +138,39 @@ class Hook(Protocol):
         """A value that was written in chunks is given up; its chunks are dropped (`chunks="assemble"`).
 
         `reason`: `expired`, `too many`, `too large`, `gap`, `mismatch`, `no first chunk` (see `consumer/chunk_assembler.py`).
+        """
+        return
+
+    def on_delivery_start(self, delivery: Delivery) -> None:
+        """A work queue delivers a record: its handler, or the caller of `receive`, gets it next."""
+        return
+
+    def on_delivery_end(
+        self, delivery: Delivery, outcome: DeliveryOutcome, error: BaseException | None
+    ) -> None:
+        """A delivery is settled; `error` is the exception of its handler, if that is the reason.
+
+        `outcome`: `acknowledged` (the record is done, and committed with the next grouped commit), `nacked` (it is delivered again),
+        `retry` or `dead letter` (its copy is in that topic, and it is done), `expired` (the ack timeout has passed), `released`
+        (neither done nor failed: cancelled, or the queue was closed), `lost` (the partition was revoked). Each delivery that
+        was started ends once.
+        """
+        return
+
+    def on_send_start(self, record: ProducerRecord) -> None:
+        """A producer accepts a record, after its interceptors: there is room for it. Called in the task that sends it.
+
+        A record that is too large or exceeds a limit, so that there is no room for it, is not reported. A value that is written in
+        chunks is one record.
+        """
+        return
+
+    def on_send_end(
+        self, record: ProducerRecord, metadata: RecordMetadata | None, error: Exception | None
+    ) -> None:
+        """The record of `on_send_start`, the same object, was acknowledged, with `metadata`, or has failed, with `error`.
+
+        Called before the caller of `send` continues. Within a transaction the record is not committed yet.
         """
         return
 

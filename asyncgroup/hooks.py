@@ -9,7 +9,16 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from asyncgroup.errors import ConfigError
 
-__all__ = ["EVENTS", "Hooks", "StallKind", "check_hooks", "defines_no_listeners"]
+__all__ = [
+    "EVENTS",
+    "DeliveryListeners",
+    "DeliveryOutcome",
+    "Hooks",
+    "StallKind",
+    "check_hooks",
+    "defines_no_listeners",
+    "delivery_listeners",
+]
 
 _log = logging.getLogger("asyncgroup.hooks")
 
@@ -24,6 +33,8 @@ EVENTS: Final = frozenset(
         "on_join",
         "on_session_start",
         "on_session_end",
+        "on_handler_start",
+        "on_handler_end",
         "on_heartbeat",
         "on_commit",
         "on_fetch",
@@ -31,6 +42,10 @@ EVENTS: Final = frozenset(
         "on_stalled",
         "on_resumed",
         "on_chunks_dropped",
+        "on_delivery_start",
+        "on_delivery_end",
+        "on_send_start",
+        "on_send_end",
         "on_produce",
         "on_delivered",
         "on_batch_done",
@@ -40,6 +55,11 @@ EVENTS: Final = frozenset(
 
 StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
 """What a stalled group member waits for, see `Hook.on_member_stalled`."""
+
+DeliveryOutcome: TypeAlias = Literal[
+    "acknowledged", "nacked", "retry", "dead letter", "expired", "released", "lost"
+]
+"""How a delivery of a work queue was settled, see `Hook.on_delivery_end`."""
 
 _BASES: Final[set[type]] = set()
 """Classes whose methods do nothing, so that a call would only cost time."""
@@ -88,6 +108,13 @@ class Hooks:
         """Return whether a hook has a method for the event: a frequent one need not be prepared without."""
         return bool(self._listeners[event])
 
+    def with_listener(self, *events: str) -> Hooks | None:
+        """Return these hooks if one has a method for any of the events, else None.
+
+        For events of each record, asked once in advance: without listeners a record then costs a comparison and no call.
+        """
+        return self if any(map(self.has_listener, events)) else None
+
     def emit(self, event: str, *values: object) -> None:
         """Call every listener; an exception in one is logged."""
         for listener in self._listeners[event]:
@@ -97,6 +124,27 @@ class Hooks:
                 if not (isinstance(error, Exception) or _is_cancellation(error)):
                     raise
                 _log.exception("hook %s raised", event)
+
+
+class DeliveryListeners:
+    """Reports the deliveries of a work queue to its hooks: `start` and `end` once for each, in pairs."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def start(self, delivery: object) -> None:
+        """A delivery begins: before its handler, or the caller of `receive`, gets it."""
+        self._hooks.emit("on_delivery_start", delivery)
+
+    def end(self, delivery: object, outcome: DeliveryOutcome, error: BaseException | None = None) -> None:
+        """A delivery that was started is settled; for a copy, once the copy is in its topic."""
+        self._hooks.emit("on_delivery_end", delivery, outcome, error)
+
+
+def delivery_listeners(hooks: Hooks) -> DeliveryListeners | None:
+    """Return what a work queue calls for each delivery, or None without listeners; look it up once for all deliveries."""
+    listening = hooks.with_listener("on_delivery_start", "on_delivery_end")
+    return None if listening is None else DeliveryListeners(listening)
 
 
 def _is_cancellation(error: BaseException) -> bool:

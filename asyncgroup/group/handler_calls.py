@@ -29,6 +29,7 @@ from asyncgroup.group.handler import Handler
 from asyncgroup.group.handler_tasks import CallKind, HandlerTasks
 from asyncgroup.group.member_health import RunningCalls
 from asyncgroup.group.session import Session
+from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import add_note
 from asyncgroup.model import TopicPartition
 
@@ -60,12 +61,14 @@ class HandlerCalls:
         limits: EndLimits,
         on_failure: Callable[[BaseException, str], None],
         on_timeout: Callable[[HookTimeout], None],
+        hooks: Hooks,
     ) -> None:
         self._handler = handler
         self._session = session
         self._limits = limits
         self._on_failure = on_failure
         self._on_timeout = on_timeout
+        self._claim_hooks = hooks.with_listener("on_handler_start", "on_handler_end")
         self._state = session._state
         # `consume_claim` of all claims that are not being revoked
         self._claims = HandlerTasks(session.group_id)
@@ -131,8 +134,22 @@ class HandlerCalls:
     def start_claim(self, claim: Claim) -> None:
         """Call `consume_claim` in a task that `drain` waits for."""
         what = f"{CLAIM}{claim.tp}"
-        call = partial(self._handler.consume_claim, self._session, claim)
+        if self._claim_hooks is None:
+            call = partial(self._handler.consume_claim, self._session, claim)
+        else:
+            call = partial(self._consume_reported, claim, self._claim_hooks)
         self._claims.start(self._begin(call, what), what, partial(self._on_claim_done, claim))
+
+    async def _consume_reported(self, claim: Claim, hooks: Hooks) -> None:
+        """Call `consume_claim` between its two events, in the same task, so that they share their context variables."""
+        session = self._session
+        hooks.emit("on_handler_start", session, claim)
+        try:
+            await self._handler.consume_claim(session, claim)
+        except BaseException as error:
+            hooks.emit("on_handler_end", session, claim, error)
+            raise
+        hooks.emit("on_handler_end", session, claim, None)
 
     async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> list[TopicPartition]:
         """Wait until the `consume_claim` of revoked claims has ended, while the session goes on with the others.

@@ -109,7 +109,12 @@ class SessionLife:
         self._limits = self._make_limits()
         self._handler = handler
         self._calls = HandlerCalls(
-            handler, self.session, self._limits, self.state.fail, self._on_hook_timeout
+            handler,
+            self.session,
+            self._limits,
+            self.state.fail,
+            self._on_hook_timeout,
+            source.cluster.hooks,
         )
         self._commits = SessionCommits(self.state, self._config, member_health)
         self._claims = SessionClaims(

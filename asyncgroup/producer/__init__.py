@@ -3,8 +3,8 @@
 The way of a record, by modules:
 
 - `producer` checks it (`arguments`), adds the headers of `delivery_headers`, and decides which way it takes. `record_writer` is
-  the short one; `send_steps` adds `interceptors`, limits for each partition and sequence ids, with a `record_end` in place of
-  the future; `chunking` splits large values. All wait for `PendingLimits` (`asyncgroup.memory`): the producer's own, and a
+  the short one; `send_steps` adds `interceptors`, hooks of each record, limits for each partition and sequence ids, with a
+  `record_end` in place of the future; `chunking` splits large values. All wait for `PendingLimits` (`asyncgroup.memory`): the producer's own, and a
   `MemoryBudget` that producers share.
 - `record_path` holds what follows. `router` looks topics up, and the `route` of a topic chooses a partition by the rules of
   `partitioners`. `accumulator` appends the record to a `batch` and plans which batches to send now; a `partition_queue`

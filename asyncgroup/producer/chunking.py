@@ -22,7 +22,7 @@ from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
-from asyncgroup.producer.record_end import is_silent
+from asyncgroup.producer.record_end import is_silent, report_start
 from asyncgroup.producer.record_path import RecordPath
 from asyncgroup.producer.record_writer import RecordWriter
 from asyncgroup.producer.route import Placement, RecordFuture
@@ -214,6 +214,8 @@ class ChunkedDelivery:
         """Return the future of the next chunk."""
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.add_done_callback(partial(self._on_chunk_done, self._given))
+        if self._given == 0:
+            report_start(self._end)
         self._futures.append(future)
         self._given += 1
         return future

@@ -65,7 +65,7 @@ class Producer(ClientArguments):
     id, and aborts what they left open; see `transaction`.
 
     `clock` returns the timestamp (ms since 1970) of records that have none. `hooks` receive `on_produce`,
-    `on_delivered` and `on_batch_done`, and all events of the connections if the producer creates the cluster. `rng` is the
+    `on_delivered` and `on_batch_done`, `on_send_start` and `on_send_end`, and all events of the connections if the producer creates the cluster. `rng` is the
     source of its random choices. Not thread-safe: use it in one event loop only.
 
     `interceptors` see each record when it is written and when it is acknowledged or has failed. Producers that are given the
@@ -123,7 +123,7 @@ class Producer(ClientArguments):
         self._put = writer.put
         self._wake_ups: Any = wake_ups  # the loop of its callers' futures
         self._chunks = ChunkWriter(self.config, path, writer, rng)
-        self._steps = send_steps(path, writer, self._chunks, interceptors, initial_sequence_id)
+        self._steps = send_steps(path, writer, self._chunks, interceptors, self._hooks, initial_sequence_id)
         self._open = False
         self._failure: ClosedError | None = None  # of `fail_producer`
         self._closing: asyncio.Task[None] | None = None

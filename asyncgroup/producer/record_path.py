@@ -50,8 +50,7 @@ class RecordPath:
         budget: MemoryBudget | None,
         on_transaction_change: Callable[[], None],
     ) -> None:
-        self._hooks = hooks
-        self._has_hooks = any(map(hooks.has_listener, ("on_produce", "on_delivered", "on_batch_done")))
+        self._batch_hooks = hooks.with_listener("on_produce", "on_delivered", "on_batch_done")
         self._spawn = spawn
         self._budget = budget
         self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
@@ -200,16 +199,16 @@ class RecordPath:
             if silent:
                 self.deliveries.add_lost(batch.tp, silent, error)
         self.deliveries.on_batch_done(batch)
-        if self._has_hooks:
-            self._emit(batch, error)
+        if self._batch_hooks is not None:
+            self._emit(self._batch_hooks, batch, error)
 
-    def _emit(self, batch: ProducerBatch, error: Exception | None) -> None:
-        self._hooks.emit("on_produce", *batch.tp, batch.count, error)
+    def _emit(self, hooks: Hooks, batch: ProducerBatch, error: Exception | None) -> None:
+        hooks.emit("on_produce", *batch.tp, batch.count, error)
         if error is None:
-            self._hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
+            hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
         latency = loop_time() - batch.created_at
         sizes = batch.plain_size, batch.wire_size
         result = BatchResult(
             *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
         )
-        self._hooks.emit("on_batch_done", result)
+        hooks.emit("on_batch_done", result)

@@ -1,4 +1,4 @@
-"""The additional steps of a send: interceptors, limits for each partition, our own sequence ids.
+"""The additional steps of a send: interceptors, hooks of each record, limits for each partition, our own sequence ids.
 
 A producer that uses none of them has no `SendSteps`, and its records take the short way through `producer.py`.
 """
@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
+from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.memory.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
@@ -23,7 +24,10 @@ __all__ = ["SendSteps", "send_steps"]
 
 
 class SendSteps:
-    """`send`, `send_nowait` and `enqueue` of a producer with interceptors, limits for each partition, or sequence ids."""
+    """`send`, `send_nowait` and `enqueue` of a producer that needs any of these steps.
+
+    `hooks` is None unless they have a method for the events of each record.
+    """
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class SendSteps:
         writer: RecordWriter,
         chunks: ChunkWriter,
         interceptors: ProducerInterceptors,
+        hooks: Hooks | None,
         initial_sequence_id: int | None,
     ) -> None:
         self._router = path.router
@@ -39,6 +44,7 @@ class SendSteps:
         self._writer = writer
         self._chunks = chunks
         self._interceptors = interceptors
+        self._hooks = hooks
         self._last_sequence_id = initial_sequence_id
 
     def __repr__(self) -> str:
@@ -57,7 +63,7 @@ class SendSteps:
     def send_nowait(self, record: ProducerRecord) -> asyncio.Future[RecordMetadata]:
         """Write a record without waiting; raise QueueFull if a limit is reached."""
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future)
+        end = RecordEnd(self._interceptors.on_send(record), self._interceptors, future, self._hooks)
         try:
             size = self._measure(end.record)
             if size > self._writer.max_size:
@@ -74,7 +80,11 @@ class SendSteps:
 
     async def _accept(self, record: ProducerRecord, future: asyncio.Future[RecordMetadata] | None) -> bool:
         end = RecordEnd(
-            self._interceptors.on_send(record), self._interceptors, future, is_awaited=future is not None
+            self._interceptors.on_send(record),
+            self._interceptors,
+            future,
+            self._hooks,
+            is_awaited=future is not None,
         )
         try:
             size = self._measure(end.record)
@@ -137,6 +147,8 @@ class SendSteps:
             tp = None
         if tp is None and self._limits is not None:
             tp = self._partition_found(end.record, size, self._limits)
+        if self._hooks is not None:
+            end.report_start()
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
@@ -172,11 +184,14 @@ def send_steps(
     writer: RecordWriter,
     chunks: ChunkWriter,
     interceptors: Iterable[ProduceInterceptor],
+    hooks: Hooks,
     initial_sequence_id: int | None,
 ) -> SendSteps | None:
     """Return the additional steps of a producer, or None if it has none; raise ConfigError for an invalid argument."""
     chain = ProducerInterceptors(interceptors)
     check_sequence_id(initial_sequence_id)
-    if not chain and path.accumulator.partition_limits is None and initial_sequence_id is None:
+    listening = hooks.with_listener("on_send_start", "on_send_end")
+    has_limits = path.accumulator.partition_limits is not None
+    if not chain and listening is None and not has_limits and initial_sequence_id is None:
         return None
-    return SendSteps(path, writer, chunks, chain, initial_sequence_id)
+    return SendSteps(path, writer, chunks, chain, listening, initial_sequence_id)
