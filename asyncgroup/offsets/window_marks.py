@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.model import CommittedOffset, TopicPartition
+from asyncgroup.model import CommittedOffset, Record, TopicPartition
 from asyncgroup.offsets.commit_metadata import (
     MAX_METADATA,
     CommitMetadata,
@@ -100,6 +100,18 @@ class WindowMarks:
         has_moved = offset >= self._start_moves_at and self._move_start(offset + 1, leader_epoch)
         self._add_epoch(offset, leader_epoch)
         return has_moved
+
+    def note_epochs(self, records: Sequence[Record], end: int) -> bool:
+        """Remember the leader epochs of the next records of the log, which was read up to the offset `end`; return as `note_epoch`."""
+        first, last = records[0], records[-1]
+        has_moved = self.note_epoch(first.offset, first.leader_epoch)
+        if first.leader_epoch != last.leader_epoch:
+            epoch = first.leader_epoch
+            for record in records:
+                if record.leader_epoch != epoch:
+                    epoch = record.leader_epoch
+                    has_moved |= self.note_epoch(record.offset, epoch)
+        return self.note_epoch(end, last.leader_epoch) or has_moved
 
     def skip_range(self, start: int, end: int, leader_epoch: int) -> bool:
         """Acknowledge offsets that have no records to deliver, perhaps ahead of others; return whether that changes anything.

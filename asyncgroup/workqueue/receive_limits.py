@@ -23,34 +23,28 @@ class ReceiveLimits:
 
     def __init__(self, settings: QueueSettings) -> None:
         self._settings = settings
-        self.partitions = 1
+        self.on_demand = settings.receiver_queue == 0
+        """Whether records are requested one by one, when a task waits for them (`receiver_queue=0`)."""
+        self.partitions = 0
         """The number of partitions that the queue has now."""
+        self.records = 1
+        """The most records that a partition holds."""
+        self.batch_records = 1
+        """The most records that are added at a time: half of `records`, and no more than fit with empty values."""
+        self.bytes = 1
+        """Bytes of keys and values from which on a partition gets no more records."""
+        self.batch_bytes = 1
+        """The most wire bytes that are added at a time, but always one record."""
+        self.share_by(1)
 
     def __repr__(self) -> str:
         return f"<ReceiveLimits: {self.records} records, {self.bytes} bytes for each of {self.partitions} partitions>"
 
-    @property
-    def on_demand(self) -> bool:
-        """Whether records are requested one by one, when a task waits for them (`receiver_queue=0`)."""
-        return self._settings.receiver_queue == 0
-
-    @property
-    def records(self) -> int:
-        """The most records that a partition holds."""
-        settings = self._settings
-        return max(1, min(settings.receiver_queue, settings.receiver_queue_total // max(1, self.partitions)))
-
-    @property
-    def batch_records(self) -> int:
-        """The most records that are added at a time: half of `records`, and no more than fit with empty values."""
-        return max(1, min(self.records // 2, self.batch_bytes // RECORD_OVERHEAD))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of keys and values from which on a partition gets no more records."""
-        return max(1, self._settings.receive_buffer_bytes // max(1, self.partitions))
-
-    @property
-    def batch_bytes(self) -> int:
-        """The most wire bytes that are added at a time, but always one record."""
-        return max(1, self.bytes // BATCHES)
+    def share_by(self, partitions: int) -> None:
+        """The queue has this number of partitions now; they are read for each batch, so all limits are computed here."""
+        settings, self.partitions = self._settings, partitions
+        parts = max(1, partitions)
+        self.records = max(1, min(settings.receiver_queue, settings.receiver_queue_total // parts))
+        self.bytes = max(1, settings.receive_buffer_bytes // parts)
+        self.batch_bytes = max(1, self.bytes // BATCHES)
+        self.batch_records = max(1, min(self.records // 2, self.batch_bytes // RECORD_OVERHEAD))

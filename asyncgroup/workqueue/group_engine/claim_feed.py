@@ -210,16 +210,8 @@ class ClaimFeed(PartitionEngine):
 
     def _offer(self, records: list[Record], end: int) -> None:
         """Give records to the queue; the log has no more of them before the offset `end`."""
-        first, last, epoch = records[0], records[-1], None
         self.window.check_end(self.work.position)
-        if first.leader_epoch == last.leader_epoch:
-            self.window.note_epoch(first.offset, first.leader_epoch)
-        else:
-            for record in records:
-                if record.leader_epoch != epoch:
-                    epoch = record.leader_epoch
-                    self.window.note_epoch(record.offset, epoch)
-        self.window.note_epoch(end, last.leader_epoch)  # it has been read up to here
+        self.window.note_epochs(records, end)
         self._queue.offer(self.work, records)
 
     def _has_room(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from asyncgroup.ack_window import AckWindow
@@ -10,7 +10,7 @@ from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit
 from asyncgroup.offsets.parallel_consumer_metadata import decode_parallel_consumer
@@ -116,13 +116,12 @@ class ClaimWindow:
         """The session that the claim belongs to."""
         return self._session
 
-    def note_epoch(self, offset: int, leader_epoch: int) -> None:
-        """Remember the leader epoch of the records from `offset` on.
+    def note_epochs(self, records: Sequence[Record], end: int) -> None:
+        """Remember the leader epochs of the next records; the log was read up to the offset `end`.
 
-        Call it for the first record of each batch, for each record with another epoch than the one before, and for the last
-        one, before the records are looked up in the window.
+        Call it before the records are looked up in the window.
         """
-        if self._window_marks.note_epoch(offset, leader_epoch):
+        if self._window_marks.note_epochs(records, end):
             self.touch()
 
     def check_end(self, position: int) -> None:

@@ -74,7 +74,7 @@ class QueueHandler(Handler):
         claims = {claim.tp: claim for claim in session.claims}
         for tp in partitions:
             self.feeds[tp] = ClaimFeed(self._parts, session, claims[tp])
-        self._parts.limits.partitions = len(self.feeds)
+        self._parts.limits.share_by(len(self.feeds))
         self._idle.note(has_partitions=bool(self.feeds))
         self._log_starts(session.group_id, partitions)
         self.has_claims.set()
@@ -114,7 +114,7 @@ class QueueHandler(Handler):
                 if self._parts.queue.is_ended:
                     self._last[tp] = feed.statistics_at_end()
                 self._parts.queue.became_inactive(tp)
-        self._parts.limits.partitions = len(self.feeds)
+        self._parts.limits.share_by(len(self.feeds))
         if self.session is not None:
             self._idle.note(has_partitions=bool(self.feeds))
 
