@@ -13,15 +13,15 @@ PACKAGE = Path(asyncgroup.broker.__file__).parent
 WAITS = {
     "cluster.py": "nodes start and stop",
     "control/call.py": "a request is delayed by a fault or by `slow_node`",
-    "control/faults.py": "tests wait for a hit",
-    "control/history.py": "tests wait for a request",
-    "control/injection.py": "requests are held or delayed, tests wait for a hit",
-    "control/recorder.py": "tests wait for a request",
     "control/runtime.py": "nodes start and stop",
     "handlers/produce.py": "large batches are validated in a thread, before the request changes anything",
     "net/listener.py": "a port is bound",
     "net/tls.py": "a connection starts with a handshake",
     "node.py": "listeners start and stop",
+    "traffic/fault.py": "tests wait for a hit",
+    "traffic/history.py": "tests wait for a request",
+    "traffic/injection.py": "requests are held or delayed, tests wait for a hit",
+    "traffic/recorder.py": "tests wait for a request",
 }
 """The modules that may await, and for what. None of these waits splits a change of topics, logs, groups or transactions."""
 

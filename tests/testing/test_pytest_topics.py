@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup import ConfigError, Consumer, ConsumerConfig, UsageError
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.broker.control.history import fold_repeats
+from asyncgroup.broker.traffic.folding import fold_repeats
 from asyncgroup.testing import KafkaServer
 from asyncgroup.testing.kit.fixtures import kafka_cluster, virtual_kafka
 from tests.testing.suites import run_suite

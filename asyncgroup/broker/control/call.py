@@ -6,13 +6,14 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from asyncgroup.broker.control.injection import Injection, Injector
+from asyncgroup.broker.control.injection import KafkaInjection
 from asyncgroup.broker.control.recorder import Exchange, ExchangeRecorder
 from asyncgroup.broker.errors import CloseConnection, KafkaStorageError
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.handlers.api_versions import unsupported_version
 from asyncgroup.broker.net.service import ApiHandler, RequestContext
 from asyncgroup.broker.node import Node
+from asyncgroup.broker.traffic.injection import Injector
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import Message
 
@@ -27,7 +28,7 @@ _REFUSED_WHOLE: Final = frozenset({"DescribeLogDirs", "ListPartitionReassignment
 class CallService:
     """Serves the requests to `node`, as a listener's `RequestService`."""
 
-    def __init__(self, node: Node, recorder: ExchangeRecorder, injector: Injector) -> None:
+    def __init__(self, node: Node, recorder: ExchangeRecorder, injector: Injector[KafkaInjection]) -> None:
         self.node = node
         self._recorder = recorder
         self._injector = injector
@@ -68,7 +69,7 @@ class NodeCall:
         handler: ApiHandler,
         request: Any,
         exchange: Exchange | None,
-        fault: Injection | None,
+        fault: KafkaInjection | None,
     ) -> None:
         self._node = node
         self._recorder = recorder
@@ -107,7 +108,7 @@ class NodeCall:
         log.error("node %d: %s failed on the request %r", node_id, name, self._request, exc_info=error)
         return self.error_response(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def _handle_delayed(self, fault: Injection | None) -> Any:
+    async def _handle_delayed(self, fault: KafkaInjection | None) -> Any:
         if self._node.delay > 0:
             await asyncio.sleep(self._node.delay)
         if fault is None:
@@ -118,13 +119,14 @@ class NodeCall:
         response = await _awaited(self._respond_with(fault))
         return response if response is None else fault.apply_mutations(response)
 
-    def _respond_with(self, fault: Injection) -> Any:
+    def _respond_with(self, fault: KafkaInjection) -> Any:
         if fault.answer is not None:
             return fault.make_answer(self._request)
-        if fault.code is not None and (fault.topic is None or self.handler.name in _REFUSED_WHOLE):
-            return self.error_response(fault.code)
-        if fault.code is not None and fault.topic is not None:
-            self.context.topic_errors[fault.topic] = fault.code
+        if fault.error is not None:
+            code, topic = fault.error
+            if topic is None or self.handler.name in _REFUSED_WHOLE:
+                return self.error_response(code)
+            self.context.topic_errors[topic] = code
         return self._handle()
 
     def error_response(self, code: ErrorCode) -> Any:

@@ -1,184 +1,44 @@
-"""Injected faults as the broker sees them: which requests each hits, and what it does to them.
-
-`Faults` and `Fault` are what users see of them.
-"""
+"""Injected faults in Kafka's protocol: the error of a response, its throttle time."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, NamedTuple
 
-from asyncgroup.broker.control.recorder import Exchange
-from asyncgroup.broker.errors import UnusedFaults
-from asyncgroup.broker.net.service import RequestContext
+from asyncgroup.broker.traffic.injection import Injection
+from asyncgroup.broker.traffic.matching import RequestFilter
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire.message import copy_message
 
-__all__ = ["Cut", "Injection", "Injector"]
-
-Cut: TypeAlias = Literal["before", "after", "mid-frame"]
-"""When the connection is closed: before the request is handled, instead of the response, or in the middle of the
-response.
-"""
+__all__ = ["InjectedError", "KafkaInjection"]
 
 
-class Injection:
-    """One fault: it hits `times` matching requests beginning with the `nth`; `times=None` hits all from there on.
+class InjectedError(NamedTuple):
+    """The error of a response: of all that the request names, or of one topic."""
 
-    `on_failure` is called with the exceptions of the test's own functions.
-    """
+    code: ErrorCode
+    topic: str | None
+    """The topic that the error is limited to; None without a limit."""
+
+
+class KafkaInjection(Injection):
+    """A fault in Kafka's messages. Its `error` is an InjectedError."""
 
     def __init__(
         self,
         description: str,
-        matches: Callable[[RequestContext, Any], bool],
+        matches: RequestFilter,
         nth: int,
         times: int | None,
         on_failure: Callable[[BaseException], object],
     ) -> None:
-        self.hits = 0
-        self.disturbs = False
-        """Whether it changes what happens, rather than only observing."""
-        self.optional = False
-        self.cancelled = False
-        self.gate: asyncio.Event | None = None
-        """Holds the requests until it is set."""
-        self.delay = 0.0
-        self.code: ErrorCode | None = None
-        self.topic: str | None = None
-        """The topic that `code` is limited to, if any."""
-        self.answer: Callable[[Any], Any] | None = None
-        self.cut: Cut | None = None
-        self.drops_response = False
+        super().__init__(description, matches, nth, times, on_failure, copy_message)
+        self.error: InjectedError | None = None
         self.throttle_ms = 0
-        self.mutations: list[Callable[[Any], Any]] = []
-        self.observers: list[Callable[[Exchange], object]] = []
-        self._description = description
-        self._matches = matches
-        self._nth = nth
-        self._times = times
-        self._on_failure = on_failure
-        self._seen = 0
-        self._hit_waiters: list[tuple[int, asyncio.Future[None]]] = []
-
-    def __repr__(self) -> str:
-        state = ", cancelled" if self.cancelled else ""
-        return f"<Fault on {self._description}, {self.hits} hits{state}>"
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether it was never hit, and is neither optional nor cancelled."""
-        return self.hits == 0 and not self.optional and not self.cancelled
-
-    def release(self) -> None:
-        """Resume the requests held; later ones are no longer held."""
-        if self.gate is not None:
-            self.gate.set()
-
-    async def wait_hit(self, hits: int) -> None:
-        """Wait until it has hit `hits` requests."""
-        if self.hits < hits:
-            future = asyncio.get_running_loop().create_future()
-            self._hit_waiters.append((hits, future))
-            await future
-
-    # -- a request -------------------------------------------------------------------------------------------
-
-    def try_hit(self, context: RequestContext, request: Any, *, already_disturbed: bool) -> bool:
-        """Count the request if it matches, and return whether it is hit.
-
-        `already_disturbed`: another fault already acts on the request, so this one hits it only if its sole action is
-        `observe`, or if it has none.
-        """
-        exhausted = self._times is not None and self.hits >= self._times
-        if exhausted or self.cancelled or not self._matches_request(context, request):
-            return False
-        self._seen += 1
-        if self._seen < self._nth or (already_disturbed and self.disturbs):
-            return False
-        self.hits += 1
-        for hits, future in self._hit_waiters:
-            if hits <= self.hits and not future.done():
-                future.set_result(None)
-        return True
-
-    def _matches_request(self, context: RequestContext, request: Any) -> bool:
-        try:
-            return self._matches(context, request)
-        except Exception as error:  # noqa: BLE001  the test's own `where`; raised again by the cluster's exit
-            self._on_failure(error)
-            return False
-
-    def notify_observers(self, exchange: Exchange) -> None:
-        """Call the observers; their exceptions are kept for the cluster's exit, as no client could report them."""
-        for see in self.observers:
-            try:
-                see(exchange)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # noqa: BLE001  pytest.fail() does not raise an Exception
-                self._on_failure(error)
-
-    async def wait_before(self) -> None:
-        """Wait while the request is held, then for its delay."""
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.delay > 0:
-            await asyncio.sleep(self.delay)
-
-    def make_answer(self, request: Any) -> Any:
-        """Return the fault's response to `request`, given by `answer`."""
-        assert self.answer is not None
-        return self._call_user_code(self.answer, request)
+        """The throttle time of the response, for which the connection is muted; 0 without one."""
 
     def apply_mutations(self, response: Any) -> Any:
-        """Return a copy of the response with all mutations applied; the handler's own response may be shared."""
-        if self.mutations or self.throttle_ms:
-            response = copy_message(response)
-        for change in self.mutations:
-            other = self._call_user_code(change, response)
-            response = response if other is None else copy_message(other)
-        return response
-
-    def _call_user_code(self, function: Callable[[Any], Any], argument: Any) -> Any:
-        try:
-            return function(argument)
-        except BaseException as error:
-            self._on_failure(error)
-            raise
-
-
-class Injector:
-    """The faults of a cluster. If several match a request, the one created first acts on it."""
-
-    def __init__(self) -> None:
-        self.injections: list[Injection] = []
-        self.failures: list[BaseException] = []
-        """Exceptions of the test's own functions: those given to `observe`, `mutate`, `answer` and `where`."""
-
-    def __repr__(self) -> str:
-        return f"<Injector of {len(self.injections)} faults>"
-
-    def select(self, context: RequestContext, request: Any, exchange: Exchange) -> Injection | None:
-        """Return the fault that acts on this request, after notifying those that only observe."""
-        chosen = None
-        for injection in self.injections:
-            if injection.try_hit(context, request, already_disturbed=chosen is not None):
-                injection.notify_observers(exchange)
-                if injection.disturbs:
-                    chosen = injection
-        return chosen
-
-    def clear(self) -> None:
-        """Remove all faults, including unused ones; held requests continue."""
-        for injection in self.injections:
-            injection.release()
-        self.injections.clear()
-
-    def check(self) -> None:
-        """Raise the first exception of the test's own functions, or UnusedFaults if a fault was never hit."""
-        if self.failures:
-            raise self.failures[0]
-        if unused := [injection for injection in self.injections if injection.is_unused]:
-            raise UnusedFaults([repr(injection) for injection in unused])
+        """Return a copy of the response with all mutations applied; the connection then writes the throttle time into it."""
+        if self.throttle_ms and not self.mutations:
+            return copy_message(response)
+        return super().apply_mutations(response)

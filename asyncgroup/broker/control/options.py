@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
-from asyncgroup.broker.control.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.broker.control.seeding import topic_seeds
 from asyncgroup.broker.groups.shared.interfaces import MIGRATION_POLICIES, GroupOptions
 from asyncgroup.broker.metadata.features import ClusterFeatures
@@ -17,6 +16,7 @@ from asyncgroup.broker.net.listener import DEFAULT_CONNECTIONS_MAX_IDLE
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES
 from asyncgroup.broker.net.security import ListenerSecurity
 from asyncgroup.broker.storage.retention import CHECK_INTERVAL
+from asyncgroup.broker.traffic.recorder import DEFAULT_HISTORY_BYTES, DEFAULT_HISTORY_LIMIT
 from asyncgroup.checks import timedelta_hint
 from asyncgroup.errors import ConfigError
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from asyncgroup.broker.clock import LoopTimers, WallClock
 from asyncgroup.broker.control.call import CallService
-from asyncgroup.broker.control.injection import Injector
+from asyncgroup.broker.control.injection import KafkaInjection
 from asyncgroup.broker.control.message_fields import topic_names_in
 from asyncgroup.broker.control.options import ClusterOptions, features_of
 from asyncgroup.broker.control.recorder import ExchangeRecorder
@@ -32,6 +32,7 @@ from asyncgroup.broker.storage.data_directory import DataDirectory
 from asyncgroup.broker.storage.log_cleaner import LogCleaner
 from asyncgroup.broker.storage.restore import restore_controller, restored_transactions
 from asyncgroup.broker.storage.retention import ClusterLogs, Retention
+from asyncgroup.broker.traffic.injection import Injector
 from asyncgroup.broker.transactions.completion import MarkerWriter, TransactionMarker
 from asyncgroup.broker.transactions.coordinator import TransactionCoordinator
 from asyncgroup.errors import UsageError
@@ -65,7 +66,7 @@ class ClusterRuntime:
         self.recorder = ExchangeRecorder(
             options.history_limit, max_bytes=options.history_bytes, payloads=options.history_payloads
         )
-        self.injector = Injector()
+        self.injector: Injector[KafkaInjection] = Injector()
         if options.security is not None:
             self.state.controller.scram_users.add_passwords(passwords_of(options.security), self._rng)
         self._entered = False

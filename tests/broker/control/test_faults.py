@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster, Exchange, Faults
-from asyncgroup.broker.control.injection import Injector
+from asyncgroup.broker.control.injection import KafkaInjection
 from asyncgroup.broker.control.message_fields import errors_in, topic_names_in
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.net.service import RequestContext
+from asyncgroup.broker.traffic.injection import Injector
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from tests.broker.batches import batch
@@ -247,7 +248,7 @@ KINDS = st.tuples(st.integers(1, 5), st.none() | st.integers(1, 4), st.booleans(
 @given(st.lists(KINDS, max_size=5), st.integers(0, 12))
 async def test_how_often_faults_hit(kinds: list[tuple[int, int | None, bool]], requests: int) -> None:
     """At most one fault acts on a request, the first that matches; observing ones see all their matches."""
-    injector = Injector()
+    injector: Injector[KafkaInjection] = Injector()
     faults = Faults(injector, lambda *_: ())
     made = []
     for nth, times, disturbs in kinds:
