@@ -154,8 +154,10 @@ class ClassicHeartbeats:
             self.keep_alive = None  # not if cancelled: it is still a member, and joins or leaves next
         finally:
             self._running = False
-            if self._check is not None:
-                self._check.cancel()
+            # undecided: the commit is repeated, and asks again. A cancellation would end the task that commits
+            check, self._check = self._check, None
+            if check is not None:
+                check.set_result(True)
 
     async def _run(
         self,
@@ -271,7 +273,8 @@ class ClassicHeartbeats:
 
         `lookup` is the number of the lookup that found the coordinator to which the commit was sent
         (`CoordinatorClient.lookup_number`), `sent_at` the loop time of that. If the heartbeat finds that the membership is
-        lost, its result has been reported when this returns.
+        lost, its result has been reported when this returns. False also if the heartbeats stop before that, as when the member
+        joins again: the next refusal is decided by what follows.
         """
         if self._joining is not None:
             return not await self._is_joined_after_refusal(self._joining)

@@ -160,7 +160,12 @@ async def test_without_heartbeats_a_refusal_is_final() -> None:
     assert await scene.heartbeats.confirm_refusal(None, 0.0)
 
 
-async def test_heartbeats_that_stop_cancel_the_check() -> None:
+async def test_heartbeats_that_stop_leave_a_check_undecided() -> None:
+    """Found by simulation: a member joins again, for new partitions of its topics, while a refusal is in doubt.
+
+    The check was cancelled, and with it the task that commits: `run` raised ClosedError, and the next check of the member was
+    cancelled from the start.
+    """
     scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
     scene.answers = [ConnectError("refused")]
@@ -168,7 +173,12 @@ async def test_heartbeats_that_stop_cancel_the_check() -> None:
     await asyncio.sleep(1.0)
     task.cancel()
     await asyncio.wait([task, asking])
-    assert asking.cancelled()
+    assert not asking.result(), "the commit is repeated, and asks again"
+    assert await scene.heartbeats.confirm_refusal(None, now()), "there are no heartbeats any more"
+    task = await beating(scene, 1.0)
+    scene.answers = [0]
+    assert not await scene.heartbeats.confirm_refusal(None, 0.0)
+    task.cancel()
 
 
 async def test_a_loss_resolves_a_check_requested_during_its_heartbeat() -> None:
