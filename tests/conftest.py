@@ -39,7 +39,7 @@ from tests.apache_kafka import (
 )
 from tests.interop.java_tools import java_tools
 from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
-from tests.profiles import choose_profile, current_profile, omitted_cases
+from tests.profiles import choose_profile, current_profile, omitted_cases, story_cases
 from tests.shared_spark import spark, spark_gateway, spark_with_kafka
 from tests.workers import (
     are_files_named,
@@ -247,7 +247,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_report_header() -> str:
     """Show the profile."""
-    return f"profile: {current_profile()}"
+    is_quick = current_profile() == "quick"
+    return f"profile: {current_profile()}" + (
+        ", two cases of each story" * (is_quick and story_cases() == "two")
+    )
 
 
 # -- terminal summary ---------------------------------------------------------------------------------------------------

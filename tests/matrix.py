@@ -49,7 +49,7 @@ class Row:
     """With the lowest versions that pyproject.toml allows, instead of the newest."""
     environment: Mapping[str, str] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
-    """Arguments of pytest; none is the quick profile."""
+    """Arguments of pytest; all tests without. Which cases run is said by the quick profile and `environment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,12 @@ def rows_for(interpreters: Mapping[str, str]) -> list[Row]:
         oldest = rows[0].python
         rows.append(Row("lowest", oldest, lowest=True))
         for version in BROKERS:
-            variables = {"ASYNCGROUP_KAFKA_VERSION": version, "ASYNCGROUP_REQUIRE_KAFKA": "1"}
+            variables = {
+                "ASYNCGROUP_KAFKA_VERSION": version,
+                "ASYNCGROUP_REQUIRE_KAFKA": "1",
+                # the stories are all that this broker is tried with
+                "ASYNCGROUP_STORY_CASES": "two",
+            }
             rows.append(
                 Row(f"kafka-{version}", oldest, environment=variables, tests=("-m", "java", "tests/real"))
             )
@@ -149,7 +154,8 @@ def run_row(row: Row, logs: Path) -> Result:
 
 
 def _environment(work: Path) -> dict[str, str]:
-    left_out = {"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "ASYNCGROUP_TESTS"}
+    left_out = {"PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"}
+    left_out |= {"ASYNCGROUP_TESTS", "ASYNCGROUP_STORY_CASES"}
     path = f"{work / 'venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {"VIRTUAL_ENV": str(work / "venv"), "PATH": path, "PYTHONPYCACHEPREFIX": str(work / "pycache")}
     return {name: value for name, value in os.environ.items() if name not in left_out} | own

@@ -4,7 +4,8 @@
 - `full`, with `pytest --full` or `ASYNCGROUP_TESTS=full`: all but the long tests of `--soak`. `.ci/run` uses it.
 
 - Of a parametrized test `quick` runs the first and the last case, of a story one of the two, unless its file or the test is
-  named on the command line, or it is a test of the repository itself (directly in `tests/`) or of the guide.
+  named on the command line, or it is a test of the repository itself (directly in `tests/`) or of the guide. With
+  `ASYNCGROUP_STORY_CASES=two` it runs both cases of a story: on older brokers, which these tests are all for (`tests/matrix.py`).
 - Of the families that take minutes, `full` runs each fourth case or fewer, and `--soak` the others: also mutated and random
   bytes for every message in every version, and moves and restarts of rolling upgrades.
 - Thinned are examples of Hypothesis, seeds, and sweeps: a cancellation at every iteration of the loop, mutations of the
@@ -35,20 +36,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Profile",
+    "StoryCases",
     "choose_profile",
     "current_profile",
     "examples",
     "long_family",
     "omitted_cases",
     "soak",
+    "story_cases",
     "thinned",
 ]
 
 Profile: TypeAlias = Literal["quick", "full"]
 
+StoryCases: TypeAlias = Literal["one", "two"]
+
 PROFILES: Final[tuple[Profile, ...]] = ("quick", "full")
+STORY_CASES: Final[tuple[StoryCases, ...]] = ("one", "two")
 VARIABLE: Final = "ASYNCGROUP_TESTS"
 """The environment variable, so that worker processes and decorators in test modules see the same profile."""
+
+STORY_VARIABLE: Final = "ASYNCGROUP_STORY_CASES"
+"""The environment variable with the number of cases that the quick profile runs of a story; `one` without it."""
 
 QUICK_SHARE: Final = 16
 """The quick profile draws one of this many examples."""
@@ -60,7 +69,10 @@ WHOLE: Final = ("tests/guide/",)
 """Directories whose tests run with all their cases, beside the files directly in `tests/`."""
 
 ONE_CASE: Final = tuple(f"tests/{room}/" for room in ("cli", "interop", "real", "scenario", "spark"))
-"""Directories whose tests are stories: each runs with one case, some with their first one, some with the last."""
+"""Directories whose tests are stories: each runs with one case, some with their first one, some with the last.
+
+With `ASYNCGROUP_STORY_CASES=two` each runs with both, as other tests do.
+"""
 
 T = TypeVar("T")
 
@@ -72,6 +84,15 @@ def current_profile() -> Profile:
         if name == profile:
             return profile
     raise ValueError(f"{VARIABLE}={name} is not a profile: {' or '.join(PROFILES)}")
+
+
+def story_cases() -> StoryCases:
+    """Return how many cases the quick profile runs of a story."""
+    name = os.environ.get(STORY_VARIABLE) or "one"
+    for cases in STORY_CASES:
+        if name == cases:
+            return cases
+    raise ValueError(f"{STORY_VARIABLE}={name} is not a number of cases: {' or '.join(STORY_CASES)}")
 
 
 def choose_profile(profile: Profile) -> None:
@@ -107,7 +128,7 @@ def omitted_cases(names: Sequence[str]) -> set[str]:
 def _ends(test: str, cases: list[str]) -> set[str]:
     """Return the cases that the quick profile runs of a test."""
     first, last = cases[0], cases[-1]
-    if not test.startswith(ONE_CASE):
+    if story_cases() == "two" or not test.startswith(ONE_CASE):
         return {first, last}
     return {last if zlib.crc32(test.encode()) % 2 else first}
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests import matrix
 from tests.matrix import INTERPRETERS, Result, Row, find_interpreters, lowest_versions, rows_for
+from tests.profiles import STORY_VARIABLE, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,7 +95,19 @@ def test_the_oldest_interpreter_has_the_lowest_versions_and_the_older_brokers() 
         ("kafka-3.9.1", "/a"),
     ]
     assert [row.name for row in rows if row.lowest] == ["lowest"]
+    # the first and the last case of each story: these rows have no other tests
+    stories = [row.name for row in rows if row.environment.get(STORY_VARIABLE) == "two"]
+    assert stories == ["kafka-4.1.1", "kafka-3.9.1"]
+    assert [row.name for row in rows if row.tests] == stories
     assert rows_for({}) == []
+
+
+def test_a_row_has_the_cases_that_it_names_whatever_its_caller_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(VARIABLE, "full")
+    monkeypatch.setenv(STORY_VARIABLE, "two")
+    assert {VARIABLE, STORY_VARIABLE} & matrix._environment(tmp_path).keys() == set()
 
 
 def test_a_row_that_cannot_be_installed_is_reported(tmp_path: Path) -> None:

@@ -454,7 +454,7 @@ def test_the_longest_files_are_there():
     assert [each for each in LONGEST if not (ROOT / each).is_file()] == []
 
 
-def test_the_cases_of_the_quick_profile():
+def test_the_cases_of_the_quick_profile(monkeypatch):
     def chosen(*cases: str) -> list[str]:
         omitted = omitted_cases(cases)
         return [case for case in cases if case not in omitted]
@@ -465,15 +465,21 @@ def test_the_cases_of_the_quick_profile():
     assert chosen(*a[:1], "tests/a/test_b.py::test_d") == [a[0], "tests/a/test_b.py::test_d"]
     whole = [name.replace("/a/", "/guide/") for name in a] + [name.replace("/a/", "/") for name in a]
     assert chosen(*whole) == whole
+    monkeypatch.delenv("ASYNCGROUP_STORY_CASES", raising=False)
     stories = [f"tests/scenario/test_b.py::test_{test}[{case}]" for test in range(20) for case in range(5)]
     some = [chosen(*stories[at : at + 5]) for at in range(0, 100, 5)]
     assert {len(each) for each in some} == {1}
     assert {each[0][-3:] for each in some} == {"[0]", "[4]"}
     assert chosen(*stories) == [name for each in some for name in each], "whatever else runs"
+    monkeypatch.setenv("ASYNCGROUP_STORY_CASES", "two")
+    assert chosen(*stories) == [name for name in stories if name[-3:] in {"[0]", "[4]"}]
+    assert chosen(*a, *whole) == [a[0], a[8], *whole], "others run as before"
 
 
 def test_unknown_profiles_are_refused(run):
     assert "ASYNCGROUP_TESTS=slow is not a profile: quick or full" in run(ASYNCGROUP_TESTS="slow").text
+    text = run(ASYNCGROUP_STORY_CASES="all").text
+    assert "ASYNCGROUP_STORY_CASES=all is not a number of cases: one or two" in text
 
 
 def test_a_test_without_cases_is_an_error(run):
