@@ -57,6 +57,7 @@ class QueueCore(Watcher):
             allow_out_of_order=settings.allow_out_of_order,
             ordering_key=_ordering_key_by(settings.ordering_key, engine.ordering_key),
             delivery_times=DeliveryTimes(engine.due_at, clock),
+            listeners=engine.listeners,
         )
         self.receiver = Receiver(self.name, self.dispatcher.take, self.dispatcher.turns.count, interceptors)
         self._alarm = Alarm(self.dispatcher)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
@@ -113,6 +114,12 @@ class DeliveryQueue(Protocol):
 
     def finish(self, delivery: Delivery) -> AckOutcome:
         """The copy is in its topic: the record is done."""
+        ...
+
+    def report_end(
+        self, delivery: Delivery, outcome: DeliveryOutcome, error: BaseException | None = None
+    ) -> None:
+        """Call the hooks: the delivery is settled."""
         ...
 
     def give_back(self, delivery: Delivery) -> None:

@@ -8,11 +8,12 @@ acquired (delivered, and the delivery has not ended), or is done; `Turns` decide
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Final
 
 from asyncgroup.errors import UsageError
+from asyncgroup.hooks import DeliveryListeners, DeliveryOutcome
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
@@ -29,6 +30,13 @@ from asyncgroup.workqueue.watcher import Watcher
 __all__ = ["Dispatcher"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
+
+_OUTCOMES: Final[Mapping[DeliveryState, DeliveryOutcome]] = {
+    DeliveryState.NACKED: "nacked",
+    DeliveryState.RELEASED: "released",
+    DeliveryState.EXPIRED: "expired",
+    DeliveryState.LOST: "lost",
+}
 
 _ANY_NUMBER: Final = 1 << 62
 """More deliveries than any queue with dead letters allows."""
@@ -55,6 +63,7 @@ class Dispatcher:
         allow_out_of_order: bool = False,
         ordering_key: Callable[[Record], bytes | None] = lambda record: record.key,
         delivery_times: DeliveryTimes | None = None,
+        listeners: DeliveryListeners | None = None,
     ) -> None:
         self.mode = mode
         self.publisher = publisher
@@ -81,6 +90,10 @@ class Dispatcher:
         self._in_order = mode.in_order
         self._due = DueTimes()
         self._last_failures = LastFailures()
+        self._listeners = listeners
+        """Those of the hooks for each delivery; None without any."""
+        self._reported: dict[int, BaseException | None] = {}
+        """With listeners: the deliveries that have begun, by id(), and the errors with which they have failed."""
 
     def __repr__(self) -> str:
         waiting = sum(len(work.waiting) for work in self.works.values())
@@ -119,6 +132,7 @@ class Dispatcher:
                 self._end(delivery, DeliveryState.LOST)
             else:
                 delivery.state = DeliveryState.LOST
+                self.report_end(delivery, "lost")
             delivery._keeps_lane = delivery._has_handler
         for record in (*dropped, *(delivery.record for delivery in lost if not delivery._keeps_lane)):
             self._free_lane(work, record)
@@ -280,6 +294,8 @@ class Dispatcher:
         delivery = Delivery(record, attempt, deadline, work, self)
         work.in_hand[record.offset] = delivery
         self.counts.delivered += 1
+        if self._listeners is not None and not self.is_prefetched:
+            self._report_start(delivery)
         # `unread` inlined, as it runs for each record
         if work.refill_at >= 0 and len(work.fresh) + work.blocked + work.parked <= work.refill_at:
             work.note_unread()
@@ -304,6 +320,8 @@ class Dispatcher:
         work = delivery._work
         record = delivery.record
         delivery.state = DeliveryState.ACKED
+        if self._listeners is not None:
+            self.report_end(delivery, "acknowledged")
         del work.in_hand[record.offset]
         if delivery._has_slot:
             self._end_retry()
@@ -343,7 +361,7 @@ class Dispatcher:
     ) -> None:
         """The delivery failed: deliver the record again after `delay` seconds, or copy it to the dead letter topic."""
         self.counts.nacked += 1
-        self._end(delivery, DeliveryState.NACKED)
+        self._end(delivery, DeliveryState.NACKED, error)
         self.fail(delivery, delay, reason or ("nacked" if error is None else describe_error(error)))
         self.watcher.on_nack(delivery, error)
 
@@ -418,15 +436,19 @@ class Dispatcher:
 
     def hand_out(self, delivery: Delivery) -> None:
         """Start the ack timeout of a delivery that leaves an inbox, and give it a slot if it is a retry."""
+        if self._listeners is not None:
+            self._report_start(delivery)
         if delivery._is_retry and not delivery._has_slot:
             self._take_slot(delivery)
         if self.ack_timeout is not None:
             self.renew(delivery)
             self.watcher.on_due(self._clock() + self.timeouts.interval)
 
-    def _end(self, delivery: Delivery, state: DeliveryState) -> None:
+    def _end(self, delivery: Delivery, state: DeliveryState, error: BaseException | None = None) -> None:
         work = delivery._work
         delivery.state = state
+        if self._listeners is not None:
+            self._report_state(delivery, state, error)
         work.in_hand.pop(delivery.record.offset, None)
         if not work.is_open:
             work.engine.on_drain()
@@ -512,6 +534,7 @@ class Dispatcher:
         """Deliver the record again later: its copy was given up. After a revocation the next owner does."""
         work = delivery._work
         self._end_publishing(work)
+        self.report_end(delivery, "lost")
         delivery.state = DeliveryState.LOST
         if self.works.get(work.tp) is work and delivery.record.offset not in work.window:
             self._wait(work, delivery.record, self._clock() + self._delay_of(delivery.attempt))
@@ -523,6 +546,30 @@ class Dispatcher:
             work.engine.on_room()
         if not work.is_open:
             work.engine.on_drain()
+
+    # --- hooks -------------------------------------------------------------------------------------------------------------
+
+    def _report_start(self, delivery: Delivery) -> None:
+        assert self._listeners is not None
+        self._reported[id(delivery)] = None
+        self._listeners.start(delivery)
+
+    def _report_state(self, delivery: Delivery, state: DeliveryState, error: BaseException | None) -> None:
+        """A delivery has left the hands of its handler; one that is copied, or fails for the last time, ends with its copy."""
+        is_last = state is DeliveryState.NACKED and self.publisher.is_last(delivery.attempt)
+        if state is not DeliveryState.PUBLISHING and not is_last:
+            self.report_end(delivery, _OUTCOMES[state], error)
+        elif id(delivery) in self._reported:
+            self._reported[id(delivery)] = error
+
+    def report_end(
+        self, delivery: Delivery, outcome: DeliveryOutcome, error: BaseException | None = None
+    ) -> None:
+        """Call the hooks, once for each delivery that has begun."""
+        if self._listeners is None or id(delivery) not in self._reported:
+            return
+        before = self._reported.pop(id(delivery))
+        self._listeners.end(delivery, outcome, error or before)
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
@@ -569,6 +616,7 @@ class Dispatcher:
         work.in_hand.clear()
         for delivery in in_hand:
             delivery.state = DeliveryState.EXPIRED
+            self.report_end(delivery, "expired")
             self.turns.retries_in_hand -= delivery._has_slot
         if work.gate is not None:
             work.gate.released(None)

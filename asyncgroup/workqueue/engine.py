@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from asyncgroup.hooks import DeliveryListeners
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.modes import Mode
@@ -277,6 +278,11 @@ class Engine(Protocol):
     @property
     def copy_format(self) -> CopyFormat:
         """Makes them."""
+        ...
+
+    @property
+    def listeners(self) -> DeliveryListeners | None:
+        """What is called for each delivery; None without such hooks."""
         ...
 
     async def open(self, queue: OpenQueue) -> None:

@@ -23,6 +23,7 @@ from asyncgroup.errors import (
     DeadLetterRateError,
     UsageError,
 )
+from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
@@ -299,7 +300,10 @@ class TopicPublisher:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
         self._retried.pop(copying.record.topic, None)
-        copying.outcome = copying.delivery._dispatcher.finish(copying.delivery)
+        queue = copying.delivery._dispatcher
+        copying.outcome = queue.finish(copying.delivery)
+        copied: DeliveryOutcome = "dead letter" if copying.is_dead else "retry"
+        queue.report_end(copying.delivery, copied if copying.outcome else "lost")
         if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
             copying.outcome = AckOutcome.COMMITTED
         if copying.is_dead:

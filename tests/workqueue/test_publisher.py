@@ -119,6 +119,9 @@ class Queue:
     def give_back(self, delivery: Delivery) -> None:
         self._end("give back", delivery)
 
+    def report_end(self, delivery: Delivery, outcome: str, error: BaseException | None = None) -> None:
+        pass
+
     def _end(self, call: str, delivery: Delivery) -> None:
         self.publishing.remove(delivery.record.offset)
         self.calls.append((call, delivery.record.offset))

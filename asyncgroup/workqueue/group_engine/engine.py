@@ -19,6 +19,7 @@ from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupEr
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
+from asyncgroup.hooks import delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
@@ -83,6 +84,7 @@ class ConsumerGroupEngine:
             settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth
         )
         self.copies: GroupCopyWriter = self._make_copies(plan.producer_config)
+        self.listeners = delivery_listeners(self._client.hooks)
         self.copy_format = CopyHeaders(self.name, clock, check_headers)
         self._queue: OpenQueue | None = None
         self._handler: QueueHandler | None = None
