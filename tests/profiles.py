@@ -5,7 +5,7 @@
 
 - Of a parametrized test `quick` runs the first and the last case, of a story one of the two, unless its file or the test is
   named on the command line, or it is a test of the repository itself (directly in `tests/`) or of the guide. With
-  `ASYNCGROUP_STORY_CASES=two` it runs both cases of a story: on older brokers, which these tests are all for (`tests/matrix.py`).
+  `ASYNCGROUP_STORY_CASES=two` it runs both cases of a story: the rows of older brokers do (`tests/matrix.py`).
 - Of the families that take minutes, `full` runs each fourth case or fewer, and `--soak` the others: also mutated and random
   bytes for every message in every version, and moves and restarts of rolling upgrades.
 - Thinned are examples of Hypothesis, seeds, and sweeps: a cancellation at every iteration of the loop, mutations of the
