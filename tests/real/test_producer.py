@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import BrokerError
+from asyncgroup.errors import BrokerError, InvalidRecordError
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.real.support import RunningKafka
@@ -74,6 +74,6 @@ async def test_errors_of_a_real_broker(apache_kafka: RunningKafka) -> None:
         async with Producer(cluster, config) as producer:
             with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
                 await producer.send(topic, b"x" * 2_000_000)
-            with pytest.raises(BrokerError, match="the topic has 2 partitions"):
+            with pytest.raises(InvalidRecordError, match="the topic has 2 partitions"):
                 await producer.send(topic, b"x", partition=2)
             assert (await producer.send(topic, b"x", partition=1)).partition == 1

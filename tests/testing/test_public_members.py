@@ -13,6 +13,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing import (
     KafkaServer,
+    MemorySource,
     Network,
     VirtualKafka,
     VirtualTimeLoop,
@@ -29,6 +30,8 @@ MEMBERS: Final = {
     " group groups history ignore_unused_faults leader move_coordinator move_leader produce records slow_node start_node"
     " stop_node",
     "Link": "client cut open_ends server",
+    "MemorySource": "acked add close_timeout dead_letters features is_done partitions plan retried subscription topic"
+    " wait_done",
     "Network": "blackhole chunk_size connections cut describe_faults heal hosts latency listeners refuse set_latency"
     " source window",
     "VirtualDeadlock": "",
@@ -81,6 +84,10 @@ def test_a_kafka_server_and_what_it_returns() -> None:
 
 def test_an_apache_kafka() -> None:
     assert members(ApacheKafka()) == MEMBERS["ApacheKafka"]
+
+
+def test_records_in_memory() -> None:
+    assert members(MemorySource([b"a"])) == MEMBERS["MemorySource"]
 
 
 def test_a_virtual_cluster() -> None:
