@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.lifecycle import start_task, wait_shielded
+from asyncgroup.lifecycle import describe_error, start_task, wait_shielded
 from asyncgroup.signals import on_signals
 
 if TYPE_CHECKING:
@@ -169,10 +169,13 @@ class Program:
 
     async def _close(self) -> None:
         """Close all at the same time; then raise the first error of a close."""
+        for error in await self._close_all():
+            raise error
+
+    async def _close_all(self) -> list[BaseException]:
+        """Close all at the same time; return the errors."""
         closed = await asyncio.gather(*(each.aclose() for each in self._consumers), return_exceptions=True)
-        for error in closed:
-            if error is not None:
-                raise error
+        return [error for error in closed if error is not None]
 
     async def _work(self) -> None:
         async with AsyncExitStack() as stack:
@@ -189,19 +192,32 @@ class Program:
     async def _run_all(self) -> None:
         """Run all; the first error ends the others in order, and is raised."""
         tasks = [start_task(work(), name="run") for work in self._works]
+        errors: list[BaseException] = []
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            errors += _errors(tasks)
             if not all(task.done() for task in tasks):
-                await self._close()
-                await asyncio.wait(tasks)
+                of_close = await self._close_all()
+                await asyncio.wait(tasks)  # also those whose close has failed: their handlers may still run
+                # what follows from the first error does not take its place, whichever was given first
+                errors += [*_errors(tasks), *of_close]
         except asyncio.CancelledError:
             for task in tasks:
                 task.cancel()
             await wait_shielded(asyncio.gather(*tasks, return_exceptions=True))
             raise
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+        first = errors[0] if errors else None
+        for error in dict.fromkeys(errors):
+            if error is not first:
+                _log.error("another error while the program ended: %s", describe_error(error))
+        if first is not None:
+            raise first
+
+
+def _errors(tasks: Iterable[asyncio.Task[None]]) -> list[BaseException]:
+    """Return what tasks have raised so far."""
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    return [error for task in ended if (error := task.exception()) is not None]
 
 
 def _clusters(consumers: Sequence[Any]) -> list[Any]:
