@@ -199,7 +199,7 @@ class Program:
             if not all(task.done() for task in tasks):
                 of_close = await self._close_all()
                 await asyncio.wait(tasks)  # also those whose close has failed: their handlers may still run
-                # what follows from the first error does not take its place, whichever was given first
+                # what follows from the first error does not take its place, also if that of an earlier job comes later
                 errors += [*_errors(tasks), *of_close]
         except asyncio.CancelledError:
             for task in tasks:
