@@ -33,7 +33,10 @@ def build(source: Path, target: Path, *kinds: str) -> list[Path]:
 def unpacked(sdist: Path, target: Path) -> Path:
     """Unpack a source distribution, and return its directory."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(target, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(target, filter="data")
+        else:  # before Python 3.11.4
+            archive.extractall(target)
     (directory,) = target.iterdir()
     return directory
 

@@ -144,7 +144,10 @@ class RandomTransactions:
     @staticmethod
     def outcome_of(error: TimeoutError) -> str:
         """Return the outcome in the note of a cancellation."""
-        notes = [note for note in getattr(error.__cause__, "__notes__", []) if "the transaction" in note]
+        cancelled = (
+            error.__cause__ or error.__context__
+        )  # before Python 3.11.3 `asyncio.timeout` names no cause
+        notes = [note for note in getattr(cancelled, "__notes__", []) if "the transaction" in note]
         if any("was committed" in note for note in notes):
             return "committed"
         return "unknown" if any("commit" in note for note in notes) else "aborted"
