@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, overload
 
 from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState
-from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.policies import BatchPolicy
 from asyncgroup.workqueue.receiver import Receiver
 
@@ -23,9 +23,9 @@ class DeliveryBatch(Sequence[Delivery]):
     The block ends only those deliveries that were not ended in it.
     """
 
-    def __init__(self, deliveries: list[Delivery], dispatcher: Dispatcher) -> None:
+    def __init__(self, deliveries: list[Delivery], outcomes: Outcomes) -> None:
         self._deliveries = deliveries
-        self._dispatcher = dispatcher
+        self._outcomes = outcomes
 
     @overload
     def __getitem__(self, index: int) -> Delivery: ...
@@ -52,7 +52,7 @@ class DeliveryBatch(Sequence[Delivery]):
         for delivery in deliveries:
             if delivery.state is DeliveryState.IN_HAND:  # a callback may have ended it
                 try:
-                    self._dispatcher.ack(delivery)
+                    self._outcomes.ack(delivery)
                 except FAILURES as error:
                     refused = refused or error
         if refused is not None:
@@ -70,13 +70,13 @@ class DeliveryBatch(Sequence[Delivery]):
         elif isinstance(error, Exception):
             for delivery in left:
                 if delivery.state is DeliveryState.IN_HAND:  # in order, a nack ends those after it
-                    self._dispatcher.nack(delivery, None, error)
+                    self._outcomes.nack(delivery, None, error)
         else:  # cancelled: neither done nor failed
             for delivery in reversed(left):
-                self._dispatcher.release(delivery)
+                self._outcomes.release(delivery)
 
 
-async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> DeliveryBatch:
+async def receive_batch(receiver: Receiver, outcomes: Outcomes, policy: BatchPolicy) -> DeliveryBatch:
     """Return deliveries until the first limit is reached; none if that is the timeout.
 
     A cancelled call gives all deliveries back, and a delivery that is lost while others are awaited is left out. Raises as
@@ -87,23 +87,23 @@ async def receive_batch(receiver: Receiver, dispatcher: Dispatcher, policy: Batc
     gathered: list[Delivery] = []
     try:
         async with asyncio.timeout(policy.timeout):
-            while not _fill(gathered, receiver, dispatcher, policy):
+            while not _fill(gathered, receiver, outcomes, policy):
                 receiver.check_open()
-                await receiver.wait()
+                await receiver.waiters.wait()
     except TimeoutError:
         pass
     except BaseException:
         for delivery in reversed(gathered):
             if delivery.state is DeliveryState.IN_HAND:
-                dispatcher.release(delivery)
+                outcomes.release(delivery)
         raise
     reader = asyncio.current_task()
     for delivery in gathered:
         delivery._reader = reader
-    return DeliveryBatch([each for each in gathered if each.state is DeliveryState.IN_HAND], dispatcher)
+    return DeliveryBatch([each for each in gathered if each.state is DeliveryState.IN_HAND], outcomes)
 
 
-def _fill(gathered: list[Delivery], receiver: Receiver, dispatcher: Dispatcher, policy: BatchPolicy) -> bool:
+def _fill(gathered: list[Delivery], receiver: Receiver, outcomes: Outcomes, policy: BatchPolicy) -> bool:
     """Take what is ready; return whether the batch is complete."""
     size = sum(map(_size, gathered))
     while not is_full(policy, len(gathered), size):
@@ -111,7 +111,7 @@ def _fill(gathered: list[Delivery], receiver: Receiver, dispatcher: Dispatcher, 
         if delivery is None:
             return False
         if gathered and not has_room(policy, size + _size(delivery)):
-            dispatcher.release(delivery)
+            outcomes.release(delivery)
             return True
         gathered.append(delivery)
         size += _size(delivery)

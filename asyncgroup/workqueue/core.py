@@ -23,7 +23,7 @@ from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
-from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.receiver import Deliveries, Receiver, Waiters
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueStatistics
 from asyncgroup.workqueue.watcher import Watcher
@@ -46,12 +46,14 @@ class QueueCore(Watcher):
         self.settings = settings
         self._interceptors = interceptors
         self._publisher = self._make_publisher()
+        waiters = Waiters()
         self.dispatcher = Dispatcher(
             settings.mode,
             asyncio.get_running_loop().time,
             self._publisher,
             settings.nack_backoff.delay,
             watcher=self,
+            demand=waiters,
             ack_timeout=settings.ack_timeout,
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
@@ -59,7 +61,7 @@ class QueueCore(Watcher):
             delivery_times=DeliveryTimes(engine.due_at, clock),
             listeners=engine.listeners,
         )
-        self.receiver = Receiver(self.name, self.dispatcher.take, self.dispatcher.turns.count, interceptors)
+        self.receiver = Receiver(self.name, self.dispatcher.take, waiters, interceptors)
         self._alarm = Alarm(self.dispatcher)
         self._pools = WorkerPools(self.dispatcher)
         self._local = LocalDispatch(self.name, self.dispatcher, interceptors, self._pools)
@@ -100,7 +102,7 @@ class QueueCore(Watcher):
 
     def relist(self, work: Work) -> None:
         """Deliver records of the partition again, after its `gate` has objected."""
-        self.dispatcher.relist(work)
+        self.dispatcher.turns.relist(work)
 
     def restart(self, work: Work, offset: int) -> list[Delivery]:
         """The log has other records from `offset` on: forget them, and return their open deliveries, which are lost."""
@@ -133,7 +135,7 @@ class QueueCore(Watcher):
 
     def abandon_copies(self, work: Work, *, is_over: bool = True) -> None:
         """Give up the copies of a partition, unless it has come back as another assignment already; `is_over`: this one ends."""
-        if self.dispatcher.works.get(work.tp) is work:
+        if work.is_live:
             self._publisher.abandon(work.tp, is_over=is_over)
 
     def note_copy_retry(self, topic: str, error: Exception) -> None:
@@ -157,7 +159,7 @@ class QueueCore(Watcher):
     @property
     def on_demand(self) -> asyncio.Event:
         """Set when a task begins to wait for a delivery."""
-        return self.receiver.on_demand
+        return self.receiver.waiters.on_demand
 
     def works(self) -> Iterable[Work]:
         """Return the partitions that were added and not removed."""
@@ -165,7 +167,7 @@ class QueueCore(Watcher):
 
     def attempts(self, work: Work, record: Record) -> int:
         """Return the number of deliveries of a record so far."""
-        return self.dispatcher.attempts(work, record)
+        return self.dispatcher.outcomes.attempts(work, record)
 
     def is_last(self, attempt: int) -> bool:
         """Whether a record whose delivery number `attempt` failed is not delivered again."""
@@ -174,7 +176,7 @@ class QueueCore(Watcher):
     @property
     def is_serial(self) -> bool:
         """Whether at most one record of a partition is delivered at a time."""
-        return self.dispatcher.serial
+        return self.dispatcher.order.serial
 
     @property
     def free_handlers(self) -> int:
@@ -184,7 +186,7 @@ class QueueCore(Watcher):
     @property
     def has_demand(self) -> bool:
         """Whether a task waits for a delivery; of a queue with local consumers this is always assumed."""
-        return self._local.is_used or self.receiver.has_waiters
+        return self._local.is_used or bool(self.receiver.waiters)
 
     @property
     def is_paused(self) -> bool:
@@ -207,13 +209,6 @@ class QueueCore(Watcher):
         self._local.end(failure)
 
     # --- events of the dispatcher ---------------------------------------------------------------------------------------
-
-    def on_ready(self) -> None:
-        """Wake tasks that wait for a delivery."""
-        if self._local.is_used:
-            self._local.dispatch()
-        else:
-            self.receiver.on_ready()
 
     def on_due(self, time: float) -> None:
         """Wake the dispatcher at this time."""
@@ -255,7 +250,7 @@ class QueueCore(Watcher):
         self.check_open()
         settings = self.settings
         workers = Workers(
-            self.dispatcher,
+            self.dispatcher.outcomes,
             self.receiver,
             handle,
             settings.concurrency,
@@ -277,7 +272,7 @@ class QueueCore(Watcher):
     def consumer(self, local: LocalConsumer, concurrency: int | None) -> QueueConsumer:
         """See `WorkQueue.consumer`."""
         self.check_open()
-        if self._runs or self.receiver.is_read or self.receiver.has_waiters:
+        if self._runs or self.receiver.is_read or self.receiver.waiters:
             raise UsageError(
                 f"consumer() of work queue {self.name!r}: the queue itself is read already; read its consumers instead"
             )
@@ -298,7 +293,7 @@ class QueueCore(Watcher):
         """See `WorkQueue.pause`."""
         self.check_open()
         self.dispatcher.is_open = not paused
-        self.on_ready()
+        self.dispatcher.turns.wake_later()
 
     def deliveries(self) -> Deliveries:
         """See `WorkQueue.__aiter__`."""
@@ -354,7 +349,7 @@ class QueueCore(Watcher):
                     reader = self._creator
                 is_own = reader is None or reader is current or reader.done()
                 if is_own and not self._pools.has(delivery):
-                    self.dispatcher.release(delivery)
+                    self.dispatcher.outcomes.release(delivery)
 
     async def _close(self) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
@@ -15,6 +14,7 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
 from asyncgroup.workqueue.delivery_result import DeliveryResult, Known, Outstanding
+from asyncgroup.workqueue.delivery_state import DeliveryState
 from asyncgroup.workqueue.foreign_names import DELIVERY
 from asyncgroup.workqueue.handled_exception import handled_exception
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -25,7 +25,7 @@ __all__ = [
     "FAILURES",
     "AckOutcome",
     "Delivery",
-    "DeliveryQueue",
+    "DeliveryEnds",
     "DeliveryState",
     "Publisher",
     "Work",
@@ -36,18 +36,6 @@ __all__ = [
 
 FAILURES: Final = (Exception, asyncio.CancelledError)
 """Exceptions of a plain function of the user that fail a delivery: a CancelledError in it is not the cancellation of a task."""
-
-
-class DeliveryState(Enum):
-    """The state of a delivery."""
-
-    IN_HAND = "in hand"
-    ACKED = "acknowledged"
-    NACKED = "nacked"
-    RELEASED = "given back"
-    PUBLISHING = "being copied to its retry or dead letter topic"
-    EXPIRED = "expired"
-    LOST = "lost"
 
 
 class Publisher(Protocol):
@@ -72,8 +60,8 @@ class Publisher(Protocol):
         ...
 
 
-class DeliveryQueue(Protocol):
-    """The methods of the Dispatcher that a delivery calls."""
+class DeliveryEnds(Protocol):
+    """What a delivery, and the publisher of its copy, call: `Outcomes`."""
 
     publisher: Publisher
     counts: QueueCounts
@@ -154,12 +142,11 @@ class Delivery:
     """
 
     __slots__ = (
-        "_dispatcher",
-        "_due",
         "_has_handler",
         "_has_slot",
         "_is_retry",
         "_keeps_lane",
+        "_outcomes",
         "_reader",
         "_work",
         "attempt",
@@ -175,7 +162,7 @@ class Delivery:
         attempt: int,
         deadline: float | None,
         work: Work,
-        dispatcher: DeliveryQueue,
+        outcomes: DeliveryEnds,
     ) -> None:
         self.record = record
         """The record."""
@@ -187,14 +174,13 @@ class Delivery:
         """The state of the delivery."""
         self.decoded: Any = None
         """The result of the queue's `decode` for the record; None without it."""
-        self._due: float  # once it was nacked: when its record is delivered again, at the earliest
         self._has_handler = False  # of `run`, which has not returned yet
         self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
         self._is_retry = False  # taken in a turn of the records that were delivered before
         self._has_slot = False  # of these records: it was delivered, and not only put into an inbox
         self._reader: Any = None  # the task that received it; None for a handler of `run`
         self._work = work
-        self._dispatcher = dispatcher
+        self._outcomes = outcomes
 
     def __repr__(self) -> str:
         record = self.record
@@ -224,7 +210,7 @@ class Delivery:
     @property
     def ordering_key(self) -> bytes | None:
         """The key that orders deliveries in Mode.KEY_SHARED: the header `ag-ordering-key`, else the record's key."""
-        return self._dispatcher.key_of(self.record)
+        return self._outcomes.key_of(self.record)
 
     def ack(self, *, durable: bool = False) -> DeliveryResult[AckOutcome]:
         """Acknowledge the record: once a commit contains the acknowledgement, the record is not delivered again.
@@ -235,7 +221,7 @@ class Delivery:
         """
         if self.state is not _IN_HAND:
             return self._too_late("ack")
-        self._dispatcher.ack(self)
+        self._outcomes.ack(self)
         return Outstanding(self._work.commit) if durable else _ACKED
 
     def ack_cumulative(self, *, durable: bool = False) -> DeliveryResult[AckOutcome]:
@@ -245,7 +231,7 @@ class Delivery:
         """
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("ack_cumulative")
-        self._dispatcher.ack_cumulative(self)
+        self._outcomes.ack_cumulative(self)
         return Outstanding(self._work.commit) if durable else _ACKED
 
     def nack(self, *, delay: float | None = None, reason: str = "") -> DeliveryResult[bool]:
@@ -264,7 +250,7 @@ class Delivery:
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("nack")
             return _FALSE
-        self._dispatcher.nack(self, delay, None, reason or _handled())
+        self._outcomes.nack(self, delay, None, reason or _handled())
         return _TRUE
 
     def reject(self, reason: str = "") -> DeliveryResult[AckOutcome]:
@@ -277,7 +263,7 @@ class Delivery:
         _check_reason(reason)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reject")
-        return self._dispatcher.publisher.reject(self, reason or _handled())
+        return self._outcomes.publisher.reject(self, reason or _handled())
 
     def reconsume_later(self, delay: float, headers: Iterable[Header] = ()) -> DeliveryResult[AckOutcome]:
         """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
@@ -289,14 +275,14 @@ class Delivery:
         check_seconds("delay", delay)
         if self.state is not DeliveryState.IN_HAND:
             return self._too_late("reconsume_later")
-        return self._dispatcher.publisher.reconsume_later(self, delay, list(headers))
+        return self._outcomes.publisher.reconsume_later(self, delay, list(headers))
 
     def renew(self) -> DeliveryResult[bool]:
         """Restart the ack timeout; return False if it has passed. Raises UsageError if the delivery was ended."""
         if self.state is not DeliveryState.IN_HAND:
             self._too_late("renew")
             return _FALSE
-        self._dispatcher.renew(self)
+        self._outcomes.renew(self)
         return _TRUE
 
     async def __aenter__(self) -> Self:
@@ -308,11 +294,11 @@ class Delivery:
         if self.state is not DeliveryState.IN_HAND:
             return
         if error is None:
-            self._dispatcher.ack(self)
+            self._outcomes.ack(self)
         elif isinstance(error, Exception):
-            self._dispatcher.nack(self, None, error)
+            self._outcomes.nack(self, None, error)
         else:  # cancelled: neither done nor failed
-            self._dispatcher.release(self)
+            self._outcomes.release(self)
 
     def _too_late(self, call: str) -> DeliveryResult[AckOutcome]:
         outcome = _TOO_LATE.get(self.state)
@@ -344,12 +330,12 @@ add_foreign_names(Delivery, DELIVERY)
 
 def nack_with(delivery: Delivery, error: BaseException) -> None:
     """Nack a delivery as `async with` does after an exception, which is the reason of a dead letter."""
-    delivery._dispatcher.nack(delivery, None, error)
+    delivery._outcomes.nack(delivery, None, error)
 
 
 def release(delivery: Delivery) -> None:
     """Release a delivery as a cancelled `async with` does: its record is delivered again with the same attempt number."""
-    delivery._dispatcher.release(delivery)
+    delivery._outcomes.release(delivery)
 
 
 async def commit_partition(delivery: Delivery) -> AckOutcome:

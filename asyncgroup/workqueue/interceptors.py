@@ -96,7 +96,7 @@ class QueueInterceptors:
             return self._is_accepted(delivery)
         except BaseException:
             if delivery.state is DeliveryState.IN_HAND:
-                delivery._dispatcher.release(delivery)
+                delivery._outcomes.release(delivery)
             raise
 
     def _is_accepted(self, delivery: Delivery) -> bool:
@@ -105,14 +105,14 @@ class QueueInterceptors:
                 delivery.decoded = self._decode(delivery.record)
             except FAILURES as error:
                 _log.warning("%r cannot be decoded: %s", delivery, describe_error(error))
-                delivery._dispatcher.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
+                delivery._outcomes.discard(delivery, f"cannot be decoded: {describe_error(error)}", error)
                 return False
         try:
             for before_consume in self._before_consume:
                 before_consume(delivery)
         except FAILURES as error:
             _log.exception("before_consume of %r raised: the record is delivered again", delivery)
-            delivery._dispatcher.nack(delivery, None, error)
+            delivery._outcomes.nack(delivery, None, error)
             return False
         return True
 

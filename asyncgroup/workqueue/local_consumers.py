@@ -79,6 +79,10 @@ class LocalConsumer:
         """Whether a delivery may be dispatched to it."""
         return self.available > 0 and not self.closed
 
+    def count(self) -> int:
+        """Return the number of deliveries in the inbox."""
+        return len(self.inbox)
+
     def put(self, delivery: Delivery) -> None:
         """Dispatch a delivery: use a permit and append to the inbox. Raises UsageError without permits."""
         if not self.has_permits:

@@ -1,7 +1,8 @@
 """PartitionWork: the records of one partition between their arrival and their acknowledgement. Pure state.
 
-A record is in exactly one place: ready (`fresh` or `retries`), waiting for an earlier one of its key (`lanes`), acquired
-(`in_hand`), waiting for its time (`waiting`), or done (the window).
+A record is in exactly one place, which is its state (`DeliveryState`): ready (`fresh` or `retries`), waiting for an earlier one of its
+key (`lanes`), acquired (`in_hand`), failed while its handler still runs (`held`), waiting for its time (`waiting`), being copied
+(`publishing`, a number), or done (the window). `Dispatcher` and `Outcomes` make the moves.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class PartitionWork(Generic[D]):
         """The number of the entry of each of them in DueTimes."""
         self.delayed: set[int] = set()
         """Records of `waiting` that wait for the delivery time in their headers, and not after a failed delivery."""
-        self.expired: dict[int, D] = {}
-        """The deliveries that have failed while their handlers still run, by offset: their records wait for the handlers' end."""
+        self.held: dict[int, tuple[D, float]] = {}
+        """The deliveries that have failed while their handlers still run, by offset, and the loop time for which their records
+        wait after the handler's end; infinity if its ack timeout has passed, so that it fails then."""
         self.publishing = 0
         """Number of records that are being copied to another topic."""
         self.blocked = 0
@@ -92,6 +94,8 @@ class PartitionWork(Generic[D]):
         """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
         self.is_open = True
         """Whether records are delivered: until the partition is revoked."""
+        self.is_live = False
+        """Whether outcomes count: from `Dispatcher.add_partition` until it is removed, or has come back as another assignment."""
         self.in_fresh_turn = False
         """Whether the partition is queued for its fresh records (`Turns`)."""
         self.in_retry_turn = False
@@ -133,7 +137,7 @@ class PartitionWork(Generic[D]):
     @property
     def is_idle(self) -> bool:
         """Whether it has no open delivery, no record that is being copied, and no handler that is being cancelled."""
-        return not self.in_hand and not self.expired and not self.publishing
+        return not self.in_hand and not self.held and not self.publishing
 
     @property
     def is_next_in_order(self) -> bool:
@@ -153,6 +157,20 @@ class PartitionWork(Generic[D]):
         if self.refill_at >= 0 and self.unread <= self.refill_at:
             self.refill_at = -1  # until it is filled
             self.engine.on_room()
+
+    def end_hold(self, delivery: D) -> tuple[Record, float]:
+        """The handler of a failed delivery has ended: return its record, and the time that it waits for."""
+        record = delivery.record
+        return record, self.held.pop(record.offset)[1]
+
+    def park(self) -> None:
+        """A delivery waits for permits of a local consumer: it is queued."""
+        self.parked += 1
+
+    def unpark(self) -> None:
+        """It goes to an inbox, or has ended."""
+        self.parked -= 1
+        self.note_unread()
 
     def insert_retry(self, record: Record) -> None:
         """Add a ready record to `retries` in offset order, after those of `fresh` that precede it."""
@@ -243,7 +261,7 @@ class PartitionWork(Generic[D]):
 
     def clear(self, offset: int = 0) -> tuple[list[D], list[Record]]:
         """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
-        held = (*self.in_hand.values(), *self.expired.values())
+        held = (*self.in_hand.values(), *(delivery for delivery, _ in self.held.values()))
         lost = [delivery for delivery in held if delivery.record.offset >= offset]
         dropped = [
             record
@@ -251,7 +269,7 @@ class PartitionWork(Generic[D]):
             if record.offset >= offset
         ]
         self.in_hand = {at: delivery for at, delivery in self.in_hand.items() if at < offset}
-        self.expired = {at: delivery for at, delivery in self.expired.items() if at < offset}
+        self.held = {at: held for at, held in self.held.items() if at < offset}
         self.fresh = deque(record for record in self.fresh if record.offset < offset)
         self.retries = deque(record for record in self.retries if record.offset < offset)
         self._keep_waiting({at for at in self.waiting if at < offset})

@@ -159,7 +159,7 @@ class TopicPublisher:
         if self.dead_letter_topic is None:
             raise UsageError(f"reject() of {delivery!r}: the queue has no dead letter topic (dead_letter=…)")
         copy = self._dead_letter(delivery, reason)
-        delivery._dispatcher.begin_publishing(delivery)
+        delivery._outcomes.begin_publishing(delivery)
         return Outstanding(partial(self._outcome, self._start(delivery, copy, reason)))
 
     def reconsume_later(
@@ -182,7 +182,7 @@ class TopicPublisher:
             )
             reason = f"reconsumed after {last}{cause}"
             return self.reject(delivery, reason)
-        delivery._dispatcher.begin_publishing(delivery)
+        delivery._outcomes.begin_publishing(delivery)
         return Outstanding(partial(self._outcome, self._start(delivery, copy, None)))
 
     def _dead_letter(self, delivery: Delivery, reason: str) -> OutgoingCopy:
@@ -300,18 +300,18 @@ class TopicPublisher:
         """The broker has acknowledged the copy: acknowledge the record."""
         self._forget(copying)
         self._retried.pop(copying.record.topic, None)
-        queue = copying.delivery._dispatcher
+        queue = copying.delivery._outcomes
         copying.outcome = queue.finish(copying.delivery)
         copied: DeliveryOutcome = "dead letter" if copying.is_dead else "retry"
         queue.report_end(copying.delivery, copied if copying.outcome else "lost")
         if copying.outcome is AckOutcome.ACKED and self._writer.is_transactional:
             copying.outcome = AckOutcome.COMMITTED
         if copying.is_dead:
-            copying.delivery._dispatcher.counts.dead_lettered += 1
+            copying.delivery._outcomes.counts.dead_lettered += 1
             if (hook := self._on_dead_letter) is not None:
                 self._call(lambda: hook(copying.delivery, metadata, copying.reason))
         else:
-            copying.delivery._dispatcher.counts.reconsumed += 1
+            copying.delivery._outcomes.counts.reconsumed += 1
         if self.breaker is not None and self.breaker.note_end(copying.is_dead):
             self._trip(self.breaker.error(self.name))
 
@@ -322,7 +322,7 @@ class TopicPublisher:
 
     def _give_back(self, copying: _Copying) -> None:
         self._forget(copying)
-        copying.delivery._dispatcher.give_back(copying.delivery)
+        copying.delivery._outcomes.give_back(copying.delivery)
 
     def _forget(self, copying: _Copying) -> None:
         copying.is_ended = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Final, Self
 
@@ -14,7 +15,7 @@ from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
 from asyncgroup.workqueue.policies import BatchPolicy
-from asyncgroup.workqueue.receiver import Deliveries, Receiver
+from asyncgroup.workqueue.receiver import Deliveries, Receiver, Waiters
 from asyncgroup.workqueue.worker_pools import WorkerPools
 from asyncgroup.workqueue.workers import DeliveryHandler, Workers
 
@@ -38,6 +39,7 @@ class LocalDispatch:
         self.dispatcher = dispatcher
         self.interceptors = interceptors
         self.pools = pools
+        self._queue_demand = dispatcher.turns.demand
         self._selector = ConsumerSelector(dispatcher.mode)
         self._receivers: dict[str, Receiver] = {}
         self._parked: dict[str, deque[Delivery]] = {}
@@ -66,19 +68,18 @@ class LocalDispatch:
         def take() -> Delivery | None:
             delivery = local.take() if self.dispatcher.is_open else None  # else the queue is paused
             if delivery is not None:
-                self.dispatcher.hand_out(delivery)
+                self.dispatcher.start(delivery)
             return delivery
 
         self._selector.add(local)
         local.on_refill = lambda: self._refill(local)
         if self.dispatcher.mode.in_order:
             # the only consumer; records that are given back would come after those of an inbox, and so out of order
-            turns = self.dispatcher.turns
-            receiver = Receiver(self.group_id, self.dispatcher.take, turns.count, self.interceptors)
+            receiver = Receiver(self.group_id, self.dispatcher.take, Waiters(), self.interceptors)
         else:
-            receiver = Receiver(self.group_id, take, lambda: len(local.inbox), self.interceptors)
-            self.dispatcher.is_prefetched = True
+            receiver = Receiver(self.group_id, take, Waiters(), self.interceptors)
         self._receivers[local.name] = receiver
+        self.dispatcher.turns.demand = self
         self._share_out()
         return receiver
 
@@ -89,21 +90,33 @@ class LocalDispatch:
         receiver = self._receivers.pop(local.name, None)
         if receiver is not None:
             receiver.end(None)
+        if not self.is_used:
+            self.dispatcher.turns.demand = self._queue_demand
         for delivery in reversed(self._selector.remove(local)):
-            self.dispatcher.release(delivery)
+            self.dispatcher.outcomes.release(delivery)
         if self.is_used:
             self._share_out()
         else:
             self.withdraw()
-            self.dispatcher.is_prefetched = False
 
-    def dispatch(self) -> None:
-        """Dispatch ready records to consumers with permits, and wake the tasks that wait for a delivery."""
-        if self.dispatcher.is_prefetched:
-            while self._selector.has_permits and (delivery := self.dispatcher.take()) is not None:
-                self._put(delivery)
-        for receiver in self._receivers.values():
-            receiver.on_ready()
+    def wake(self, records: int) -> None:  # noqa: ARG002  the signature of Demand
+        """Records have become ready: dispatch them to consumers with permits, and wake the tasks that wait for a delivery."""
+        self._dispatch()
+
+    def wake_later(self, ready: Callable[[], int]) -> None:  # noqa: ARG002  the signature of Demand
+        """As `wake`: the tasks that wait are woken in the next turn of the event loop in any case."""
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        dispatcher = self.dispatcher
+        if dispatcher.mode.in_order:
+            for receiver in self._receivers.values():
+                receiver.waiters.wake_later(dispatcher.turns.count)
+            return
+        while self._selector.has_permits and (delivery := dispatcher.take(starts=False)) is not None:
+            self._put(delivery)
+        for local in self._selector.consumers:
+            self._receivers[local.name].waiters.wake_later(local.count)
 
     def _put(self, delivery: Delivery) -> None:
         key = delivery.ordering_key
@@ -112,33 +125,33 @@ class LocalDispatch:
             return
         owner = None if key is None else self._selector.owner(key)
         self._parked.setdefault("" if owner is None else owner.name, deque()).append(delivery)
-        self.dispatcher.park(delivery)
+        delivery._work.park()
 
     def _refill(self, local: LocalConsumer) -> None:
         """A consumer has permits again: dispatch what is parked for it, then ready records."""
         parked = self._parked.get(local.name, _NONE)
         while parked and local.has_permits:
             delivery = parked.popleft()
-            self.dispatcher.unpark(delivery)
+            delivery._work.unpark()
             if delivery.state is DeliveryState.IN_HAND:
                 local.put(delivery)
-        self.dispatch()
+        self._dispatch()
 
     def _share_out(self) -> None:
         """The consumers have changed: dispatch or park again what is parked, then dispatch ready records."""
         parked, self._parked = self._parked, {}
         for delivery in chain.from_iterable(parked.values()):
-            self.dispatcher.unpark(delivery)
+            delivery._work.unpark()
             if delivery.state is DeliveryState.IN_HAND:
                 self._put(delivery)
-        self.dispatch()
+        self._dispatch()
 
     def withdraw(self, work: Work | None = None) -> None:
         """Give back the deliveries of a partition (None: of all) that no consumer has received yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
         for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
             if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
-                self.dispatcher.release(delivery)
+                self.dispatcher.outcomes.release(delivery)
         self.drop_ended()
 
     def drop_ended(self) -> None:
@@ -149,7 +162,7 @@ class LocalDispatch:
             kept = deque(each for each in parked if each.state is DeliveryState.IN_HAND)
             for delivery in parked:
                 if delivery.state is not DeliveryState.IN_HAND:
-                    self.dispatcher.unpark(delivery)
+                    delivery._work.unpark()
             self._parked[name] = kept
 
     def end(self, failure: BaseException | None) -> None:
@@ -197,7 +210,7 @@ class QueueConsumer:
     async def run(self, handle: DeliveryHandler) -> None:
         """Call `handle(delivery)` for each delivery of this consumer, until it or the queue closes; see `WorkQueue.run`."""
         workers = Workers(
-            self._dispatch.dispatcher,
+            self._dispatch.dispatcher.outcomes,
             self._receiver,
             handle,
             self._concurrency,
@@ -215,7 +228,7 @@ class QueueConsumer:
 
     async def batch_receive(self, policy: BatchPolicy | None = None) -> DeliveryBatch:
         """Return the next deliveries of this consumer; see `WorkQueue.batch_receive`."""
-        return await receive_batch(self._receiver, self._dispatch.dispatcher, check_policy(policy))
+        return await receive_batch(self._receiver, self._dispatch.dispatcher.outcomes, check_policy(policy))
 
     async def __aenter__(self) -> Self:
         return self

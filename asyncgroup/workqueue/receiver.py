@@ -12,53 +12,97 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 
-__all__ = ["Deliveries", "Receiver"]
+__all__ = ["Deliveries", "Receiver", "Waiters"]
 
 TURN: Final = 0.01
 """Seconds after which a loop over deliveries that never waits gives the event loop a turn."""
 
 
+class Waiters:
+    """The tasks that wait for a delivery, woken in the order in which they began to wait. They look again, and may find none."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
+        self.on_demand = asyncio.Event()
+        """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
+
+    def __repr__(self) -> str:
+        return f"<Waiters: {len(self._waiting)} tasks>"
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait(self) -> None:
+        """Wait until a record may have become ready, or the queue ends."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(waiter)
+        self.on_demand.set()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.wake(1)  # another task takes the record
+            elif waiter in self._waiting:  # a wake-up in the same turn has dropped it
+                self._waiting.remove(waiter)
+            raise
+
+    def wake(self, records: int) -> None:
+        """Wake as many tasks as there are records, those first that have waited for the longest time."""
+        waiting = self._waiting
+        while records > 0 and waiting:
+            waiter = waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                records -= 1
+
+    def wake_later(self, ready: Callable[[], int]) -> None:
+        """As `wake`, in the next turn of the event loop, for `ready()` records: the caller may take one itself until then."""
+        if self._waiting and not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon(self._wake_now, ready)
+
+    def _wake_now(self, ready: Callable[[], int]) -> None:
+        self._is_waking = False
+        self.wake(ready())
+
+    def wake_all(self) -> None:
+        """The queue ends."""
+        self.wake(len(self._waiting))
+        self.on_demand.set()
+
+
 class Receiver:
     """Gives deliveries to tasks that wait for them, in the order in which they began to wait.
 
-    `source()` returns the next delivery or None, `ready()` their approximate number. A delivery is taken only after all
-    waiting is done, so a cancelled wait loses none.
+    `source()` returns the next delivery or None. A delivery is taken only after all waiting is done, so a cancelled wait loses none.
     """
 
     def __init__(
         self,
         group_id: str,
         source: Callable[[], Delivery | None],
-        ready: Callable[[], int],
+        waiters: Waiters,
         interceptors: QueueInterceptors,
     ) -> None:
         self._group_id = group_id
         self._source = source
-        self._ready = ready
         self._interceptors = interceptors
         self._intercepts = bool(interceptors)
         self._loop = asyncio.get_running_loop()
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._is_waking = False
         self._turn_end = 0.0
+        self.waiters = waiters
+        """The tasks that wait for a delivery."""
         self.failure: BaseException | None = None
         """What ended the queue, or None."""
         self.is_ended = False
         """Whether no more deliveries begin."""
-        self.on_demand = asyncio.Event()
-        """Set when a task begins to wait: with `receiver_queue=0` records are fetched for it then."""
         self.is_read = False
         """Whether deliveries were received by `receive`, a loop or a batch, and not only by handlers."""
 
     def __repr__(self) -> str:
-        return f"<Receiver of {self._group_id!r}: {len(self._waiters)} tasks wait>"
-
-    @property
-    def has_waiters(self) -> bool:
-        """Whether a task waits for a delivery."""
-        return bool(self._waiters)
-
-    # --- deliveries -----------------------------------------------------------------------------------------------------
+        return f"<Receiver of {self._group_id!r}: {len(self.waiters)} tasks wait>"
 
     def take(self) -> Delivery | None:
         """Return the next delivery, or None if no record may be delivered now."""
@@ -87,7 +131,7 @@ class Receiver:
             if (delivery := self.take()) is not None:
                 return delivery
             self.check_open()
-            await self.wait()
+            await self.waiters.wait()
 
     def check_open(self) -> None:
         """Raise ClosedError after the end, or the failure that ended the queue."""
@@ -96,48 +140,12 @@ class Receiver:
         if self.is_ended:
             raise ClosedError(f"work queue of group {self._group_id!r} is closed")
 
-    async def wait(self) -> None:
-        """Wait until a record may have become ready, or the queue ends."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._waiters.append(waiter)
-        self.on_demand.set()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.wake_next()  # another task takes the record
-            elif waiter in self._waiters:  # a wake-up in the same turn has dropped it
-                self._waiters.remove(waiter)
-            raise
-
-    def on_ready(self) -> None:
-        """Wake waiting tasks in the next turn of the event loop: the caller may take the record itself until then."""
-        if self._waiters and not self._is_waking:
-            self._is_waking = True
-            self._loop.call_soon(self._wake_for_ready)
-
-    def _wake_for_ready(self) -> None:
-        self._is_waking = False
-        for _ in range(min(len(self._waiters), self._ready())):
-            self.wake_next()
-
-    def wake_next(self) -> None:
-        """Wake the task that has waited for the longest time."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
     def end(self, failure: BaseException | None) -> None:
         """Begin no more deliveries; raise `failure` to tasks that wait or call later (None: the queue was closed)."""
-        if self.is_ended:
-            return
-        self.is_ended = True
-        self.failure = failure
-        while self._waiters:
-            self.wake_next()
-        self.on_demand.set()
+        if not self.is_ended:
+            self.is_ended = True
+            self.failure = failure
+            self.waiters.wake_all()
 
 
 class Deliveries:

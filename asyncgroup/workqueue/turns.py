@@ -5,11 +5,35 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from asyncgroup.model import Record
-from asyncgroup.workqueue.delivery import Work
+from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.orders import InOrder
 
-__all__ = ["Turns"]
+__all__ = ["Demand", "NoDemand", "Turns"]
+
+
+class Demand(Protocol):
+    """The tasks that wait for a delivery."""
+
+    def wake(self, records: int) -> None:
+        """Wake tasks for this number of records, which have arrived."""
+        ...
+
+    def wake_later(self, ready: Callable[[], int]) -> None:
+        """As `wake`, in the next turn of the event loop, for `ready()` records: the caller may take one itself until then."""
+        ...
+
+
+class NoDemand:
+    """Nothing waits."""
+
+    def wake(self, records: int) -> None:
+        """Nothing waits."""
+
+    def wake_later(self, ready: Callable[[], int]) -> None:
+        """Nothing waits."""
 
 
 class Turns:
@@ -18,19 +42,20 @@ class Turns:
     At most `retry_share` of the turns and of the slots (`set_slots`) are for retries while there are fresh records, so that
     records that fail each time do not keep fresh ones waiting. Slots are limited also while there are none.
 
-    `may_take(work, record)` says whether the record may be delivered now; a partition whose first record may not is dropped
-    from the queue, and has to be added again when that has changed.
+    A partition whose first record may not be delivered now is dropped from the queue, and has to be listed again
+    (`relist`) when that has changed. `order` is that of modes in which retries precede all other records.
     """
 
-    def __init__(self, may_take: Callable[[Work, Record], bool], retry_share: float) -> None:
-        self._may_take = may_take
+    def __init__(self, retry_share: float, order: InOrder | None, demand: Demand) -> None:
+        self.demand = demand
+        """What waits for deliveries: the queue's own tasks, or its local consumers."""
+        self._order = order
         self._retry_share = retry_share
         self._retry_gain = retry_share / (1 - retry_share) if retry_share < 1 else math.inf
         self._retry_slots: int | None = None
         # of turns: a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
         self._retry_credit = 0.0
-        self.retries_in_hand = 0
-        """Number of open deliveries that began in a turn of the retries."""
+        self._retries_in_hand = 0  # deliveries with a slot
         self._fresh: deque[Work] = deque()  # partitions with fresh records, the next one first
         self._retries: deque[Work] = deque()
         self.has_retries = False
@@ -43,36 +68,48 @@ class Turns:
         """The number of ready records of the queued partitions."""
         return sum(len(work.fresh) for work in self._fresh) + sum(len(work.retries) for work in self._retries)
 
-    def set_slots(self, slots: int | None) -> None:
-        """Set how many records are handled at a time; None: no limit for retries."""
-        self._retry_slots = None if slots is None else max(1, int(slots * self._retry_share))
+    # --- partitions have ready records ----------------------------------------------------------------------------------
 
-    def add_fresh(self, work: Work) -> None:
-        """Queue a partition that has fresh records."""
-        if not work.in_fresh_turn:
+    def add(self, work: Work) -> int:
+        """Queue a partition that may have ready records; return their number."""
+        if work.fresh and not work.in_fresh_turn:
             work.in_fresh_turn = True
             self._fresh.append(work)
-
-    def add_retry(self, work: Work) -> None:
-        """Queue a partition that has ready records that were delivered before."""
+        if not work.retries:
+            return len(work.fresh)
         if not work.in_retry_turn:
             work.in_retry_turn = True
             self._retries.append(work)
             self.has_retries = True
+        return len(work.fresh) + len(work.retries)
 
-    def next_retry(self, *, in_order: bool) -> Work | None:
-        """Return the partition whose retry is next, if it is the turn of the retries; `in_order`: they precede all others."""
-        if self._retries and (in_order or (self._retry_credit >= 1.0 and self._has_slot())):
+    def relist(self, work: Work) -> None:
+        """Deliver records of the partition again, after a condition that may have prevented it has changed."""
+        if self.add(work):
+            self.demand.wake_later(self.count)
+
+    def wake_later(self) -> None:
+        """A record may be delivered that could not before."""
+        self.demand.wake_later(self.count)
+
+    # --- which one is next ----------------------------------------------------------------------------------------------
+
+    def next_retry(self) -> Work | None:
+        """Return the partition whose retry is next, if it is the turn of the retries; in order they precede all others."""
+        if self._retries and (self._order is not None or (self._retry_credit >= 1.0 and self._has_slot())):
             return self._first_retry()
         return None
 
     def next_fresh(self) -> Work | None:
         """Return the partition whose fresh record is next."""
-        queue, may_take = self._fresh, self._may_take
+        queue, is_shared = self._fresh, self._order is None
         while queue:
             work = queue[0]
             fresh = work.fresh
-            if fresh and may_take(work, fresh[0]):
+            # `_may_take` without its call for most records
+            if fresh and (
+                (is_shared and work.gate is None and work.is_open) or self._may_take(work, fresh[0])
+            ):
                 if len(queue) > 1:
                     queue.rotate(-1)
                 if self._retries:
@@ -86,9 +123,6 @@ class Turns:
         """Return the partition whose retry is next, when there are no fresh records."""
         return self._first_retry() if self._retries and self._has_slot() else None
 
-    def _has_slot(self) -> bool:
-        return self._retry_slots is None or self.retries_in_hand < self._retry_slots
-
     def _first_retry(self) -> Work | None:
         queue = self._retries
         while queue:
@@ -101,3 +135,31 @@ class Turns:
             work.in_retry_turn = False
         self.has_retries = False
         return None
+
+    def _may_take(self, work: Work, record: Record) -> bool:
+        """Whether the record may be delivered now."""
+        if not work.is_open or (self._order is not None and not self._order.may_take(work, record)):
+            return False
+        return work.gate is None or work.gate.may_begin(record)
+
+    # --- the slots of retries -------------------------------------------------------------------------------------------
+
+    def set_slots(self, slots: int | None) -> None:
+        """Set how many records are handled at a time; None: no limit for retries."""
+        self._retry_slots = None if slots is None else max(1, int(slots * self._retry_share))
+
+    def take_slot(self, delivery: Delivery) -> None:
+        """A delivery of a record that was delivered before begins."""
+        delivery._has_slot = True
+        self._retries_in_hand += 1
+
+    def free_slot(self, delivery: Delivery) -> None:
+        """It has ended."""
+        if delivery._has_slot:
+            delivery._has_slot = False
+            self._retries_in_hand -= 1
+            if self.has_retries:
+                self.demand.wake_later(self.count)
+
+    def _has_slot(self) -> bool:
+        return self._retry_slots is None or self._retries_in_hand < self._retry_slots

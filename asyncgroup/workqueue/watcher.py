@@ -13,9 +13,6 @@ class Watcher:
     checks_acks = False
     """Whether `before_ack` is called."""
 
-    def on_ready(self) -> None:
-        """A record has become ready."""
-
     def on_due(self, time: float) -> None:
         """A record is due at loop time `time`, or an ack timeout passes then, before all others."""
 

@@ -257,7 +257,7 @@ class WorkQueue(QueueArguments):
 
         core = self._core
         core.check_no_consumers("batch_receive")
-        return await receive_batch(core.receiver, core.dispatcher, check_policy(policy))
+        return await receive_batch(core.receiver, core.dispatcher.outcomes, check_policy(policy))
 
     def consumer(
         self,

@@ -47,7 +47,7 @@ class WorkerPools:
             self._update()
 
     def _update(self) -> None:
-        self._dispatcher.serial = bool(self._pools) and self._dispatcher.mode.in_order
+        self._dispatcher.set_serial(serial=bool(self._pools))
         slots = sum(pool.concurrency for pool in self._pools)
         self._dispatcher.turns.set_slots(slots or None)
 

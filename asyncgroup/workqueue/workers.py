@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 from asyncgroup.checks import is_async
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import start_task, wait_shielded
-from asyncgroup.workqueue.delivery import FAILURES, Delivery, DeliveryState, Work
-from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.delivery import Delivery, DeliveryState, Work
 from asyncgroup.workqueue.failure_log import FailureLog
+from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.receiver import TURN, Receiver
 
 __all__ = ["DeliveryHandler", "Workers", "check_handler", "signature_error"]
@@ -74,7 +74,7 @@ class Workers:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        outcomes: Outcomes,
         receiver: Receiver,
         handle: DeliveryHandler,
         concurrency: int,
@@ -82,7 +82,7 @@ class Workers:
         cancels_expired: bool,
     ) -> None:
         check_handler(handle)
-        self._dispatcher = dispatcher
+        self._outcomes = outcomes
         self._receiver = receiver
         self._handle = handle
         self.concurrency = concurrency
@@ -97,7 +97,6 @@ class Workers:
         self._is_stopping = False
         self._loop = asyncio.get_running_loop()
         self._turn_end = 0.0  # loop time at which the workers give the event loop a turn
-        self._is_turn_over = False  # and `_begin_turn` is scheduled
 
     def __repr__(self) -> str:
         return f"<Workers: {len(self._busy)} busy, {self.concurrency} at most>"
@@ -181,57 +180,45 @@ class Workers:
 
     async def _next_turn(self) -> None:
         """Give the event loop a turn: handlers that never wait leave it none, as long as there are records."""
-        while self._loop.time() >= self._turn_end and not self._is_stopping:
-            if not self._is_turn_over:
-                self._is_turn_over = True
-                self._loop.call_soon(self._begin_turn)
-            await asyncio.sleep(0)
-
-    def _begin_turn(self) -> None:
-        self._is_turn_over, self._turn_end = False, self._loop.time() + TURN
+        await asyncio.sleep(0)
+        if self._loop.time() >= self._turn_end:  # the first worker to go on
+            self._turn_end = self._loop.time() + TURN
 
     # --- one delivery ----------------------------------------------------------------------------------------------------
 
     async def _run_handler(self, worker: _Worker, delivery: Delivery) -> None:
-        worker.delivery, worker.interrupted = delivery, False
+        worker.delivery, worker.interrupted, has_returned = delivery, False, False
         self._busy[id(delivery)] = worker
-        self._dispatcher.begin_handler(delivery)
+        delivery._has_handler = (
+            True  # until `end_handler` the next record of its key, or in order, is not delivered
+        )
+        delivery._work.handlers += 1
         try:
             await self._handle(delivery)
+            has_returned = True
         except asyncio.CancelledError as error:
             self._on_cancelled(worker, delivery, error)
         except Exception as error:  # noqa: BLE001  any exception of the handler is a nack
             self._on_error(delivery, error)
         except BaseException:  # it ends `run`, and perhaps the program
             if delivery.state is DeliveryState.IN_HAND:
-                self._dispatcher.release(delivery)
+                self._outcomes.release(delivery)
             raise
-        else:
-            self._on_return(delivery)
         finally:
             del self._busy[id(delivery)]
-            self._dispatcher.end_handler(delivery)
             worker.delivery = None
+            self._outcomes.end_handler(delivery, has_returned=has_returned)
             if worker.interrupted and delivery.state is DeliveryState.EXPIRED:
-                self._dispatcher.repeat_expired(delivery)
+                self._outcomes.repeat_expired(delivery)
             if delivery.state is DeliveryState.LOST or not delivery._work.is_open:
                 delivery._work.engine.on_drain()
         if worker.interrupted:
             await self._absorb_cancellation(worker)
 
-    def _on_return(self, delivery: Delivery) -> None:
-        if delivery.state is DeliveryState.IN_HAND:
-            try:
-                self._dispatcher.ack(delivery)
-            except FAILURES:  # of an interceptor
-                _log.exception(
-                    "the acknowledgement of %r was refused: the record is delivered again", delivery
-                )
-
     def _on_error(self, delivery: Delivery, error: BaseException) -> None:
         self._failures.failed(delivery, error)
         if delivery.state is DeliveryState.IN_HAND:
-            self._dispatcher.nack(delivery, None, error)
+            self._outcomes.nack(delivery, None, error)
 
     def _on_cancelled(self, worker: _Worker, delivery: Delivery, error: asyncio.CancelledError) -> None:
         """A cancelled handler is neither done nor failed; one that raises CancelledError by itself has failed."""
@@ -241,7 +228,7 @@ class Workers:
             return
         if task.cancelling():
             if delivery.state is DeliveryState.IN_HAND:
-                self._dispatcher.release(delivery)
+                self._outcomes.release(delivery)
             raise error
         self._on_error(delivery, error)
 

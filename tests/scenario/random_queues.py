@@ -320,7 +320,7 @@ class Oracle:
         if max((each.attempt for each in self.all_deliveries[at]), default=0) != self.plan.last_attempt:
             return False
         assert member.queue is not None
-        copies = member.queue._core.dispatcher.publisher._copies.get(TopicPartition(*at[:2]), ())
+        copies = member.queue._core.dispatcher.outcomes.publisher._copies.get(TopicPartition(*at[:2]), ())
         return any(each.delivery.record.offset == at[2] for each in copies)
 
     def end(self, visit: Visit) -> None:

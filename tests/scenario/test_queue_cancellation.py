@@ -90,14 +90,14 @@ async def test_a_receiver_cancelled_when_its_record_arrives(env: VirtualEnvironm
         await asyncio.sleep(5.0)
         receiving = [asyncio.create_task(queue.receive()) for _ in range(waiters + 1)]
         await asyncio.sleep(0)
-        engine = queue._core
-        ready = engine.on_ready
+        demand = queue._core.dispatcher.turns.demand
+        wake = demand.wake
 
-        def cancels() -> None:
-            ready()
-            asyncio.get_running_loop().call_soon(receiving[0].cancel)
+        def cancels(records: int) -> None:
+            wake(records)
+            receiving[0].cancel()
 
-        engine.on_ready = cancels  # type: ignore[method-assign]
+        demand.wake = cancels  # type: ignore[method-assign]
         await send(env, b"v")
         async with asyncio.timeout(10.0):
             await asyncio.wait(

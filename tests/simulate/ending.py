@@ -48,7 +48,13 @@ async def end_faults(world: World) -> None:
     world.story.count("ms to settle", round((world.loop.time() - began) * 1000))
     await _flush(world)
     if world.queues is not None:
-        await _within(world, queues_ending.TIMEOUT, "all is handled and committed", lambda: _work_left(world))
+        await _within(
+            world,
+            queues_ending.TIMEOUT,
+            "all is handled and committed",
+            lambda: _work_left(world),
+            longest=queues_ending.LONGEST,
+        )
         queues_ending.check(world, world.queues)
         _check_logs(world)
         return
@@ -79,13 +85,22 @@ async def _flush(world: World) -> None:
     await flushed
 
 
-async def _within(world: World, seconds: float, what: str, problem: object) -> None:
-    """Poll `problem` until it returns None; raise a violation with the remaining problem after `seconds`."""
+async def _within(
+    world: World, seconds: float, what: str, problem: object, *, longest: float | None = None
+) -> None:
+    """Poll `problem` until it returns None; raise a violation with the remaining problem after `seconds`.
+
+    With `longest` that is the limit, and `seconds` the limit without a change of the problem: there is progress.
+    """
     assert callable(problem)
-    limit = world.loop.time() + seconds
+    began = world.loop.time()
+    before, limit = None, began + seconds
     while (left := problem()) is not None:
+        if longest is not None and left != before:
+            before, limit = left, min(world.loop.time() + seconds, began + longest)
         if world.loop.time() >= limit:
-            raise Violation(f"when faults stop {what}", f"not within {seconds:g} s: {left}")
+            passed = world.loop.time() - began if longest is not None else seconds
+            raise Violation(f"when faults stop {what}", f"not within {passed:g} s: {left}")
         await world.until(world.loop.time() + STEP)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -17,6 +17,7 @@ from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.group_engine import claim_window, engine
+from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.workers import Workers
@@ -75,7 +76,7 @@ def _attempts_not_restored() -> AbstractContextManager[object]:
 
 def _ack_on_release() -> AbstractContextManager[object]:
     """A cancelled delivery is acknowledged."""
-    return patch.object(Dispatcher, "release", Dispatcher.ack)
+    return patch.object(Outcomes, "release", Outcomes.ack)
 
 
 def _nack_frees_the_key() -> AbstractContextManager[object]:
@@ -111,17 +112,25 @@ def _window_is_ignored() -> AbstractContextManager[object]:
 
 def _late_results_count() -> AbstractContextManager[object]:
     """What a handler has done after its delivery had expired or was lost is acknowledged, if its queue has the partition."""
-    on_return = Workers._on_return
+    end_handler, add_partition = Outcomes.end_handler, Dispatcher.add_partition
 
-    def accepting(self: Workers, delivery: Delivery) -> None:
+    def add(self: Dispatcher, work: PartitionWork) -> None:
+        add_partition(self, work)
+        vars(self.outcomes)["works"] = self.works
+
+    def accepting(self: Outcomes, delivery: Delivery, *, has_returned: bool) -> None:
         record = delivery.record
-        work = self._dispatcher.works.get(TopicPartition(record.topic, record.partition))
-        if delivery.state in (DeliveryState.LOST, DeliveryState.EXPIRED) and work is not None:
+        work = vars(self)["works"].get(TopicPartition(record.topic, record.partition))
+        is_late = delivery.state in (DeliveryState.LOST, DeliveryState.EXPIRED)
+        if has_returned and is_late and work is not None:
             work.window.ack(record.offset)
             work.engine.on_change()
-        on_return(self, delivery)
+        end_handler(self, delivery, has_returned=has_returned)
 
-    return patch.object(Workers, "_on_return", accepting)
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Dispatcher, "add_partition", add))
+        stack.enter_context(patch.object(Outcomes, "end_handler", accepting))
+        return stack.pop_all()
 
 
 def _retries_lose_their_place() -> AbstractContextManager[object]:
@@ -137,25 +146,25 @@ def _workers_go_on() -> AbstractContextManager[object]:
 
 def _late_acks_raise() -> AbstractContextManager[object]:
     """An expired delivery that is copied counts as ended by a call."""
-    begin = Dispatcher.begin_publishing
+    begin = Outcomes.begin_publishing
 
-    def forgetful(self: Dispatcher, delivery: Delivery) -> None:
+    def forgetful(self: Outcomes, delivery: Delivery) -> None:
         begin(self, delivery)
         delivery.state = DeliveryState.PUBLISHING
 
-    return patch.object(Dispatcher, "begin_publishing", forgetful)
+    return patch.object(Outcomes, "begin_publishing", forgetful)
 
 
 def _timeouts_are_not_counted() -> AbstractContextManager[object]:
     """The attempt of an expired delivery does not count."""
-    fail = Dispatcher.fail
+    fail = Outcomes._fail
 
-    def forgetful(self: Dispatcher, delivery: Delivery, delay: float | None, reason: str) -> None:
+    def forgetful(self: Outcomes, delivery: Delivery, delay: float | None, reason: str) -> None:
         if delivery.state is DeliveryState.EXPIRED:
             delivery.attempt -= 1
         fail(self, delivery, delay, reason)
 
-    return patch.object(Dispatcher, "fail", forgetful)
+    return patch.object(Outcomes, "_fail", forgetful)
 
 
 # --- times ------------------------------------------------------------------------------------------------------------------
@@ -183,20 +192,20 @@ def _copies_are_due_at_once() -> AbstractContextManager[object]:
 
 def _acked_before_the_copy() -> AbstractContextManager[object]:
     """A record is acknowledged when its copy begins."""
-    begin = Dispatcher.begin_publishing
+    begin = Outcomes.begin_publishing
 
-    def hasty(self: Dispatcher, delivery: Delivery) -> None:
+    def hasty(self: Outcomes, delivery: Delivery) -> None:
         begin(self, delivery)
         delivery._work.window.ack(delivery.record.offset)
         delivery._work.engine.on_change()
 
-    def finish(self: Dispatcher, delivery: Delivery) -> AckOutcome:
+    def finish(self: Outcomes, delivery: Delivery) -> AckOutcome:
         self._end_publishing(delivery._work)
         delivery.state = DeliveryState.ACKED
         self._done(delivery._work, delivery.record)
         return AckOutcome.ACKED
 
-    return patch.multiple(Dispatcher, begin_publishing=hasty, finish=finish)
+    return patch.multiple(Outcomes, begin_publishing=hasty, finish=finish)
 
 
 def _one_delivery_less() -> AbstractContextManager[object]:
@@ -207,7 +216,7 @@ def _one_delivery_less() -> AbstractContextManager[object]:
 
 def _given_up_copies_count() -> AbstractContextManager[object]:
     """A record whose copy was given up is acknowledged."""
-    return patch.object(Dispatcher, "give_back", Dispatcher.finish)
+    return patch.object(Outcomes, "give_back", Outcomes.finish)
 
 
 QUEUE_MUTANTS: Final[dict[str, Mutation]] = {

@@ -9,10 +9,13 @@ from tests.simulate.queues_handler import is_poison
 from tests.simulate.queues_oracle import QueueOracle
 from tests.simulate.world import World
 
-__all__ = ["TIMEOUT", "check", "left"]
+__all__ = ["LONGEST", "TIMEOUT", "check", "left"]
 
 TIMEOUT: Final = 120.0
-"""Seconds until all records are handled and committed: records may fail several times, each with its delay."""
+"""Seconds without progress, until all records are handled and committed: records may fail several times, each with its delay."""
+
+LONGEST: Final = 600.0
+"""Seconds in which all are, though one member may have them all."""
 
 
 def left(world: World) -> str | None:

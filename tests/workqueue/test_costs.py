@@ -203,7 +203,7 @@ async def calls_per_record(mode: Mode, log: bytes) -> float:
             records = await anext(consumer.batches(max_records=500, max_bytes=1 << 20))
             dispatcher.offer(work, list(records))
         while (delivery := dispatcher.take()) is not None:
-            dispatcher.ack(delivery)
+            dispatcher.outcomes.ack(delivery)
     finally:
         sys.setprofile(None)
     assert work.window.base == COUNT

@@ -13,6 +13,7 @@ from asyncgroup.model import Header, Record, TopicPartition
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.watcher import Watcher
 
@@ -27,7 +28,7 @@ class Letters:
         self.dead: list[int] = []
         self.reasons: list[str] = []
         self.holds = False
-        self.queue: Dispatcher | None = None
+        self.queue: Outcomes | None = None
 
     def is_last(self, attempt: int) -> bool:
         return self.max_redeliveries is not None and attempt > self.max_redeliveries
@@ -79,7 +80,7 @@ class Queue:
             **options,
         )
         self.dispatcher.turns.set_slots(slots)
-        self.letters.queue = self.dispatcher
+        self.letters.queue = self.dispatcher.outcomes
 
     def partition(self, keys: str, window: AckWindow | None = None, number: int = 0) -> PartitionWork:
         """Add a partition with a record for each letter: its key; a space is a gap, a dot a record without a key."""
@@ -109,7 +110,7 @@ class Queue:
 def unacked(work: PartitionWork) -> int:
     """Return the number of records that have arrived and are not acknowledged."""
     assert work.wait_numbers.keys() == work.waiting.keys()
-    return work.queued + len(work.in_hand) + len(work.expired) + len(work.waiting) + work.publishing
+    return work.queued + len(work.in_hand) + len(work.held) + len(work.waiting) + work.publishing
 
 
 def offsets(deliveries: list[Delivery]) -> list[int]:
@@ -125,7 +126,7 @@ def test_shared_hands_out_all_and_gaps_count_as_done() -> None:
     taken = queue.take_all()
     assert offsets(taken) == [0, 2, 3, 4]
     for delivery in reversed(taken):
-        queue.dispatcher.ack(delivery)
+        queue.dispatcher.outcomes.ack(delivery)
     assert (work.window.base, unacked(work)) == (5, 0)
 
 
@@ -145,15 +146,15 @@ def test_key_shared_has_one_of_a_key_in_hand_also_over_a_nack() -> None:
     work = queue.partition("aabb.a")
     first, second, third = queue.take_all()
     assert offsets([first, second, third]) == [0, 2, 4]
-    queue.dispatcher.nack(first, None)
-    queue.dispatcher.ack(second)
+    queue.dispatcher.outcomes.nack(first, None)
+    queue.dispatcher.outcomes.ack(second)
     assert offsets(queue.take_all()) == [3]
     queue.pass_time(9.9)
     assert queue.dispatcher.take() is None
     queue.pass_time(0.1)
     again = queue.take()
     assert (again.record.offset, again.attempt, again.redelivery_count) == (0, 2, 1)
-    queue.dispatcher.ack(again)
+    queue.dispatcher.outcomes.ack(again)
     assert offsets(queue.take_all()) == [1]
     assert (work.window.base, work.blocked) == (1, 1)
 
@@ -161,7 +162,7 @@ def test_key_shared_has_one_of_a_key_in_hand_also_over_a_nack() -> None:
 def test_key_shared_out_of_order_goes_on_with_the_next_of_the_key() -> None:
     queue = Queue(Mode.KEY_SHARED, allow_out_of_order=True)
     queue.partition("aa")
-    queue.dispatcher.nack(queue.take(), None)
+    queue.dispatcher.outcomes.nack(queue.take(), None)
     assert offsets(queue.take_all()) == [1]
 
 
@@ -170,8 +171,8 @@ def test_a_nack_in_order_repeats_all_unacknowledged_records(mode: Mode) -> None:
     queue = Queue(mode)
     queue.partition("abcd")
     taken = [queue.take() for _ in range(3)]
-    queue.dispatcher.ack(taken[1])
-    queue.dispatcher.nack(taken[0], 5.0)
+    queue.dispatcher.outcomes.ack(taken[1])
+    queue.dispatcher.outcomes.nack(taken[0], 5.0)
     queue.pass_time(5.0)
     assert taken[2].state is DeliveryState.EXPIRED
     assert offsets(queue.take_all()) == [0, 2, 3]
@@ -182,43 +183,43 @@ def test_a_record_that_is_repeated_in_order_waits_for_nothing_any_more() -> None
     queue = Queue(Mode.EXCLUSIVE)
     work = queue.partition("abc")
     taken = [queue.take() for _ in range(3)]
-    queue.dispatcher.nack(taken[1], 10.0)
-    queue.dispatcher.nack(taken[0], 5.0)
+    queue.dispatcher.outcomes.nack(taken[1], 10.0)
+    queue.dispatcher.outcomes.nack(taken[0], 5.0)
     queue.pass_time(5.0)
     assert (work.waiting, work.wait_numbers) == ({}, {})
     for delivery in queue.take_all():
-        queue.dispatcher.ack(delivery)
+        queue.dispatcher.outcomes.ack(delivery)
     queue.pass_time(10.0)
     assert unacked(work) == 0
 
 
 def test_serial_handlers_see_one_record_of_a_partition_at_a_time() -> None:
     queue = Queue(Mode.EXCLUSIVE)
-    queue.dispatcher.serial = True
+    queue.dispatcher.set_serial(serial=True)
     queue.partition("ab")
     queue.partition("ab", number=1)
     one, other = queue.take_all()
     assert {one.record.partition, other.record.partition} == {0, 1}
-    queue.dispatcher.nack(one, 1.0)
+    queue.dispatcher.outcomes.nack(one, 1.0)
     assert queue.dispatcher.take() is None
     queue.pass_time(1.0)
     again = queue.take()
     assert (again.record.partition, again.record.offset) == (one.record.partition, 0)
-    queue.dispatcher.ack(again)
+    queue.dispatcher.outcomes.ack(again)
     assert offsets(queue.take_all()) == [1]
 
 
 def test_cumulative_acks_need_an_order() -> None:
     queue = Queue(Mode.EXCLUSIVE)
     work = queue.partition("abc")
-    queue.dispatcher.ack_cumulative(queue.take_all()[1])
+    queue.dispatcher.outcomes.ack_cumulative(queue.take_all()[1])
     assert (work.window.base, list(work.in_hand)) == (2, [2])
     shared = Queue(Mode.SHARED)
     shared.partition("a")
     with pytest.raises(
         UsageError, match=r"ack_cumulative\(\) of <Delivery orders-0@0.*acknowledge each record by itself"
     ):
-        shared.dispatcher.ack_cumulative(shared.take())
+        shared.dispatcher.outcomes.ack_cumulative(shared.take())
 
 
 # --- nack, ack timeout, dead letters -------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def test_a_short_delay_does_not_wait_for_a_longer_one() -> None:
     queue = Queue(Mode.SHARED)
     queue.partition("abc")
     for delivery, delay in zip(queue.take_all(), (600.0, 3.0, 7.0), strict=True):
-        queue.dispatcher.nack(delivery, delay)
+        queue.dispatcher.outcomes.nack(delivery, delay)
     assert queue.watcher.due == [600.0, 3.0]
     assert queue.pass_time(3.0) == 7.0
     assert offsets(queue.take_all()) == [1]
@@ -241,7 +242,7 @@ def test_the_ack_timeout_counts_from_hand_out_and_is_renewed() -> None:
     first, second = queue.take_all()
     assert first.deadline == 130.0
     queue.pass_time(20.0)
-    queue.dispatcher.renew(first)
+    queue.dispatcher.outcomes.renew(first)
     assert queue.pass_time(10.0) == 131.0, "the clock is looked at each second, to see blocks of the loop"
     assert (first.state, second.state) == (DeliveryState.IN_HAND, DeliveryState.EXPIRED)
     queue.pass_time(0.0)
@@ -255,7 +256,7 @@ def test_dead_letters_follow_one_more_delivery_than_redeliveries(redeliveries: i
     work = queue.partition("." * records)
     for _ in range(redeliveries + 1):
         for delivery in queue.take_all():
-            queue.dispatcher.nack(delivery, 1.0)
+            queue.dispatcher.outcomes.nack(delivery, 1.0)
         queue.pass_time(1.0)
     assert queue.dispatcher.take() is None
     assert queue.letters.dead == list(range(records))
@@ -267,7 +268,7 @@ def test_retries_get_their_share_of_turns_and_slots() -> None:
     queue = Queue(Mode.SHARED, slots=10)
     queue.partition("." * 100)
     for delivery in [queue.take() for _ in range(20)]:
-        queue.dispatcher.nack(delivery, 0.0)
+        queue.dispatcher.outcomes.nack(delivery, 0.0)
     queue.pass_time(0.0)
     taken = [queue.take() for _ in range(10)]
     assert sum(delivery.attempt > 1 for delivery in taken) == 2  # turns; the first of them are fresh
@@ -283,8 +284,8 @@ def test_a_closed_partition_hands_out_nothing_and_counts_what_ends() -> None:
     work = queue.partition("aab")
     first, second = queue.take_all()
     queue.dispatcher.close_partition(work)
-    queue.dispatcher.ack(first)
-    queue.dispatcher.nack(second, None)
+    queue.dispatcher.outcomes.ack(first)
+    queue.dispatcher.outcomes.nack(second, None)
     assert queue.dispatcher.take() is None
     assert (work.window.base, work.window.attempts, work.is_idle) == (1, {2: 1}, True)
 
@@ -327,16 +328,16 @@ def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, 
         delivery = in_hand.pop(rng.randrange(len(in_hand)))
         what = "ack" if calm else rng.choice(["ack", "ack", "nack", "release", "hold", "renew"])
         if what == "ack":
-            queue.dispatcher.ack(delivery)
+            queue.dispatcher.outcomes.ack(delivery)
             done.append((delivery.record.partition, delivery.record.offset))
         elif what == "nack":
-            queue.dispatcher.nack(delivery, rng.choice([None, 0.0, 3.0]))
+            queue.dispatcher.outcomes.nack(delivery, rng.choice([None, 0.0, 3.0]))
         elif what == "release":
-            queue.dispatcher.release(delivery)
+            queue.dispatcher.outcomes.release(delivery)
         else:
             in_hand.append(delivery)
             if what == "renew":
-                queue.dispatcher.renew(delivery)
+                queue.dispatcher.outcomes.renew(delivery)
     assert len(done) == len(set(done))
     assert len(done) + len(queue.letters.dead) == len(expected)
     assert limited or set(done) == expected
@@ -375,9 +376,9 @@ def test_the_reason_is_kept_until_the_dead_letter_is_written() -> None:
     queue.letters.holds = True
     work = queue.partition("a")
     delivery = queue.take()
-    queue.dispatcher.nack(delivery, None, ValueError("broken"))
+    queue.dispatcher.outcomes.nack(delivery, None, ValueError("broken"))
     queue.dispatcher.remove_partition(work)
-    queue.dispatcher.give_back(delivery)
+    queue.dispatcher.outcomes.give_back(delivery)
     queue.letters.holds = False
     queue.partition("a", AckWindow(0, attempts={0: 1}))
     assert queue.letters.reasons == ["ValueError: broken", "ValueError: broken"]

@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.receiver import Receiver, Waiters
 from asyncgroup.workqueue.workers import Workers
 from tests.workqueue.test_dispatcher import Queue
 
@@ -27,9 +27,9 @@ async def test_an_ack_after_the_last_timeout_is_too_late(copy: str, monkeypatch:
     queue.pass_time(5.0)
     assert copied == [delivery]
     if copy == "written":
-        assert queue.dispatcher.finish(delivery)
+        assert queue.dispatcher.outcomes.finish(delivery)
     elif copy == "given up":
-        queue.dispatcher.give_back(delivery)
+        queue.dispatcher.outcomes.give_back(delivery)
     outcome = await delivery.ack()
     assert not outcome
     assert outcome in (AckOutcome.EXPIRED, AckOutcome.LOST)
@@ -42,19 +42,19 @@ async def test_a_failed_record_comes_first_after_all_were_to_be_repeated():
     came before it.
     """
     queue = Queue(Mode.EXCLUSIVE, delay=1.0)
-    queue.dispatcher.serial = True
+    queue.dispatcher.set_serial(serial=True)
     queue.partition("...")
-    queue.dispatcher.nack(queue.take(), None)
-    queue.dispatcher.serial = False  # run() was cancelled
+    queue.dispatcher.outcomes.nack(queue.take(), None)
+    queue.dispatcher.set_serial(serial=False)  # run() was cancelled
     queue.pass_time(1.0)
-    queue.dispatcher.serial = True
-    queue.dispatcher.nack(queue.take(), None)
+    queue.dispatcher.set_serial(serial=True)
+    queue.dispatcher.outcomes.nack(queue.take(), None)
     assert queue.dispatcher.take() is None
     queue.pass_time(2.0)
     for offset in range(3):
         delivery = queue.take()
         assert delivery.record.offset == offset
-        queue.dispatcher.ack(delivery)
+        queue.dispatcher.outcomes.ack(delivery)
 
 
 async def test_run_ends_after_its_cancellation_though_a_handler_swallows_it():
@@ -73,10 +73,8 @@ async def test_run_ends_after_its_cancellation_though_a_handler_swallows_it():
             if delivery.record.offset:
                 raise
 
-    receiver = Receiver(
-        "billing", queue.dispatcher.take, lambda: queue.dispatcher.turns.ready, QueueInterceptors(())
-    )
-    workers = Workers(queue.dispatcher, receiver, handle, 1, cancels_expired=True)
+    receiver = Receiver("billing", queue.dispatcher.take, Waiters(), QueueInterceptors(()))
+    workers = Workers(queue.dispatcher.outcomes, receiver, handle, 1, cancels_expired=True)
     running = asyncio.create_task(workers.run())
     await is_handled.wait()
     running.cancel()
@@ -89,3 +87,18 @@ async def test_run_ends_after_its_cancellation_though_a_handler_swallows_it():
     assert not still_running
     assert handled == [0]
     assert 0 in queue.dispatcher.works[("orders", 0)].window
+
+
+async def test_a_record_that_a_copy_has_delayed_is_delivered_though_run_was_called_again_meanwhile():
+    """It was not: its turn had passed while the copy was written, and when that was done no handlers ran in order."""
+    queue = Queue(Mode.FAILOVER, max_redeliveries=0)
+    queue.letters.holds = True
+    queue.dispatcher.set_serial(serial=True)
+    queue.partition("..")
+    first = queue.take()
+    queue.dispatcher.outcomes.nack(first, None)
+    assert queue.dispatcher.take() is None  # the copy is being written
+    queue.dispatcher.set_serial(serial=False)  # run() was cancelled
+    queue.dispatcher.outcomes.finish(first)
+    queue.dispatcher.set_serial(serial=True)
+    assert queue.take().record.offset == 1

@@ -446,7 +446,7 @@ def dispatcher(mode: Mode, keys: list[bytes | None]) -> Dispatcher:
 
 def fill(queue: Dispatcher, consumers: ConsumerSelector) -> None:
     while (found := queue.take()) is not None:
-        consumer = consumers.select(queue.key_of(found.record))
+        consumer = consumers.select(queue.outcomes.key_of(found.record))
         assert consumer is not None
         consumer.put(found)
 
@@ -468,7 +468,7 @@ def test_a_key_whose_range_moved_is_not_in_hand_at_two_consumers() -> None:
         for consumer in consumers.consumers:
             if (taken := consumer.take()) is not None:
                 orders[taken.record.key].append((taken.record.offset, consumer.name))
-                queue.ack(taken)
+                queue.outcomes.ack(taken)
         fill(queue, consumers)
         rounds += 1
     assert len(orders) == 20
@@ -484,7 +484,7 @@ def test_deliveries_of_a_removed_consumer_are_released_and_delivered_to_others_i
     consumers = selector(Mode.SHARED, a, b)
     fill(queue, consumers)
     for each in reversed(consumers.remove(a)):
-        queue.release(each)
+        queue.outcomes.release(each)
     fill(queue, consumers)
     assert [each.record.offset for each in b.inbox] == [1, 3, 5, 0, 2, 4]
     assert [each.attempt for each in b.inbox] == [1] * 6

@@ -54,7 +54,7 @@ async def nack(delivery: Delivery) -> None:
 
 
 async def copy(delivery: Delivery) -> None:
-    delivery._dispatcher.discard(delivery, "bad")  # type: ignore[attr-defined]
+    delivery._outcomes.discard(delivery, "bad")  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("end", [nothing, nack, copy])

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.workqueue.interceptors import QueueInterceptors
-from asyncgroup.workqueue.receiver import Receiver
+from asyncgroup.workqueue.receiver import Receiver, Waiters
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.asyncio
 @pytest.mark.parametrize("end", [False, True])
 async def test_a_wait_that_is_cancelled_in_the_turn_of_a_wakeup_ends(end: bool) -> None:
     """The wake-up finds the cancelled wait first, and passes to the next one."""
-    receiver = Receiver("g", lambda: None, lambda: 1, QueueInterceptors(()))
-    first, second = (asyncio.create_task(receiver.wait()) for _ in range(2))
+    receiver = Receiver("g", lambda: None, Waiters(), QueueInterceptors(()))
+    first, second = (asyncio.create_task(receiver.waiters.wait()) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     if end:
@@ -25,8 +25,8 @@ async def test_a_wait_that_is_cancelled_in_the_turn_of_a_wakeup_ends(end: bool) 
         with pytest.raises(ClosedError):
             receiver.check_open()
     else:
-        receiver.wake_next()
+        receiver.waiters.wake(1)
     await asyncio.wait({first, second})
     assert first.cancelled()
     assert second.exception() is None
-    assert not receiver.has_waiters
+    assert not receiver.waiters

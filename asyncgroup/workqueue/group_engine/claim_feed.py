@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
-from asyncgroup.model import Record
+from asyncgroup.model import Batch, Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome
 from asyncgroup.workqueue.copies import earlier_attempts, is_of_other_group
 from asyncgroup.workqueue.delivery import Delivery, Work
@@ -89,6 +89,9 @@ class ClaimFeed(PartitionEngine):
             migrate_from=parts.migrate_from,
             on_restart=self._on_restart,
         )
+        self._batches: AsyncIterator[Batch] | None = None
+        self._batches_for = 0  # partitions
+        self._keeps_order = self._queue.settings.mode.in_order
         self._touch = self.window.on_change
         self._note_ack = parts.note_ack
         self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
@@ -189,29 +192,39 @@ class ClaimFeed(PartitionEngine):
     # --- records ----------------------------------------------------------------------------------------------------------
 
     async def _feed(self) -> None:
-        claim, limits = self._claim, self._parts.limits
-        while not claim.ended:
+        claim = self._claim
+        while True:
             if not self._has_room():
                 await self._wait_for_room()
+                if claim.ended:
+                    return
                 continue
-            batches = claim.batches(max_records=limits.batch_records, max_bytes=limits.batch_bytes)
-            batch = await anext(batches, None)
+            batch = await anext(self._next_batches(), None)
             if batch is None:
                 return
             self._restarted_at = NO_OFFSET
-            while self._is_still_handled() and not claim.ended:
-                await self._wait_for_room()
+            if self._is_still_handled() and not await self._wait_for_handlers():
+                return
             records, end = list(batch), batch.last_offset
             if self._restarted_at <= end:  # during the wait: the rest is read again, or no longer in the log
                 records = [record for record in records if record.offset < self._restarted_at]
                 end = self._restarted_at - 1
-            if records and not claim.ended:
+            if records:
                 self._offer(records, end)
+
+    def _next_batches(self) -> AsyncIterator[Batch]:
+        """Return the claim's batches, with the limits of this number of partitions."""
+        limits = self._parts.limits
+        if self._batches is None or self._batches_for != limits.partitions:
+            self._batches_for = limits.partitions
+            self._batches = self._claim.batches(
+                max_records=limits.batch_records, max_bytes=limits.batch_bytes
+            )
+        return self._batches
 
     def _offer(self, records: list[Record], end: int) -> None:
         """Give records to the queue; the log has no more of them before the offset `end`."""
-        self.window.check_end(self.work.position)
-        self.window.note_epochs(records, end)
+        self.window.note_arrival(self.work.position, records, end)
         self._queue.offer(self.work, records)
 
     def _has_room(self) -> bool:
@@ -221,7 +234,7 @@ class ClaimFeed(PartitionEngine):
         if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
             return False
         # records that fail at once each time must not keep those after them in the log
-        if (work.queued if self._queue.settings.mode.in_order else work.unread) > work.refill_at:
+        if (work.queued if self._keeps_order else work.unread) > work.refill_at:
             return False
         return not limits.on_demand or (not work.queued and self._queue.has_demand)
 
@@ -230,6 +243,12 @@ class ClaimFeed(PartitionEngine):
         if self._lost:
             self._lost = [delivery for delivery in self._lost if self._queue.handles(delivery)]
         return bool(self._lost)
+
+    async def _wait_for_handlers(self) -> bool:
+        """Wait until they have ended; return whether the claim is live then."""
+        while self._is_still_handled() and not self._claim.ended:
+            await self._wait_for_room()
+        return not self._claim.ended
 
     def _is_held_up(self) -> bool:
         """Whether as many records as allowed wait for their time, or for their turn after it."""

@@ -57,7 +57,7 @@ class ClaimWindow:
             window, metadata = _restore(session.group_id, claim.tp, state.stored, migrate_from=migrate_from)
         is_verified = metadata.end_epoch >= 0 and metadata.topic_id != NO_UUID
         self._unverified_end = 0 if is_verified or not window.runs else window.end
-        """Below it, leader epochs and topic id cannot identify another log of the same name: see `check_end`."""
+        """Below it, leader epochs and topic id cannot identify another log of the same name: see `_check_end`."""
         self.is_new = state.stored is None
         """Whether the group has no commit of the partition."""
         self.was_open = metadata.is_open
@@ -116,22 +116,23 @@ class ClaimWindow:
         """The session that the claim belongs to."""
         return self._session
 
-    def note_epochs(self, records: Sequence[Record], end: int) -> None:
-        """Remember the leader epochs of the next records; the log was read up to the offset `end`.
+    def note_arrival(self, position: int, records: Sequence[Record], end: int) -> None:
+        """The next records, read from `position` up to the offset `end`; call it before they are looked up in the window.
 
-        Call it before the records are looked up in the window.
+        Their leader epochs are kept, and restored acknowledgements of offsets that the log does not have yet are forgotten.
         """
+        if position < self._unverified_end:
+            self._check_end(position)
         if self._window_marks.note_epochs(records, end):
             self.touch()
 
-    def check_end(self, position: int) -> None:
+    def _check_end(self, position: int) -> None:
         """Forget restored acknowledgements of offsets that the log does not have yet; records are read from `position` on.
 
         The log was truncated or recreated while no member read it. With the leader epoch and topic id in the metadata, that is
         detected by them, as the high watermark of a new leader or of a follower may be lower than the last one for a while.
-        Call it before the records of each batch are looked up in the window.
         """
-        if position >= self._unverified_end or self._consumer.high_water_mark < 0:
+        if self._consumer.high_water_mark < 0:
             return
         end = max(position, self._consumer.high_water_mark)
         if self.window.end > end:
@@ -205,13 +206,12 @@ def _check_live(session: Session) -> None:
 async def _commit(session: Session, *, retry_rejected: bool) -> CommitFailedError | None:
     """Commit, and return the error of the partitions that failed."""
     offsets = session._state.offsets
-    dirty = offsets.dirty
     try:
         await offsets.commit(retry_rejected=retry_rejected)
     except CommitFailedError as error:
         return error
     except ClosedError as error:
-        return CommitFailedError(session.group_id, dict.fromkeys(dirty, error))
+        return CommitFailedError(session.group_id, dict.fromkeys(offsets.dirty, error))
     return None
 
 

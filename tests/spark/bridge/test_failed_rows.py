@@ -91,7 +91,7 @@ def test_a_frame_without_the_columns() -> None:
 
 def batch_of(*found: Record) -> QueueBatch:
     dispatcher = Dispatcher(Mode.SHARED, lambda: 0.0, None, lambda _: 10.0)  # type: ignore[arg-type]
-    dispatcher.publisher = NoLetters()  # type: ignore[assignment]
+    dispatcher.outcomes.publisher = NoLetters()  # type: ignore[assignment]
     for tp in {TopicPartition(record.topic, record.partition) for record in found}:
         work = PartitionWork(tp, AckWindow(0))
         dispatcher.add_partition(work)

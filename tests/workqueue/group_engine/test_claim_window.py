@@ -354,7 +354,7 @@ class QueueOfOdds(WorkHandler):
         window = self.windows[claim.tp]
         window.open()
         async for record in claim:
-            window.note_epochs([record], record.offset)
+            window.note_arrival(record.offset, [record], record.offset)
             if record.offset not in window.window:
                 self.seen.append(record.offset)
                 window.window.set_attempts(record.offset, window.window.attempts.get(record.offset, 0) + 1)

@@ -69,11 +69,11 @@ class OneDispatcher:
     free_handlers = 10
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self.relist = dispatcher.relist
+        self.relist = dispatcher.turns.relist
         self.works = dispatcher.works.values
-        self.attempts = dispatcher.attempts
-        self.is_last = dispatcher.publisher.is_last
-        self.is_serial = dispatcher.serial
+        self.attempts = dispatcher.outcomes.attempts
+        self.is_last = dispatcher.outcomes.publisher.is_last
+        self.is_serial = dispatcher.order.serial
 
 
 _CLAIMS: dict[Dispatcher, CrashedClaims] = {}
