@@ -28,6 +28,7 @@ from asyncgroup.group.membership import (
     HeartbeatResult,
     heartbeat_timeout,
 )
+from asyncgroup.group.silence import has_expired
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
@@ -169,6 +170,7 @@ class ClassicHeartbeats:
         retry = self._cluster.retry(longest=RETRY_BACKOFF_SHARE * self._config.effective_session_timeout)
         # loop time of the next heartbeat: by the schedule, or earlier for a retry; `_wake` sends one before that
         due = schedule.next
+        failed: _HeartbeatResponse | None = None  # of the last heartbeat, if it is to be sent again
         while True:
             self.publish(identity, due)
             is_early = await wait_within(self._wake, max(0.0, due - loop.time()))
@@ -179,10 +181,13 @@ class ClassicHeartbeats:
             check = self._check
             # a lookup by another task, sent before, may have returned the former coordinator once more
             is_in_doubt = is_early and self._cluster.coordinators.lookup_number(self._group_id) is None
-            sent, response = await self._confirmed_heartbeat(identity, on_result, is_in_doubt=is_in_doubt)
+            if failed is not None and has_expired(self._session_expires_at, due):
+                sent, response = due, failed  # another attempt would keep the claims until its time limit
+            else:
+                sent, response = await self._confirmed_heartbeat(identity, on_result, is_in_doubt=is_in_doubt)
             if self._has_left(on_result):  # the event loop may have been blocked in the meantime
                 return
-            result, error = response.result, response.error
+            result, error, failed = response.result, response.error, None
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
                 if loop.time() >= self._session_expires_at:
                     result = HeartbeatResult.LOST
@@ -199,7 +204,7 @@ class ClassicHeartbeats:
             schedule.advance(loop.time() if is_early else max(due, loop.time()))
             due = schedule.next
             if result in (HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.RETRY):
-                due = min(due, loop.time() + retry.next(), self._session_expires_at)
+                failed, due = response, min(due, loop.time() + retry.next(), self._session_expires_at)
 
     def publish(self, identity: MemberIdentity, due: float | None = None, *, joins: bool = False) -> None:
         """Publish the member for a heartbeat thread, with the loop time of its next heartbeat, by default after an interval.

@@ -29,6 +29,7 @@ from asyncgroup.group.membership import (
     HeartbeatResult,
     heartbeat_timeout,
 )
+from asyncgroup.group.silence import has_expired
 from asyncgroup.lifecycle import wait_within
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire import messages as m
@@ -173,19 +174,25 @@ class ConsumerHeartbeats:
         self.kept_alive = None
         self._set_early()
         pause = self._interval
+        failed: HeartbeatOutcome | None = None  # of the last heartbeat, if it is to be sent again
         try:
             while True:
-                self._publish(loop.time() + pause)
+                due = loop.time() + pause
+                self._publish(due)
                 await wait_within(self._wake, pause)
                 self._wake.clear()
                 if self._has_left(on_result, on_news):
                     return
                 check = self._check
-                outcome = await self.send()
+                if failed is not None and has_expired(self._session_expires_at, due):
+                    outcome = failed
+                else:
+                    outcome = await self.send()
                 if self._has_left(on_result, on_news):  # the event loop may have been blocked in the meantime
                     return
-                result = RESULTS[outcome.action]
+                result, failed = RESULTS[outcome.action], None
                 if outcome.action in _UNDECIDED:
+                    failed = outcome
                     if loop.time() >= self._session_expires_at:
                         result = HeartbeatResult.LOST
                         self._state.rejoin()

@@ -24,6 +24,7 @@ from asyncgroup.errors import (
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.membership import HEARTBEAT_LANE, HeartbeatResult
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
+from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -268,6 +269,31 @@ async def test_errors_for_session_timeout_are_a_loss_exactly_then(answer: Except
     assert (at, result) == (pytest.approx(13.0), HeartbeatResult.LOST), "the last response came at 3"
     assert error is answer
     assert HeartbeatResult.LOST not in scene.results[:-1]
+
+
+@pytest.mark.parametrize("delay", [0.2, 0.9, 2.5])
+async def test_errors_that_take_time_are_a_loss_when_the_session_expires(delay: float) -> None:
+    """The last attempt began when the session expired, and had the full time limit."""
+    scene = Scene(session_timeout=10.0)
+    scene.delay = delay
+    answer = ConnectError("refused")
+    scene.answers = [0, answer]
+    assert await scene.run(60)
+    at, result, _ = scene.reports[-1]
+    assert (at, result) == (pytest.approx(13.0 + delay), HeartbeatResult.LOST)
+    assert scene.beats[-1] < 13.0 + delay
+    assert HeartbeatResult.LOST not in scene.results[:-1]
+
+
+async def test_a_member_suspended_while_its_heartbeats_fail_sends_one_more() -> None:
+    scene = Scene(session_timeout=10.0)
+    scene.answers = [0, ConnectError("refused"), 0]
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.call_at(6.05, lambda: loop._set_time(30.0))
+    assert not await scene.run(20)
+    assert scene.results == [HeartbeatResult.COORDINATOR_MOVED]
+    assert scene.beats[:3] == [3, 6, 30]
 
 
 async def test_no_response_for_session_timeout_is_a_loss_exactly_then() -> None:
