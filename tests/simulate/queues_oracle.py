@@ -176,9 +176,20 @@ class QueueOracle:
         if round(now - due, 6) < 0:
             raise Violation("no retry is early", f"{visit} at {now:.6f}, it is due at {due:.6f}")
         idle = self.idle_since.get(claim.member)
-        if idle is not None and not claim.was_open and now - max(due, idle) > LATE:
+        if claim.was_open or self._is_behind_copies(visit):
+            return
+        if idle is not None and now - max(due, idle) > LATE:
             text = f"{visit} at {now:.3f}, it was due at {due:.3f}, idle since {idle:.3f}"
             raise Violation("no retry is late", text)
+
+    def _is_behind_copies(self, visit: Visit) -> bool:
+        """Whether a record of the same key was copied: until that is done, others of the key wait, and its end is not seen."""
+        claim, copied = visit.claim, (DeliveryState.PUBLISHING, DeliveryState.ACKED)
+        return visit.key is not None and any(
+            other.delivery.state in copied or other.delivery.attempt == self.setting.last_attempt
+            for offset, other in claim.last.items()
+            if other.key == visit.key and offset not in claim.acked and offset != visit.offset
+        )
 
     def _check_alone(self, visit: Visit) -> None:
         """Check that no other handler has a record of the same key, unless its claim is lost."""
