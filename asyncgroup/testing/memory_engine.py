@@ -116,7 +116,7 @@ class MemoryEngine:
 
     # --- use ------------------------------------------------------------------------------------------------------------
 
-    async def seek(self, target: Any, *, inclusive: bool) -> None:
+    def seek(self, target: Any, *, inclusive: bool) -> None:
         """Continue at `earliest`, `latest`, an offset, or offsets by partition. Raises ConfigError for another target."""
         for tp, reader in self._readers.items():
             if (offset := _offset(target, reader.log)) is not None:

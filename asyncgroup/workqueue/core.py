@@ -10,12 +10,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from asyncgroup.errors import UsageError
-from asyncgroup.lifecycle import start_task, wait_shielded
+from asyncgroup.errors import AsyncGroupError, UsageError
+from asyncgroup.lifecycle import await_shared, cancel_and_wait, start_task, wait_shielded
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.delivery_result import DeliveryResult, Known, Outstanding
 from asyncgroup.workqueue.delivery_times import DeliveryTimes
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.engine import Engine
@@ -67,6 +70,7 @@ class QueueCore(Watcher):
         self._local = LocalDispatch(self.name, self.dispatcher, interceptors, self._pools)
         self.checks_acks = bool(interceptors) or self._publisher.breaker is not None
         self._runs = False
+        self._seeks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
         self._creator = asyncio.current_task()
 
@@ -284,6 +288,31 @@ class QueueCore(Watcher):
             cancels_expired=settings.on_ack_timeout == "cancel",
         )
 
+    def seek(self, position: Any, *, inclusive: bool) -> DeliveryResult[None]:
+        """See `WorkQueue.seek`."""
+        self.check_open()
+        left = self.engine.seek(position, inclusive=inclusive)
+        if left is None:
+            return Known(None)
+        task = start_task(left, name=f"work queue {self.name}: seek")
+        self._seeks.add(task)
+        task.add_done_callback(self._on_seek_end)
+        return Outstanding(partial(self._wait_for_seek, task))
+
+    async def _wait_for_seek(self, task: asyncio.Task[None]) -> None:
+        await asyncio.wait({task})
+        if task.cancelled():
+            self.check_open()  # the queue was closed
+        await await_shared(task)
+
+    def _on_seek_end(self, task: asyncio.Task[None]) -> None:
+        self._seeks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, AsyncGroupError):
+            self.engine.report(error)
+        elif error is not None:
+            _log.error("%r: bug in a seek", self, exc_info=error)
+
     @property
     def paused(self) -> bool:
         """See `WorkQueue.paused`."""
@@ -358,6 +387,7 @@ class QueueCore(Watcher):
             await self._publisher.aclose()
             self._alarm.close()
             await self.engine.aclose()
+            await cancel_and_wait(*self._seeks)
 
 
 def _ordering_key_by(

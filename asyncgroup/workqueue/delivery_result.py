@@ -1,4 +1,4 @@
-"""DeliveryResult: what the calls of a delivery return. They act at the call, so that a forgotten `await` loses nothing.
+"""DeliveryResult: what the calls of a delivery return, and `WorkQueue.seek`. They act at the call, so that a forgotten `await` loses nothing.
 
 A coroutine does nothing before it is awaited, and Python warns of one that never is. A DeliveryResult is only waited for. It has a
 coroutine's methods, as asyncio makes tasks of nothing else.

@@ -17,7 +17,7 @@ The model is dramatiq's `broker.py`: a seam of one file, with the engines beside
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -305,8 +305,11 @@ class Engine(Protocol):
         """Return the time of day in ms before which a record is not delivered; None if it may be at once."""
         ...
 
-    async def seek(self, target: Any, *, inclusive: bool) -> None:
-        """Continue elsewhere; see `WorkQueue.seek`. Raises ConfigError for a target that it does not know."""
+    def seek(self, target: Any, *, inclusive: bool) -> Coroutine[Any, Any, None] | None:
+        """Continue elsewhere; see `WorkQueue.seek`. Return what is left to wait for, None if nothing.
+
+        Raises ConfigError for a target that it does not know.
+        """
         ...
 
     def report(self, error: AsyncGroupError) -> None:

@@ -15,6 +15,7 @@ from asyncgroup.checks import check_count
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import wall_clock
+from asyncgroup.workqueue.delivery_result import DeliveryResult
 from asyncgroup.workqueue.foreign_names import QUEUE
 from asyncgroup.workqueue.queue_arguments import QueueArguments
 
@@ -301,8 +302,11 @@ class WorkQueue(QueueArguments):
         """Undo `pause`."""
         self._core.pause(paused=False)
 
-    async def seek(self, position: SeekTarget, *, inclusive: bool = True) -> None:
+    def seek(self, position: SeekTarget, *, inclusive: bool = True) -> DeliveryResult[None]:
         """Continue at another position, in the partitions that this consumer has now: earlier records count as acknowledged.
+
+        Offsets take effect at the call, as those of `Claim.seek`; other positions are looked up, and `await` waits until
+        that is done. An error of the lookup is also given to the readers of `errors`, or logged.
 
         `position` is `earliest`, `latest`, a datetime with a time zone (the first record of that time or later), a timedelta (the
         first record not older than that), an offset, or offsets by partition. `inclusive` says whether the record at a given
@@ -310,14 +314,14 @@ class WorkQueue(QueueArguments):
         end with AckOutcome.LOST, handlers of `run` are cancelled. What follows waits until these have ended. Other
         consumers of the group go on where they are.
 
-        A queue that has just been entered waits until the first of its partitions have started. A partition that has not
+        After a queue was entered the seek waits until the first of its partitions have started. A partition that has not
         started, because its leader does not answer (`health()` names it), starts where it would without the seek. An offset
         outside the log is reset as by `out_of_range_reset`, by default to the earliest record.
 
-        Raises ConfigError for other values and partitions; OffsetLookupError with the partitions whose new position is not
+        Raises ConfigError for other values and partitions, at the call if the queue has its partitions; OffsetLookupError with the partitions whose new position is not
         known, which go on where they are, while the others have been moved; TransportError, ClosedError.
         """
-        await self._core.engine.seek(position, inclusive=inclusive)
+        return self._core.seek(position, inclusive=inclusive)
 
     # --- observability -----------------------------------------------------------------------------------------------------
 

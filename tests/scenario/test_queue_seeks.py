@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import ConfigError, ErrorCode, OffsetLookupError, Producer, TopicPartition, WorkQueue
+from asyncgroup.errors import ClosedError
 from asyncgroup.workqueue import AckOutcome, Delivery, Mode
 from tests.stories.queue_members import send
 from tests.stories.virtual import VirtualEnvironment
@@ -145,3 +146,46 @@ async def test_keys_of_a_seek(env: VirtualEnvironment, key: Any):
     async with queue_of(env) as queue:
         with pytest.raises(ConfigError, match="position="):
             await queue.seek({key: 1})
+
+
+async def test_offsets_take_effect_at_the_call(env: VirtualEnvironment) -> None:
+    """As those of a claim, so that a forgotten `await` loses nothing; errors are raised there."""
+    await fill(env, 10)
+    async with queue_of(env) as queue:
+        assert await offsets(queue, 2) == [0, 1]
+        queue.seek({FIRST: 7})
+        assert await offsets(queue, 1) == [7]
+        queue.seek(4)
+        assert await offsets(queue, 1) == [4]
+        with pytest.raises(ConfigError, match="orders-9"):
+            queue.seek({("orders", 9): 1})
+        with pytest.raises(ConfigError, match="yesterday"):
+            queue.seek("yesterday")  # type: ignore[arg-type]
+
+
+async def test_a_lookup_that_is_not_awaited(env: VirtualEnvironment) -> None:
+    """It is made all the same, and its error goes to the readers of `errors`."""
+    await fill(env, 5)
+    async with queue_of(env) as queue:
+        assert await offsets(queue, 5) == [0, 1, 2, 3, 4]
+        errors = queue.errors()
+        queue.seek("earliest")
+        await asyncio.sleep(1.0)
+        assert await offsets(queue, 1) == [0]
+        env.cluster.faults.on("ListOffsets", times=None).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        queue.seek("earliest")
+        assert isinstance(await anext(errors), OffsetLookupError)
+
+
+async def test_a_queue_that_closes_during_a_seek(env: VirtualEnvironment) -> None:
+    async with queue_of(env) as queue:
+        await asyncio.sleep(5.0)
+        env.cluster.faults.on("ListOffsets", times=None).delay(60.0)
+        seeking = queue.seek("earliest")
+        waiting = asyncio.create_task(seeking)
+        await asyncio.sleep(1.0)
+        await queue.aclose()
+        with pytest.raises(ClosedError):
+            await waiting
+        with pytest.raises(ClosedError):
+            queue.seek("earliest")

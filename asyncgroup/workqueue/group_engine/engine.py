@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -15,13 +15,14 @@ from typing import Any, Final
 from asyncgroup.cluster import as_cluster, client_of
 from asyncgroup.config import ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
+from asyncgroup.consumer.list_offsets import parse_start
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.health import Health
 from asyncgroup.group.session import Session
 from asyncgroup.hooks import delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
-from asyncgroup.model import MillisClock, Record, TopicPartition
+from asyncgroup.model import MillisClock, Record, TopicPartition, wall_clock
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.arguments import check_headers
@@ -40,7 +41,7 @@ from asyncgroup.workqueue.group_engine.idle_member import grace, known_partition
 from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
 from asyncgroup.workqueue.group_engine.retry_retention import warn_of_retention
 from asyncgroup.workqueue.group_engine.retry_topic_cleanup import RetryTopicCleanup
-from asyncgroup.workqueue.group_engine.seeking import SeekTarget, find_offsets
+from asyncgroup.workqueue.group_engine.seeking import SeekTarget, find_offsets, known_offsets
 from asyncgroup.workqueue.group_engine.shared_topics import is_shared
 from asyncgroup.workqueue.group_engine.source import FEATURES, GroupPlan
 from asyncgroup.workqueue.group_engine.topic_names import subscribed_topics
@@ -281,22 +282,29 @@ class ConsumerGroupEngine:
         """Give an error that is retried to the readers of `errors`."""
         self.group._engine._errors.put(error)
 
-    async def seek(self, target: SeekTarget, *, inclusive: bool) -> None:
-        """See `WorkQueue.seek`; `target` is checked."""
+    def seek(self, target: SeekTarget, *, inclusive: bool) -> Coroutine[Any, Any, None] | None:
+        """See `WorkQueue.seek`."""
         queue, handler = self._queue, self._handler
         assert queue is not None
         assert handler is not None
         queue.check_open()
-        await self._wait_for(handler.has_claims)
-        feeds = handler.feeds
-        isolation = self._config.isolation_level
-        offsets, errors = await find_offsets(
-            self._client, target, list(feeds), isolation, inclusive=inclusive
+        known = (
+            known_offsets(target, handler.feeds, inclusive=inclusive) if handler.has_claims.is_set() else None
         )
-        for tp, offset in offsets.items():
-            if tp in feeds:  # else it was revoked during the lookup
-                feeds[tp].seek(offset)
-        if failed := {tp: error for tp, error in errors.items() if tp in feeds}:
+        if known is None:
+            if not isinstance(target, Mapping):
+                parse_start(target, wall_clock)  # raises its error now
+            return self._look_up_and_seek(handler, target, inclusive=inclusive)
+        handler.seek(known)
+        return None
+
+    async def _look_up_and_seek(self, handler: QueueHandler, target: SeekTarget, *, inclusive: bool) -> None:
+        await self._wait_for(handler.has_claims)
+        offsets, errors = await find_offsets(
+            self._client, target, list(handler.feeds), self._config.isolation_level, inclusive=inclusive
+        )
+        handler.seek(offsets)
+        if failed := {tp: error for tp, error in errors.items() if tp in handler.feeds}:
             raise OffsetLookupError(failed)
 
     def errors(self) -> ErrorReader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from asyncgroup.group.claim import Claim
@@ -122,6 +122,12 @@ class QueueHandler(Handler):
         """Forget the session: only its last commit follows."""
         self.session = None
         self._idle.stop()
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Continue at these offsets; those of partitions that were revoked are left out."""
+        for tp, offset in offsets.items():
+            if tp in self.feeds:
+                self.feeds[tp].seek(offset)
 
     def at_close(self) -> tuple[PartitionStatistics, ...]:
         """Return the partitions whose claims have ended with the queue, as they were then."""

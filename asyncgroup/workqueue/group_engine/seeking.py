@@ -11,10 +11,20 @@ from asyncgroup.consumer.list_offsets import LATEST, Isolation, StartOffset, loo
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition, wall_clock
 
-__all__ = ["SeekTarget", "find_offsets"]
+__all__ = ["SeekTarget", "find_offsets", "known_offsets"]
 
 SeekTarget: TypeAlias = StartOffset | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 """A position for all partitions (`earliest`, `latest`, an aware datetime, or a timedelta before now), or offsets by partition."""
+
+
+def known_offsets(
+    target: SeekTarget, owned: Iterable[TopicPartition], *, inclusive: bool
+) -> dict[TopicPartition, int] | None:
+    """Return the new fetch positions if they are known without a lookup. Raises as `find_offsets`."""
+    if isinstance(target, Mapping):
+        return _named(target, sorted(owned), inclusive=inclusive)
+    start = parse_start(target, wall_clock)
+    return None if start.timestamp is not None else dict.fromkeys(owned, start.offset + (not inclusive))
 
 
 async def find_offsets(
@@ -30,13 +40,11 @@ async def find_offsets(
     Raises ConfigError for another target and for a partition that is not owned, TransportError.
     """
     partitions = sorted(owned)
-    if isinstance(target, Mapping):
-        return _named(target, partitions, inclusive=inclusive), {}
-    start = parse_start(target, wall_clock)
-    if start.timestamp is None:
-        step = 0 if inclusive else 1
-        return dict.fromkeys(partitions, start.offset + step), {}
-    listed, errors = await look_up_each(cluster, dict.fromkeys(partitions, start.timestamp), isolation)
+    if (known := known_offsets(target, partitions, inclusive=inclusive)) is not None:
+        return known, {}
+    timestamp = parse_start(target, wall_clock).timestamp
+    assert timestamp is not None
+    listed, errors = await look_up_each(cluster, dict.fromkeys(partitions, timestamp), isolation)
     after_last = [tp for tp, at in listed.items() if at.offset < 0]
     if after_last:  # no record has that time or a later one
         ends, more = await look_up_each(cluster, dict.fromkeys(after_last, LATEST), isolation)
