@@ -188,6 +188,11 @@ class Connection:
         """Number of requests that wait for a response."""
         return len(self._in_flight)
 
+    def awaits(self, cls: type[Request[Any]]) -> bool:
+        """Return whether a request of this API waits for a response."""
+        name = APIS[cls.API_KEY].name
+        return any(request.api == name for request in self._in_flight)
+
     def would_delay(self, cls: type[Request[Any]], held_apis: Collection[str], patience: float) -> bool:
         """Return whether a request may wait for long, as the broker serves those in flight first.
 

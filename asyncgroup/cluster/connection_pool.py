@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from asyncgroup.cluster.connecting import connect, tls_context, warn_if_credentials_unencrypted
 from asyncgroup.cluster.connection import Address, Connection, LastResponses
@@ -20,6 +20,7 @@ from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, await_shared, mark_retrieved
 from asyncgroup.net.backoff import RetryBackoff
+from asyncgroup.wire.message import Request
 
 __all__ = ["CONTROL", "ConnectionPool", "Node"]
 
@@ -107,6 +108,13 @@ class ConnectionPool:
         """Return the number of a lane's requests that wait for a response; the broker serves the next one after them."""
         lane = self._lanes.get((node, purpose))
         return lane.in_flight if lane is not None else 0
+
+    def lane_awaiting(self, node: Node, cls: type[Request[Any]]) -> str | None:
+        """Return the purpose of a node's lane on which a request of this API waits for a response; None if none does."""
+        for (each, purpose), lane in self._lanes.items():
+            if each == node and lane.connection is not None and lane.connection.awaits(cls):
+                return purpose
+        return None
 
     def received_bytes(self, node_id: int, purpose: str = CONTROL) -> int:
         """Return the bytes that a lane's current connection has received, including those of incomplete responses."""

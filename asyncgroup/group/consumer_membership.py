@@ -21,7 +21,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.consumer_heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
-from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
+from asyncgroup.group.consumer_member_state import JOIN_EPOCH, ConsumerMemberState, Reconciliation
 from asyncgroup.group.group_configs import find_session_timeout
 from asyncgroup.group.leaving import LeaveResult, leave_group
 from asyncgroup.group.member_health import MemberHealth, MemberState, ProblemSource
@@ -310,6 +310,9 @@ class ConsumerMembership:
             return
         _log.debug("group %s: leaving: %s", self._group_id, reason)
         request = self._state.leave_request(is_static_leave=is_static and leaves is not True)
+        # A join that arrives after the leave would make the member join nevertheless; other heartbeats are refused then.
+        # A classic group refuses a JoinGroup with a member id that it does not know, so LeaveGroup need not wait for it.
+        follows = m.ConsumerGroupHeartbeatRequest if self._state.epoch == JOIN_EPOCH else None
         self._state.rejoin()
         self._state.may_be_known = False
 
@@ -320,7 +323,12 @@ class ConsumerMembership:
             return response.error_code, response.error_message
 
         await leave_group(
-            self._cluster, self._group_id, send, timeout=timeout, attempt_timeout=self.heartbeats.timeout
+            self._cluster,
+            self._group_id,
+            send,
+            timeout=timeout,
+            attempt_timeout=self.heartbeats.timeout,
+            follows=follows,
         )
 
 

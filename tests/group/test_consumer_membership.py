@@ -13,6 +13,7 @@ from asyncgroup.cluster import client_of
 from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL
 from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.lifecycle import cancel_and_wait
 from tests.cluster.scripted import Call
 from tests.group.consumer_scene import AA, BB, INTERVAL, now, scene
 
@@ -472,13 +473,28 @@ async def test_leaving_is_retried_and_ends_in_time() -> None:
 
 
 async def test_a_join_that_was_cancelled_is_left() -> None:
+    """After the join on its connection; a join that is never answered does not take all of the time."""
     async with scene() as it:
-        it.script = [it.ignore]
+        it.script = [it.ignore, it.ignore]
         joining = asyncio.ensure_future(it.membership.join(["aa"]))
         await asyncio.sleep(1)
-        joining.cancel()
-        await asyncio.wait([joining])
-        await it.membership.leave("closing", None, 5.0)
+        await cancel_and_wait(joining)
+        leaving = asyncio.ensure_future(it.membership.leave("closing", None, 5.0))
+        await asyncio.sleep(1)
+        join, leave = it.beats
+        assert leave.call.connection is join.call.connection
+        it.accept(join)
+        it.accept(leave)
+        await leaving
         assert [beat.request.member_epoch for beat in it.beats] == [0, -1]
         await it.membership.leave("closing", None, 5.0)
         assert len(it.beats) == 2
+    async with scene() as it:
+        it.script = [it.ignore, it.ignore]
+        joining = asyncio.ensure_future(it.membership.join(["aa"]))
+        await asyncio.sleep(1)
+        await cancel_and_wait(joining)
+        began = now()
+        await it.membership.leave("closing", None, 5.0)
+        assert [beat.request.member_epoch for beat in it.beats] == [0, -1, -1]
+        assert 2.5 <= now() - began < 3.5
