@@ -6,7 +6,7 @@ import pytest
 
 from asyncgroup import BrokerError, Cluster, ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.demo.target import Admin
+from asyncgroup.cli.demo.target import TargetAdmin
 from asyncgroup.group import Claim, Session
 from tests.group.parts import end_session
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio
 
 async def test_topics_are_created_and_deleted() -> None:
     async with EmbeddedCluster(3) as broker, Cluster(broker.bootstrap_servers) as cluster:
-        admin = Admin(cluster)
+        admin = TargetAdmin(cluster)
         await admin.create_topic("orders", 4)
         assert await cluster.partitions("orders") == [0, 1, 2, 3]
         with pytest.raises(BrokerError, match=r"creating topic 'orders': TOPIC_ALREADY_EXISTS"):
@@ -27,7 +27,7 @@ async def test_topics_are_created_and_deleted() -> None:
 
 async def test_groups_are_deleted_when_they_are_empty() -> None:
     async with EmbeddedCluster(1) as broker, Cluster(broker.bootstrap_servers) as cluster:
-        admin = Admin(cluster)
+        admin = TargetAdmin(cluster)
         await admin.delete_group("no-such-group")
         await admin.create_topic("orders", 1)
         async with Producer(cluster) as producer:

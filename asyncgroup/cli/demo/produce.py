@@ -12,7 +12,7 @@ from asyncgroup.cli.common import rate, size
 from asyncgroup.cli.demo.expected import PipelineFigures
 from asyncgroup.cli.demo.flights import Figures, Flight, find_data, in_order, read_flights
 from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.target import Admin, DemoTarget
+from asyncgroup.cli.demo.target import DemoTarget, TargetAdmin
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig, ProducerConfig
 from asyncgroup.counting import counted
@@ -77,7 +77,7 @@ async def fill(
     target = DemoTarget(bootstrap_servers, "flights", "flights-by-carrier", description, properties)
     data = find_data()
     async with Cluster(bootstrap_servers, target.config(ClientConfig)) as cluster:
-        admin = Admin(cluster)
+        admin = TargetAdmin(cluster)
         for topic, partitions in target.topics.items():
             await admin.create_topic(topic, partitions)
     with screen.waiting("reading the flights"):

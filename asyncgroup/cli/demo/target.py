@@ -1,6 +1,6 @@
 """The target of the demonstration: an embedded cluster, or new topics on a running Kafka, removed at the end.
 
-`Admin` has the administrative requests that this needs: create and delete a topic, delete a group.
+`TargetAdmin` has the administrative requests that this needs: create and delete a topic, delete a group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncgroup.config import ClientConfig
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.lifecycle import wait_shielded
 
-__all__ = ["PARTITIONS", "Admin", "DemoTarget", "embedded", "running"]
+__all__ = ["PARTITIONS", "DemoTarget", "TargetAdmin", "embedded", "running"]
 
 _log = logging.getLogger("asyncgroup.demo")
 
@@ -84,7 +84,7 @@ async def embedded() -> AsyncIterator[DemoTarget]:
         servers = broker.bootstrap_servers
         target = DemoTarget(servers, "flights", "flights-by-carrier", f"embedded cluster at {servers}")
         async with Cluster(servers) as cluster:
-            await _create(Admin(cluster), target)
+            await _create(TargetAdmin(cluster), target)
         yield target
 
 
@@ -96,7 +96,7 @@ async def running(
     name = f"asyncgroup-demo-{uuid.uuid4().hex[:8]}"
     client = ClientConfig.from_properties(properties).config
     async with Cluster(bootstrap_servers, client) as cluster:
-        admin = Admin(cluster)
+        admin = TargetAdmin(cluster)
         brokers = len(cluster.view.brokers)
         where = f"Kafka at {bootstrap_servers}, {brokers} broker{'s'[: brokers != 1]}"
         target = DemoTarget(bootstrap_servers, name, name, where, properties)
@@ -107,12 +107,12 @@ async def running(
             await wait_shielded(asyncio.create_task(_remove(admin, target), name="remove the demo's topics"))
 
 
-async def _create(admin: Admin, target: DemoTarget) -> None:
+async def _create(admin: TargetAdmin, target: DemoTarget) -> None:
     for topic, partitions in target.topics.items():
         await admin.create_topic(topic, partitions)
 
 
-async def _remove(admin: Admin, target: DemoTarget) -> None:
+async def _remove(admin: TargetAdmin, target: DemoTarget) -> None:
     groups = [("group", name, admin.delete_group) for name in target.groups]
     topics = [("topic", name, admin.delete_topic) for name in target.topics]
     for what, name, remove in (*groups, *topics):
@@ -126,7 +126,7 @@ async def _remove(admin: Admin, target: DemoTarget) -> None:
 # --- requests ----------------------------------------------------------------------------------------------------------
 
 
-class Admin:
+class TargetAdmin:
     """Administrative requests on an open Cluster. All methods raise BrokerError and TransportError."""
 
     def __init__(self, cluster: Cluster) -> None:

@@ -1,0 +1,31 @@
+"""Administer a Kafka cluster: topics, configurations, groups and their offsets.
+
+    async with Admin("localhost:9092") as admin:
+        for name, topic in (await admin.describe_topics(["orders"])).raise_first().items():
+            print(name, len(topic.partitions))
+
+`Admin` is the face; each subject has a file, over the requests of `asyncgroup.cluster.requests`. A call for several names returns
+`AdminResults`: a value or an error for each of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.admin.admin import Admin
+    from asyncgroup.admin.results import AdminResults
+    from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
+
+__all__ = ["Admin", "AdminResults", "PartitionDescription", "TopicDescription", "TopicListing"]
+
+__getattr__, __dir__ = _lazy_names(
+    __name__,
+    {
+        "admin": ["Admin"],
+        "results": ["AdminResults"],
+        "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],
+    },
+)

@@ -1,0 +1,80 @@
+"""Admin: the face of all administrative requests. Each call is a function of the file about its subject."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Self
+
+from asyncgroup.admin import topics
+from asyncgroup.admin.results import AdminResults
+from asyncgroup.checks import check_duration_or_zero, check_topic
+from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster.bootstrap import BootstrapServers
+from asyncgroup.config import ClientConfig
+from asyncgroup.named_arguments import ClientArguments
+from asyncgroup.net.backoff import RetryLoop
+
+__all__ = ["Admin"]
+
+API_TIMEOUT: Final = 60.0
+"""Seconds in which a call repeats its requests, as Java's `default.api.timeout.ms`."""
+
+
+class Admin(ClientArguments):
+    """Administers a Kafka cluster.
+
+        async with Admin("localhost:9092") as admin:
+            print(await admin.list_topics())
+
+    Calls for several names return `AdminResults`. Requests to a controller or coordinator that has moved, that does not answer or
+    that is loading are repeated for `timeout` seconds (0: not at all); then their last error is that of the names that are left. `hooks` are
+    those of a new Cluster.
+
+    Raises ConfigError for malformed addresses and a negative timeout; entering raises NoBrokersError if no broker
+    answers.
+    """
+
+    _CONFIG = "ClientConfig"
+
+    def __init__(
+        self,
+        bootstrap_servers: BootstrapServers | Cluster,
+        config: ClientConfig | None = None,
+        *,
+        timeout: float = API_TIMEOUT,
+        hooks: Iterable[object] = (),
+    ) -> None:
+        check_duration_or_zero("timeout", timeout)
+        self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
+        self._client = client_of(self._cluster)
+        self._timeout = timeout
+
+    def __repr__(self) -> str:
+        return f"<Admin of {self._cluster!r}>"
+
+    async def __aenter__(self) -> Self:
+        if self._owns_cluster:
+            await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections, unless they belong to a Cluster that was given; requests in flight fail with ConnectionLost."""
+        if self._owns_cluster:
+            await self._cluster.aclose()
+
+    def _retry(self) -> RetryLoop:
+        return self._client.retry(timeout=self._timeout)
+
+    # --- topics ---------------------------------------------------------------------------------------------------------
+
+    async def list_topics(self, *, internal: bool = False) -> tuple[topics.TopicListing, ...]:
+        """Return the topics that the user may describe, sorted by name; with `internal` also Kafka's own."""
+        return await topics.list_topics(self._client, internal=internal)
+
+    async def describe_topics(self, names: Iterable[str]) -> AdminResults[str, topics.TopicDescription]:
+        """Return each topic with its partitions. Raises ConfigError for an invalid name."""
+        checked = [check_topic(name) for name in names]
+        return AdminResults(await topics.describe_topics(self._client, checked))
