@@ -53,6 +53,7 @@ from asyncgroup.group.parked_requests import ParkedRequests
 from asyncgroup.group.silence import unless_silent
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.group.topics import count_partitions
+from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
@@ -93,6 +94,9 @@ class ClassicMembership:
         self._protocols = JoinProtocols(group_id, assignors, config.user_data)
         self.identity = MemberIdentity(group_instance_id=config.group_instance_id)
         self.heartbeats = ClassicHeartbeats(cluster, group_id, config)
+        self.withheld = WithheldPartitions(
+            group_id, config.rebalance_timeout, config.effective_heartbeat_interval
+        )
         # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
         # all members have sent theirs, so two members on one connection would wait for each other
         self.lane = f"{JOIN_LANE}-{next(_LANES)}"
@@ -215,7 +219,16 @@ class ClassicMembership:
                 await self._stay.run(joined)
             finally:
                 self._stay = None
-        else:
+            return
+
+        def end_session(_reason: str) -> bool:
+            if member.ended:
+                return False
+            member.on_heartbeat(HeartbeatResult.REBALANCE, None)
+            return True
+
+        # other members may be cooperative, as in a rolling upgrade
+        with self.withheld.watched(joined.synced_at, end_session):
             await self.heartbeats.run(joined.identity, member.on_heartbeat, joined.synced_at)
 
     def rejoin(self, cause: SessionEnd) -> bool:
@@ -295,6 +308,7 @@ class ClassicMembership:
 
     async def _sync(self, joined: m.JoinGroupResponse) -> JoinedGroup:
         assignments: dict[str, Assignment] = {}
+        withheld: frozenset[TopicPartition] = frozenset()
         is_leader = joined.leader == joined.member_id
         partition_counts: Mapping[str, int] = {}
         racks: PartitionRacks | None = None
@@ -307,6 +321,7 @@ class ClassicMembership:
             # a static leader that rejoins keeps the current assignment, but still has to watch its topics (KIP-814)
             if not joined.skip_assignment:
                 assignments = self._protocols.assign(protocol, members, partition_counts, racks)
+                withheld = self._protocols.withheld(protocol, members, assignments, partition_counts)
         request = build_sync(self._group_id, self.identity, protocol, assignments)
         response = await self._parked.send(request, repeats=True)
         if response.error_code:
@@ -314,6 +329,7 @@ class ClassicMembership:
             refusal = SyncProtocolChanged if is_changed else BrokerError
             raise refusal(response.error_code, f"sync of group {self._group_id!r}")
         synced_at = asyncio.get_running_loop().time()
+        self.withheld.replace(withheld)
         assignment = decode_assignment(response.assignment)
         self._protocols.on_assignment(protocol, assignment, joined.generation_id)
         self._cluster.hooks.emit(

@@ -3,7 +3,7 @@
 For each generation: the assignment is applied (`Assignable.assign`), which revokes what another member is to get, and
 heartbeats are sent. The member joins again when a heartbeat says that the group rebalances, or at once when it has
 revoked partitions, as only the next assignment can give them to their new owners (`onJoinComplete` in Java's
-`ConsumerCoordinator`). What it keeps is consumed all the time, and committed under the newest generation.
+`ConsumerCoordinator`); the leader also if no such member does (`withheld`). What it keeps is consumed all the time, and committed under the newest generation.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Protocol
 from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
 from asyncgroup.group.classic_heartbeats import ClassicHeartbeats
 from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
-from asyncgroup.group.join_requests import JoinAction, join_action
+from asyncgroup.group.join_requests import JoinAction, join_action, shorten
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.subscription_pattern import check_classic
+from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 
@@ -30,6 +31,7 @@ class _Joins(Protocol):
     """What a stay needs of its membership."""
 
     heartbeats: ClassicHeartbeats
+    withheld: WithheldPartitions
 
     def repeat_join(self) -> None: ...
 
@@ -51,7 +53,8 @@ class CooperativeStay:
         """Return when the membership is lost, which has been reported. The first assignment is applied already."""
         is_first = True
         while True:
-            topics = await self._stay_in_generation(joined, is_first=is_first)
+            with self._membership.withheld.watched(joined.synced_at, self._rejoin_as_leader):
+                topics = await self._stay_in_generation(joined, is_first=is_first)
             again = None if topics is None else await self._join_again(topics)
             if again is None:
                 return
@@ -62,6 +65,13 @@ class CooperativeStay:
         if not self._joins_again.is_set():
             self._reason = reason
             self._joins_again.set()
+
+    def _rejoin_as_leader(self, reason: str) -> bool:
+        """Begin the rebalance that withheld partitions wait for, unless the member joins again already."""
+        if self._joins_again.is_set() or self._member.ended:
+            return False
+        self.rejoin(shorten(reason))
+        return True
 
     async def _stay_in_generation(self, joined: JoinedGroup, *, is_first: bool) -> list[str] | None:
         """Apply the assignment and send heartbeats until the member has to join again; None if it was lost.

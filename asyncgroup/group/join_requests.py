@@ -41,6 +41,7 @@ from asyncgroup.group.assignors import (
     SeesAssignment,
     are_cooperative,
 )
+from asyncgroup.group.assignors.cooperative import withheld_partitions
 from asyncgroup.group.assignors.racks import PartitionRacks
 from asyncgroup.group.assignors.validation import check_assignment, check_cooperative
 from asyncgroup.model import TopicPartition, by_topic
@@ -386,6 +387,18 @@ class JoinProtocols:
         if self.are_cooperative and not isinstance(assignor, CooperativeStickyAssignor):
             check_cooperative(protocol, plan, members)
         return plan
+
+    def withheld(
+        self,
+        protocol: str,
+        members: Sequence[MemberSubscription],
+        assignments: Mapping[str, Assignment],
+        counts: Mapping[str, int],
+    ) -> frozenset[TopicPartition]:
+        """Return what the leader's assignment withheld until its owner has revoked it; none by an eager assignor."""
+        if not are_cooperative([self._assignors[protocol]]):
+            return frozenset()
+        return withheld_partitions(members, assignments, counts)
 
     def on_assignment(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
         """Keep the user data of an assignment, and pass the assignment to the chosen assignor."""

@@ -13,7 +13,7 @@ from asyncgroup.group.assignors.sticky import assign_sticky, find_owners
 from asyncgroup.group.assignors.sticky_user_data import NO_GENERATION, MemberData
 from asyncgroup.model import TopicPartition
 
-__all__ = ["CooperativeStickyAssignor", "claimed_partitions", "withhold_claimed"]
+__all__ = ["CooperativeStickyAssignor", "claimed_partitions", "withheld_partitions", "withhold_claimed"]
 
 _GENERATION: Final = struct.Struct(">i")
 
@@ -103,3 +103,11 @@ def withhold_claimed(
         member_id: [tp for tp in partitions if (member_id, tp) in owned or not claimants[tp] - {member_id}]
         for member_id, partitions in plan.items()
     }
+
+
+def withheld_partitions(
+    members: Iterable[MemberSubscription], assignment: Mapping[str, Assignment], counts: Mapping[str, int]
+) -> frozenset[TopicPartition]:
+    """Return the existing partitions that a member owns and no member is assigned: their owners have to join again."""
+    owned = {tp for member in members for tp in member.owned if 0 <= tp.partition < counts.get(tp.topic, 0)}
+    return frozenset(owned.difference(*(each.partitions for each in assignment.values())))
