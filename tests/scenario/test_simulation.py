@@ -70,6 +70,8 @@ FOUND_BUGS = {
     MIXED + 2056: "a group was downgraded before all had their partitions: no bug, as in Kafka",
     MIXED
     + 18: "a group with classic members only may not be downgraded, and stood still: no bug, as in Kafka",
+    QUEUES
+    + 3779: "a static member was restarted between a revocation and its next join, and the partition had no owner",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 

@@ -27,6 +27,7 @@ from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.session_claims import SessionClaims
 from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_life import SessionLife
+from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, commit_requests
 from asyncgroup.wire import messages as m
@@ -115,8 +116,9 @@ def _moves_at_once() -> Patched:
     return patch.object(cooperative, "withhold_claimed", all_of_it)
 
 
-def _no_second_join() -> Patched:
-    """A cooperative member that has revoked partitions does not join again."""
+@contextlib.contextmanager
+def _no_second_join() -> Iterator[None]:
+    """A cooperative member that has revoked partitions does not join again, and the leader does not wait for it."""
 
     async def live(self: CooperativeStay, joined: JoinedGroup, *, is_first: bool) -> list[str] | None:
         if not is_first:
@@ -124,7 +126,11 @@ def _no_second_join() -> Patched:
         await self._joins_again.wait()
         return await self._member.prepare_join()
 
-    return patch.object(CooperativeStay, "_live", live)
+    with (
+        patch.object(CooperativeStay, "_live", live),
+        patch.object(WithheldPartitions, "replace", lambda *_: None),
+    ):
+        yield
 
 
 def _old_assignment() -> Patched:
