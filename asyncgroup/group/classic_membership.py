@@ -29,7 +29,7 @@ from asyncgroup.errors import (
 from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
-from asyncgroup.group.cooperative_stay import CooperativeStay
+from asyncgroup.group.cooperative_stay import CooperativeStay, check_kept
 from asyncgroup.group.group_members import describe_partition_counts
 from asyncgroup.group.join_requests import (
     JoinAction,
@@ -188,10 +188,11 @@ class ClassicMembership:
         if owned is not None:  # the pauses must not look like silent brokers
             longest = min(longest, RETRY_BACKOFF_SHARE * self._config.effective_session_timeout)
         retry = self._cluster.retry(retries=self._config.rejoin_retry_max, longest=longest)
+        former = self.identity.generation_id
         while True:
             is_new = not self.identity.member_id
             try:
-                joined = await self._join_and_sync(topics, reason, owned or [])
+                joined = await self._join_and_sync(topics, reason, owned or [], former)
             except (BrokerError, TransportError) as error:
                 action = self._handle_error(error)
                 if action is JoinAction.FAIL or (owned is not None and ends_membership(error, action)):
@@ -263,7 +264,7 @@ class ClassicMembership:
         return self.identity.generation_id >= 0 and self._confirmed_id != self.identity.member_id
 
     async def _join_and_sync(
-        self, topics: list[str], reason: str, owned: list[TopicPartition]
+        self, topics: list[str], reason: str, owned: list[TopicPartition], former: int
     ) -> JoinedGroup:
         # for a heartbeat thread, as no own heartbeats are sent until the response to JoinGroup
         self.heartbeats.publish(self.identity, joins=True)
@@ -289,9 +290,12 @@ class ClassicMembership:
                 await asyncio.wait([syncing], timeout=SYNC_GRACE)
             if not syncing.done():
                 raise refused.result()
-            return syncing.result()
+            synced = syncing.result()
         finally:
             await cancel_and_wait(syncing, heartbeats)
+        if not joined.leader:  # of a consumer group
+            check_kept(self._group_id, former, owned, synced, self._cluster.view.topics)
+        return synced
 
     def _on_heartbeat(
         self, refused: asyncio.Future[AsyncGroupError], result: HeartbeatResult, error: AsyncGroupError | None

@@ -9,9 +9,10 @@ revoked partitions, as only the next assignment can give them to their new owner
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container, Iterable
 from typing import Protocol
 
-from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, TransportError
+from asyncgroup.errors import AssignmentError, AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.classic_heartbeats import ClassicHeartbeats
 from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
 from asyncgroup.group.join_requests import JoinAction, join_action, shorten
@@ -21,10 +22,34 @@ from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 
-__all__ = ["CooperativeStay"]
+__all__ = ["CooperativeStay", "check_kept"]
 
 GROUP_REBALANCES = "rebalance: a member joined, left or changed its topics"
 REVOKED = "revoked partitions that another member gets"
+
+
+def check_kept(
+    group_id: str,
+    former_generation: int,
+    owned: Iterable[TopicPartition],
+    joined: JoinedGroup,
+    existing: Container[str],
+) -> None:
+    """Raise BrokerError if others may have got partitions that a member owned before it joined a consumer group again.
+
+    Such a group (KIP-848) keeps a member in its epoch until it no longer reports what it is to revoke
+    (`CurrentAssignmentBuilder`). A newer epoch without an owned partition therefore means that the coordinator had removed the
+    member. A classic group refuses its JoinGroup then, with UNKNOWN_MEMBER_ID; a consumer group adds it as a new member that has
+    the former id (`classicGroupJoinToConsumerGroup` in `GroupMetadataManager`), and accepts its commits for any partition.
+
+    `existing` has the names of the topics: no member gets the partitions of a deleted one.
+    """
+    if joined.identity.generation_id == former_generation:
+        return
+    lost = [tp for tp in owned if tp.partition not in joined.assignment.get(tp.topic, ())]
+    if names := ", ".join(str(tp) for tp in lost if tp.topic in existing):
+        detail = f"others may have got {names}: the member was removed after generation {former_generation}"
+        raise BrokerError(ErrorCode.ILLEGAL_GENERATION, f"join of group {group_id!r}", detail)
 
 
 class _Joins(Protocol):

@@ -258,15 +258,18 @@ FOUND_BY_ONE = {
     "an upgrade has the epoch before": MIXED + 60,
     "a fenced member goes on": CONSUMERS + 26,
     "a downgrade does not rebalance": MIXED + 497,
+    "a removed member keeps its partitions": MIXED + 8382,
+    "a consumer leaves before it joins": CONSUMERS + 5458,
 }
-"""Mutations that only one seed in hundreds detects; the last two, one in thirty.
+"""Mutations that only one seed in hundreds detects; the eleventh and the twelfth, one in thirty, the last two, one in thousands.
 
 The first one needs a leader that returns after its topic was extended, the next two a static member whose handler ignores
 its cancellation while its partition belongs to another member, the next one a session that ends between a new epoch and its
 assignment, with a coordinator that refuses older epochs, the next one a coordinator that stops between answer and append, the
 next three ones a cooperative member that joins while it revokes, a static member that takes the place of the last one with the
 consumer protocol, and a member whose group becomes a classic one without it, the next one a classic member that commits after
-an upgrade in which its partition has lost its owner.
+an upgrade in which its partition has lost its owner, the next one a classic member that a consumer group removes while it
+joins, and the last one a static member of a slow network that is closed while it joins.
 """
 
 

@@ -51,6 +51,11 @@ def _sync_is_final() -> Patched:
     return patch.object(classic_membership, "SyncProtocolChanged", classic_membership.BrokerError)
 
 
+def _keeps_after_removal() -> Patched:
+    """A cooperative member that a consumer group had removed revokes what others have got, and commits it (an old bug)."""
+    return patch.object(classic_membership, "check_kept", lambda *_: None)
+
+
 # --- coordinators ---------------------------------------------------------------------------------------------------
 
 
@@ -102,6 +107,7 @@ MIXED_MUTANTS: Final[dict[str, Mutation]] = {
     "the first generation is not waited for": lambda: _fails_after(ErrorCode.UNKNOWN_SERVER_ERROR),
     "a group that became classic is final": lambda: _fails_after(ErrorCode.GROUP_ID_NOT_FOUND),
     "a refused sync is final": _sync_is_final,
+    "a removed member keeps its partitions": _keeps_after_removal,
     "an upgrade has the epoch before": _upgrade_with_old_generation,
     "classic members of consumer groups go on": _classic_members_go_on,
     "an upgrade forgets the assignments": _upgrade_forgets,

@@ -15,6 +15,7 @@ from asyncgroup.broker.groups.consumer import consumer_checks, consumer_groups, 
 from asyncgroup.broker.groups.consumer.consumer_group_records import ConsumerGroupRecord
 from asyncgroup.broker.groups.consumer.consumer_groups import ConsumerGroups
 from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
+from asyncgroup.cluster.connection_pool import ConnectionPool
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import consumer_heartbeats, consumer_membership
@@ -307,6 +308,12 @@ COOPERATIVE_MUTANTS: Final[dict[str, Mutation]] = {
 }
 """To be found with cooperative members."""
 
+
+def _leaves_first() -> Patched:
+    """A leave does not follow the join that is in flight (an old bug)."""
+    return patch.object(ConnectionPool, "lane_awaiting", lambda *_: None)
+
+
 CONSUMER_MUTANTS: Final[dict[str, Mutation]] = {
     "commits of revoked claims under the new epoch": _late_commits,
     "no commit before a partition is reported": _no_commit_at_a_revocation,
@@ -320,6 +327,7 @@ CONSUMER_MUTANTS: Final[dict[str, Mutation]] = {
     "revocations are ignored": _keeps_revoked,
     "commits with a stale epoch are not repeated": _stale_is_final,
     "a consumer never leaves": _never_leaves,
+    "a consumer leaves before it joins": _leaves_first,
     "the session timeout is asked for once": _session_timeout_once,
     "partitions move before they are revoked": _gives_at_once,
     "any epoch may commit": _any_epoch,
