@@ -263,7 +263,9 @@ class Dispatcher:
             self._rewind(work, record)
         elif repeat is Redelivery.ARRIVE:
             self._arrive(work, record)
-            self.turns.wake_later()
+            self.turns.relist(
+                work
+            )  # also if it waits for its key: nothing may be left that shrinks a full window
         else:
             self.outcomes.make_ready(work, record)
 

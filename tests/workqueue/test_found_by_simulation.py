@@ -6,9 +6,12 @@ import asyncio
 
 import pytest
 
+from asyncgroup.ack_window import AckWindow
+from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.receiver import Receiver, Waiters
 from asyncgroup.workqueue.workers import Workers
 from tests.workqueue.test_dispatcher import Queue
@@ -102,3 +105,53 @@ async def test_a_record_that_a_copy_has_delayed_is_delivered_though_run_was_call
     queue.dispatcher.outcomes.finish(first)
     queue.dispatcher.set_serial(serial=True)
     assert queue.take().record.offset == 1
+
+
+class FullWindow:
+    """A gate as that of a claim whose window is nearly too large: nothing above it is delivered."""
+
+    def __init__(self, work: PartitionWork[Delivery]) -> None:
+        self.work = work
+        work.set_gate(self)
+
+    def may_begin(self, record: Record) -> bool:
+        return record.offset < self.work.window.end or self.work.may_grow(record)
+
+    def is_counted(self, offset: int) -> bool:
+        return False
+
+    def ended(self, offset: int) -> None:
+        """Nothing is counted."""
+
+    def released(self, offset: int | None) -> None:
+        """Nothing is counted."""
+
+
+async def test_above_a_full_window_the_next_record_follows_when_a_failed_one_enters_its_lane_again():
+    """Nothing was delivered any more: the failed record was the last one that had delayed the next of its key, and came after it."""
+    queue = Queue(Mode.KEY_SHARED, allow_out_of_order=True)
+    work = queue.partition("aaa")
+    FullWindow(work)
+    queue.dispatcher.outcomes.nack(queue.take(), 5.0)
+    assert queue.dispatcher.take() is None  # the window may shrink when the failed one is delivered again
+    queue.pass_time(5.0)
+    for offset in (1, 2, 0):
+        delivery = queue.take()
+        assert delivery.record.offset == offset
+        queue.dispatcher.outcomes.ack(delivery)
+    assert work.window.base == 3
+
+
+@pytest.mark.parametrize("is_full", ["before", "after"])
+async def test_records_below_a_full_window_do_not_wait_for_one_above_it(is_full: str):
+    """Keys had made later records ready first; the first one of the partition could not be delivered, and so none could."""
+    queue = Queue(Mode.KEY_SHARED)
+    work = queue.partition("abab.", AckWindow(0, [(4, 5)]))
+    first, second = queue.take(), queue.take()
+    if is_full == "before":
+        FullWindow(work)
+    queue.dispatcher.outcomes.ack(second)
+    queue.dispatcher.outcomes.ack(first)
+    if is_full == "after":
+        FullWindow(work)
+    assert [queue.take().record.offset for _ in range(2)] == [2, 3]

@@ -48,7 +48,9 @@ class ClaimGate:
             await counts.aclose()
 
     def _update(self) -> None:
-        self._work.gate = self if self.is_full or self._counts is not None else None
+        gate = self if self.is_full or self._counts is not None else None
+        if self._work.gate is not gate:
+            self._work.set_gate(gate)
 
     # --- asked for each record ------------------------------------------------------------------------------------------
 
