@@ -18,7 +18,7 @@ Where to look, starting at the user's call:
 - Membership: `membership` is the seam for group protocols, and has what both sides of it share; `group_protocol` chooses
   one. `classic_membership` is the classic one, with `classic_heartbeats` (when they are due: `heartbeat_schedule`) and
   `join_requests`; with cooperative assignors `cooperative_stay` joins again while the session goes on, and `withheld` has
-  the partitions that wait for the leader's next assignment. `leaving` leaves the group by either protocol. `consumer_membership` is that of the consumer protocol
+  the partitions that wait for the leader's next assignment; `returning_leader` is for a static leader that was restarted. `leaving` leaves the group by either protocol. `consumer_membership` is that of the consumer protocol
   (KIP-848): `consumer_member_state` decides what the next heartbeat says, `consumer_heartbeats` sends it,
   `consumer_heartbeat_errors` has the actions for error codes, `group_configs` reads the group's settings at the broker.
 - Blocked event loop and stuck claims: `heartbeat_thread` notices that the event loop is blocked, and logs where (`block_log`:

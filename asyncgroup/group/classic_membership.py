@@ -30,7 +30,6 @@ from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.cooperative_stay import CooperativeStay, check_kept
-from asyncgroup.group.group_members import describe_partition_counts
 from asyncgroup.group.join_requests import (
     JoinAction,
     JoinProtocols,
@@ -50,6 +49,7 @@ from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leav
 from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import RETRY_BACKOFF_SHARE, Assignable, HeartbeatResult, JoinedGroup
 from asyncgroup.group.parked_requests import ParkedRequests
+from asyncgroup.group.returning_leader import describe_current_assignment
 from asyncgroup.group.silence import unless_silent
 from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_classic
 from asyncgroup.group.topics import count_partitions
@@ -333,14 +333,18 @@ class ClassicMembership:
             refusal = SyncProtocolChanged if is_changed else BrokerError
             raise refusal(response.error_code, f"sync of group {self._group_id!r}")
         synced_at = asyncio.get_running_loop().time()
-        self.withheld.replace(withheld)
         assignment = decode_assignment(response.assignment)
         self._protocols.on_assignment(protocol, assignment, joined.generation_id)
         self._cluster.hooks.emit(
             "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
         )
         if joined.skip_assignment:
-            partition_counts = await self._counts_of_current_assignment(partition_counts)
+            current = await describe_current_assignment(
+                self._cluster, self._group_id, partition_counts, lane=self.lane
+            )
+            partition_counts = current.partition_counts
+            withheld = current.unassigned if self._protocols.assigns_all(protocol) else withheld
+        self.withheld.replace(withheld)
         claims = by_topic(assignment.partitions)
         return JoinedGroup(
             self.identity, claims, is_leader, partition_counts, assignment.user_data, synced_at, racks
@@ -367,22 +371,6 @@ class ClassicMembership:
     def _replica_racks(self, topics: Iterable[str]) -> PartitionRacks | None:
         """Return the racks of all replicas; None if the group does not balance by rack."""
         return replica_racks(self._cluster.view, topics) if self._config.balance_by_rack else None
-
-    async def _counts_of_current_assignment(self, partition_counts: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the number of partitions per topic in the current assignment, by DescribeGroups.
-
-        For a static leader that rejoined without assigning (KIP-814). Partitions that were added while it was away are
-        not assigned, and only the leader watches for them; Java's leader compares with the counts at its return and
-        misses them. If DescribeGroups fails, return `partition_counts`, the present ones.
-        """
-        try:
-            found = await describe_partition_counts(self._cluster, self._group_id, lane=self.lane)
-        except AsyncGroupError as error:
-            _log.debug("group %s: could not describe the current assignment: %s", self._group_id, error)
-            return partition_counts
-        return (
-            partition_counts if found is None else {topic: found.get(topic, 0) for topic in partition_counts}
-        )
 
     async def leave(self, reason: str, leaves: bool | None, timeout: float) -> None:
         """Send LeaveGroup for a dynamic member; a static member stays (KIP-345).

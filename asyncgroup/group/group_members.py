@@ -9,8 +9,9 @@ from asyncgroup.cluster.requests.groups import describe_consumer_groups, describ
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.group.join_requests import decode_assignment
+from asyncgroup.model import TopicPartition
 
-__all__ = ["DescribedMember", "describe_members", "describe_partition_counts"]
+__all__ = ["DescribedMember", "describe_assignment", "describe_members"]
 
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
@@ -73,18 +74,16 @@ async def _consumer_members(cluster: ClusterClient, group_id: str, lane: str) ->
     ]
 
 
-async def describe_partition_counts(
+async def describe_assignment(
     cluster: ClusterClient, group_id: str, *, lane: str
-) -> dict[str, int] | None:
-    """Return how many partitions of each topic a classic group's current assignment knows; None if it has no members.
+) -> frozenset[TopicPartition] | None:
+    """Return the partitions that a classic group's members are assigned; None if it has no members.
 
     Makes no retries. Raises BrokerError, TransportError, AssignmentError for an assignment that is not one of consumers.
     """
     group = (await describe_groups(cluster, [group_id], lane=lane)).require()[group_id]
     if not group.members:
         return None
-    counts: dict[str, int] = {}
-    for member in group.members:
-        for topic, partition in decode_assignment(member.member_assignment).partitions:
-            counts[topic] = max(counts.get(topic, 0), partition + 1)
-    return counts
+    return frozenset(
+        tp for member in group.members for tp in decode_assignment(member.member_assignment).partitions
+    )

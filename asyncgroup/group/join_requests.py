@@ -400,6 +400,10 @@ class JoinProtocols:
             return frozenset()
         return withheld_partitions(members, assignments, counts)
 
+    def assigns_all(self, protocol: str) -> bool:
+        """Whether only withheld partitions stay unassigned; False for a user's assignor, as it may leave out others."""
+        return isinstance(self._assignors.get(protocol), CooperativeStickyAssignor)
+
     def on_assignment(self, protocol: str, assignment: Assignment, generation_id: int) -> None:
         """Keep the user data of an assignment, and pass the assignment to the chosen assignor."""
         self._kept = assignment.user_data or self._configured

@@ -35,9 +35,8 @@ class WithheldPartitions:
     still in the group and does not join: the wait doubles each time. (An owner that is down is removed by the rebalance as
     it sends no SyncGroup, KAFKA-12890, by older brokers at the end of its session.)
 
-    Not covered: a static leader that is restarted in this time keeps its assignment, and does not know what was withheld
-    (KIP-814). It then begins a rebalance only if the last partition of a topic has no owner. Leaders of other clients do
-    not wait for the rebalance.
+    A static leader that returns after a restart keeps its assignment (KIP-814); by `cooperative-sticky` it waits as long again,
+    if a partition has no owner then. Not covered: leaders with a user's assignor that return, and other clients'.
     """
 
     def __init__(self, group_id: str, rebalance_timeout: float, heartbeat_interval: float) -> None:

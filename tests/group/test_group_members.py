@@ -10,8 +10,9 @@ import pytest
 from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.group.assignors import Assignment
-from asyncgroup.group.group_members import DescribedMember, describe_members, describe_partition_counts
+from asyncgroup.group.group_members import DescribedMember, describe_assignment, describe_members
 from asyncgroup.group.join_requests import encode_assignment
+from asyncgroup.group.returning_leader import describe_current_assignment
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
@@ -79,19 +80,41 @@ async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> N
     assert cluster.coordinators.marked_unknown == ["g"]
 
 
-@pytest.mark.asyncio
-async def test_the_partitions_that_the_current_assignment_knows() -> None:
+def assigning() -> Any:
+    """Return a response with the assignments of two members, and a third one without."""
     response = classic("a", "b", "c")
-    assigned = [[("orders", 0), ("orders", 5)], [("orders", 3), ("bills", 0)]]
+    assigned = [[("orders", 0), ("orders", 5)], [("orders", 3), ("bills", 0), ("left", 1)]]
     for member, places in zip(response.groups[0].members, assigned, strict=False):
         partitions = [TopicPartition(*place) for place in places]
         member.member_assignment = encode_assignment(Assignment(partitions))
+    return response
+
+
+@pytest.mark.asyncio
+async def test_the_partitions_of_the_current_assignment() -> None:
     empty, none = classic(state="Empty"), classic(state="Dead", **NONE)
-    cluster: Any = SimpleNamespace(coordinators=Coordinators(response, empty, none))
-    assert await describe_partition_counts(cluster, "g", lane="join-1") == {"orders": 6, "bills": 1}
-    assert await describe_partition_counts(cluster, "g", lane="join-1") is None
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(assigning(), empty, none))
+    assert await describe_assignment(cluster, "g", lane="join-1") == {
+        ("bills", 0), ("left", 1), ("orders", 0), ("orders", 3), ("orders", 5)
+    }  # fmt: skip
+    assert await describe_assignment(cluster, "g", lane="join-1") is None
     with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-        await describe_partition_counts(cluster, "g", lane="join-1")
+        await describe_assignment(cluster, "g", lane="join-1")
+
+
+@pytest.mark.asyncio
+async def test_what_a_returning_leader_learns() -> None:
+    """The counts that the assignment knows, and what it leaves out below them; of a failure or an empty group nothing."""
+    present = {"orders": 8, "bills": 1, "new": 2}
+    answers = [assigning(), classic(state="Empty"), classic(state="Dead", **NONE)]
+    cluster: Any = SimpleNamespace(coordinators=Coordinators(*answers))
+    assert await describe_current_assignment(cluster, "g", present, lane="join-1") == (
+        {"orders": 6, "bills": 1, "new": 0},
+        {TopicPartition("orders", number) for number in (1, 2, 4)},
+    )
+    for _ in range(2):
+        found = await describe_current_assignment(cluster, "g", present, lane="join-1")
+        assert found == (present, frozenset())
 
 
 def test_members_of_a_group_are_shown_escaped() -> None:

@@ -82,10 +82,34 @@ class Handover:
         joins = self.env.cluster.history.of("JoinGroup", client_id="ann")
         return [each.request for each in joins if each.time > self.began_at]
 
+    async def close_bob(self) -> None:
+        """Close bob's group during the revocation, so that he does not join again."""
+        closing = asyncio.ensure_future(self.bob.aclose())
+        await asyncio.sleep(0.1)
+        self.by_bob.revoked.set()
+        await closing
+
+
+@contextlib.asynccontextmanager
+async def neighbor(env: VirtualEnvironment, by_bob: Revoking) -> AsyncIterator[None]:
+    """Add orders-2 and a member that gets it from bob."""
+    by_dan = WorkHandler(env)
+    by_bob.revoked.set()
+    env.cluster.create_partitions("orders", 3)
+    await by_bob.until("claim 2@0")
+    async with member(env, "dan", host="10.2.0.4", **COOPERATIVE) as dan, running(dan.run("orders", by_dan)):
+        await by_dan.until("claim 2@0")
+        by_bob.revoked.clear()
+        yield
+
 
 @contextlib.asynccontextmanager
 async def handover(
-    env: VirtualEnvironment, ann: dict[str, Any] = COOPERATIVE, bob: dict[str, Any] = STATIC
+    env: VirtualEnvironment,
+    ann: dict[str, Any] = COOPERATIVE,
+    bob: dict[str, Any] = STATIC,
+    *,
+    has_neighbor: bool = False,
 ) -> AsyncIterator[Handover]:
     """Start the members up to the revocation of orders-1."""
     by_ann, by_bob, by_cyd = Revoking(env), Revoking(env), WorkHandler(env)
@@ -101,6 +125,7 @@ async def handover(
         ):
             await by_bob.until("claim 1@0")
             async with (
+                neighbor(env, by_bob) if has_neighbor else contextlib.nullcontext(),
                 member(env, "cyd", host="10.2.0.3", **COOPERATIVE) as joiner,
                 running(joiner.run("orders", by_cyd)),
             ):
@@ -122,10 +147,7 @@ async def test_a_static_owner_that_is_restarted_before_it_joins_again(
     """Found by the simulation (seed 4003779): the partition had no owner for good."""
     async with handover(env, {**COOPERATIVE, "assignors": assignors}) as story:
         generation = story.generation
-        closing = asyncio.ensure_future(story.bob.aclose())
-        await asyncio.sleep(0.1)
-        story.by_bob.revoked.set()
-        await closing
+        await story.close_bob()
         again = WorkHandler(env)
         async with member(env, "bob", host="10.2.0.2", **STATIC) as bob, running(bob.run("orders", again)):
             await again.until("claim 0@0")
@@ -147,6 +169,30 @@ async def test_a_static_owner_that_is_restarted_before_it_joins_again(
     assert warning == (
         "group g: no member owns orders-1: the former owner has not joined again within 11.5 s; beginning a rebalance"
     )
+
+
+async def test_a_static_leader_that_is_restarted_as_well(env: VirtualEnvironment) -> None:
+    """It finds a partition without an owner in the assignment that it keeps (KIP-814), and not by the topic's count."""
+    static_leader = {**COOPERATIVE, "group_instance_id": "place-a"}
+    async with handover(env, static_leader, has_neighbor=True) as story:
+        generation = story.generation
+        await story.close_bob()
+        await story.ann.aclose()
+        by_ann, by_bob = WorkHandler(env), WorkHandler(env)
+        async with (
+            member(env, "ann", host="10.2.0.1", **static_leader) as ann,
+            running(ann.run("others", by_ann)),
+            member(env, "bob", host="10.2.0.2", **STATIC) as bob,
+            running(bob.run("orders", by_bob)),
+        ):
+            await by_ann.until("claim 0@0")
+            returned_at = now()
+            await by_bob.until("claim 0@0")
+            assert story.generation == generation, "KIP-814: a restart of the leader costs no rebalance"
+            await story.by_cyd.until("claim 1@0")
+            assert now() - returned_at == pytest.approx(WAIT, abs=2 * HEARTBEAT)
+            await asyncio.sleep(5 * WAIT)
+            assert story.generation == generation + 1
 
 
 async def test_a_static_owner_that_is_down(env: VirtualEnvironment) -> None:

@@ -16,10 +16,10 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group import classic_heartbeats, classic_membership
 from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.classic_membership import ClassicMembership
 from asyncgroup.group.handler_calls import HandlerCalls
 from asyncgroup.group.join_requests import JoinProtocols
 from asyncgroup.group.membership import HeartbeatResult
+from asyncgroup.group.returning_leader import CurrentAssignment
 from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
@@ -201,10 +201,10 @@ def _marks_move_back() -> AbstractContextManager[object]:
 def _static_leader_assumes_counts() -> AbstractContextManager[object]:
     """A returning static leader assumes that its old assignment was made for the present partitions (an old bug)."""
 
-    async def present(_self: ClassicMembership, counts: Any) -> Any:
-        return counts
+    async def present(_cluster: Any, _group_id: str, counts: Any, **_options: Any) -> CurrentAssignment:
+        return CurrentAssignment(counts)
 
-    return patch.object(ClassicMembership, "_counts_of_current_assignment", present)
+    return patch.object(classic_membership, "describe_current_assignment", present)
 
 
 CLIENT_MUTANTS: Final[dict[str, Mutation]] = {
