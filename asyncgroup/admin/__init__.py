@@ -17,15 +17,25 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from asyncgroup.admin.admin import Admin
     from asyncgroup.admin.results import AdminResults
+    from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
 
-__all__ = ["Admin", "AdminResults", "PartitionDescription", "TopicDescription", "TopicListing"]
+__all__ = [
+    "Admin",
+    "AdminResults",
+    "NewPartitions",
+    "NewTopic",
+    "PartitionDescription",
+    "TopicDescription",
+    "TopicListing",
+]
 
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "admin": ["Admin"],
         "results": ["AdminResults"],
+        "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],
     },
 )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
-from asyncgroup.admin import topics
+from asyncgroup.admin import topic_changes, topics
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import check_duration_or_zero, check_topic
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ClientConfig
+from asyncgroup.model import TopicPartition
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.net.backoff import RetryLoop
 
@@ -78,3 +79,50 @@ class Admin(ClientArguments):
         """Return each topic with its partitions. Raises ConfigError for an invalid name."""
         checked = [check_topic(name) for name in names]
         return AdminResults(await topics.describe_topics(self._client, checked))
+
+    async def create_topics(
+        self, wanted: Mapping[str, topic_changes.NewTopic | int | None], *, validate_only: bool = False
+    ) -> AdminResults[str, None]:
+        """Create topics: for each name a NewTopic, or the number of its partitions (None: the broker's default).
+
+        Returns when every broker that answers knows the topics with a leader for each partition. The error of a topic that exists
+        is TOPIC_ALREADY_EXISTS, except after a request of this call without a response, which has created it. With `validate_only` the
+        controller only checks the request. Raises ConfigError for invalid names and values.
+        """
+        checked = topic_changes.checked_new_topics(wanted)
+        return AdminResults(
+            await topic_changes.create_topics(
+                self._client, checked, self._retry(), validate_only=validate_only
+            )
+        )
+
+    async def delete_topics(self, names: Iterable[str]) -> AdminResults[str, None]:
+        """Delete topics with all their records. Raises ConfigError for an invalid name, NoBrokersError."""
+        checked = [check_topic(name) for name in names]
+        return AdminResults(await topic_changes.delete_topics(self._client, checked, self._retry()))
+
+    async def create_partitions(
+        self, wanted: Mapping[str, topic_changes.NewPartitions | int], *, validate_only: bool = False
+    ) -> AdminResults[str, None]:
+        """Add partitions to topics: for each name the number of partitions afterwards, or NewPartitions.
+
+        Keys go to other partitions then. Returns as `create_topics`; with `validate_only` the controller only checks the request. The
+        error of a topic that has as many already is INVALID_PARTITIONS. Raises ConfigError for invalid names and values.
+        """
+        checked = topic_changes.checked_new_partitions(wanted)
+        return AdminResults(
+            await topic_changes.create_partitions(
+                self._client, checked, self._retry(), validate_only=validate_only
+            )
+        )
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int | None]
+    ) -> AdminResults[TopicPartition, int]:
+        """Delete the records before these offsets (None: all that consumers can read); return the new start of each log.
+
+        The error of an offset after the high watermark is OFFSET_OUT_OF_RANGE. Raises ConfigError for invalid
+        partitions and offsets, NoBrokersError.
+        """
+        checked = topic_changes.checked_offsets(before)
+        return AdminResults(await topic_changes.delete_records(self._client, checked, self._retry()))

@@ -1,8 +1,12 @@
-"""Create and delete topics, at the controller."""
+"""Create and delete topics and add partitions, at the controller.
+
+A request may have been executed though its response was lost. A repetition is then refused, because its work is done: the topic
+exists, does not exist any more, or has its partitions. `_Unanswered` knows the names for which such a refusal means success.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,11 +15,11 @@ from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByController, Target
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectError, ErrorCode, TransportError
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
-__all__ = ["NewTopic", "create_topics", "delete_topics", "existing_topics"]
+__all__ = ["NewPartitions", "NewTopic", "add_partitions", "create_topics", "delete_topics", "existing_topics"]
 
 TIMEOUT_MS: Final = 30_000
 """Milliseconds that the controller may wait until a change has reached all brokers."""
@@ -31,12 +35,24 @@ TOPIC_STATES_VERSION: Final = 6
 class NewTopic:
     """Properties of a topic to be created."""
 
-    partitions: int
-    """The number of its partitions."""
+    partitions: int | None = None
+    """The number of its partitions; None means the broker's default (Kafka 2.4), or as many as `assignments` has."""
     replication_factor: int | None = None
     """The replicas of each partition; None means the broker's default, 1 for brokers before Kafka 2.4."""
     configs: Mapping[str, str] = field(default_factory=dict)
     """Its topic configs, by Kafka's names."""
+    assignments: Sequence[Sequence[int]] = ()
+    """The node ids of the replicas of each partition, the preferred leader first; without the two numbers above."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """More partitions for a topic."""
+
+    total: int
+    """The number of its partitions afterwards."""
+    assignments: Sequence[Sequence[int]] = ()
+    """The node ids of the replicas of each new partition, the preferred leader first; empty: the controller decides."""
 
 
 async def create_topics(
@@ -45,19 +61,26 @@ async def create_topics(
     *,
     retry: RetryLoop | None = None,
     only_missing: bool = False,
+    validate_only: bool = False,
 ) -> Results[str, None]:
     """Create topics; return the error of each one that could not be created. Raises ClosedError.
 
     With `only_missing` an existing topic is left as it is, and counts as created. It is looked for first, so that only a
-    missing one needs the permission to create it.
+    missing one needs the permission to create it. With `validate_only` the controller only checks the request.
     """
+    unanswered = _Unanswered(ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    async def create(target: Target, missing: Mapping[str, NewTopic]) -> Results[str, None]:
+        if validate_only:
+            return await _create(cluster, target, missing, validate_only=True)
+        return await unanswered.track(missing, lambda: _create(cluster, target, missing))
 
     async def ask(target: Target, names: list[str]) -> Results[str, None]:
         existing = await existing_topics(cluster, names) if only_missing else set()
         missing = {name: wanted[name] for name in names if name not in existing}
         results: Results[str, None] = Results()
         if missing:
-            results = await _create(cluster, target, missing)
+            results = await create(target, missing)
         # another client may have created one in between
         existing |= {name for name, error in results.errors.items() if only_missing and _exists(error)}
         errors = {name: error for name, error in results.errors.items() if name not in existing}
@@ -73,12 +96,11 @@ async def existing_topics(cluster: ClusterClient, names: Iterable[str]) -> set[s
 
 
 async def _create(
-    cluster: ClusterClient, target: Target, wanted: Mapping[str, NewTopic]
+    cluster: ClusterClient, target: Target, wanted: Mapping[str, NewTopic], *, validate_only: bool = False
 ) -> Results[str, None]:
     def build(version: int) -> m.CreateTopicsRequest:
-        return m.CreateTopicsRequest(
-            [_creatable(name, topic, version) for name, topic in wanted.items()], timeout_ms=TIMEOUT_MS
-        )
+        topics = [_creatable(name, topic, version) for name, topic in wanted.items()]
+        return m.CreateTopicsRequest(topics, timeout_ms=TIMEOUT_MS, validate_only=validate_only)
 
     response = await target.request(m.CreateTopicsRequest, build, timeout=_timeout(cluster))
     codes = {result.name: (result.error_code, result.error_message) for result in response.topics}
@@ -86,11 +108,16 @@ async def _create(
 
 
 def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsRequest.CreatableTopic:
+    request = m.CreateTopicsRequest
+    configs = [request.CreatableTopicConfig(key, value) for key, value in topic.configs.items()]
+    if topic.assignments:
+        numbered = enumerate(topic.assignments)
+        assignments = [request.CreatableReplicaAssignment(number, list(nodes)) for number, nodes in numbered]
+        return request.CreatableTopic(name, -1, -1, assignments, configs)
     default = -1 if version >= DEFAULT_REPLICATION_VERSION else 1
-    configs = [m.CreateTopicsRequest.CreatableTopicConfig(key, value) for key, value in topic.configs.items()]
-    return m.CreateTopicsRequest.CreatableTopic(
+    return request.CreatableTopic(
         name=name,
-        num_partitions=topic.partitions,
+        num_partitions=default if topic.partitions is None else topic.partitions,
         replication_factor=default if topic.replication_factor is None else topic.replication_factor,
         configs=configs,
     )
@@ -101,28 +128,118 @@ def _exists(error: AsyncGroupError) -> bool:
 
 
 async def delete_topics(
-    cluster: ClusterClient, names: Iterable[str], *, retry: RetryLoop | None = None
+    cluster: ClusterClient,
+    names: Iterable[str],
+    *,
+    existed: Container[str] = (),
+    retry: RetryLoop | None = None,
 ) -> Results[str, None]:
-    """Delete topics; return the error of each one that could not be deleted. Raises ClosedError."""
+    """Delete topics; return the error of each one that could not be deleted. Raises ClosedError.
+
+    One of those that `existed` before the call, and does not exist after a request without a response, counts as deleted.
+    """
+    unanswered = _Unanswered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def did_exist(name: str) -> bool:
+        return name in existed
 
     async def ask(target: Target, asked: list[str]) -> Results[str, None]:
-        def build(version: int) -> m.DeleteTopicsRequest:
-            if version >= TOPIC_STATES_VERSION:
-                states = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in asked]
-                return m.DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
-            return m.DeleteTopicsRequest(topic_names=asked, timeout_ms=TIMEOUT_MS)
-
-        response = await target.request(m.DeleteTopicsRequest, build, timeout=_timeout(cluster))
-        codes = {each.name: (each.error_code, each.error_message) for each in response.responses if each.name}
-        return _results(codes, "deleting")
+        return await unanswered.track(asked, lambda: _delete(cluster, target, asked), did_exist)
 
     return await request_each(
-        names, ByController(cluster), ask, api="DeleteTopics", retry=retry, table=_DELETED
+        names, ByController(cluster), ask, api="DeleteTopics", retry=retry, table=_KNOWN_TOPICS
     )
 
 
-_DELETED: Final[ErrorTable] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL}
+async def _delete(cluster: ClusterClient, target: Target, asked: list[str]) -> Results[str, None]:
+    def build(version: int) -> m.DeleteTopicsRequest:
+        if version >= TOPIC_STATES_VERSION:
+            states = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in asked]
+            return m.DeleteTopicsRequest(topics=states, timeout_ms=TIMEOUT_MS)
+        return m.DeleteTopicsRequest(topic_names=asked, timeout_ms=TIMEOUT_MS)
+
+    response = await target.request(m.DeleteTopicsRequest, build, timeout=_timeout(cluster))
+    codes = {each.name: (each.error_code, each.error_message) for each in response.responses if each.name}
+    return _results(codes, "deleting")
+
+
+async def add_partitions(
+    cluster: ClusterClient,
+    wanted: Mapping[str, NewPartitions],
+    *,
+    retry: RetryLoop | None = None,
+    validate_only: bool = False,
+) -> Results[str, None]:
+    """Add partitions to topics (KIP-195); return the error of each topic that got none. Raises ClosedError.
+
+    With `validate_only` the controller only checks the request.
+    """
+    unanswered = _Unanswered(ErrorCode.INVALID_PARTITIONS)
+
+    async def has_total(name: str) -> bool:
+        topic = (await cluster.existing_topics([name])).get(name)
+        return topic is not None and len(topic.partitions) == wanted[name].total
+
+    async def ask(target: Target, asked: list[str]) -> Results[str, None]:
+        topics = [_more(name, wanted[name]) for name in asked]
+        request = m.CreatePartitionsRequest(topics, timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+
+        async def send() -> Results[str, None]:
+            timeout = _timeout(cluster)
+            response = await target.request(m.CreatePartitionsRequest, lambda _: request, timeout=timeout)
+            codes = {each.name: (each.error_code, each.error_message) for each in response.results}
+            return _results(codes, "adding partitions to")
+
+        return await (send() if validate_only else unanswered.track(asked, send, has_total))
+
+    return await request_each(
+        wanted, ByController(cluster), ask, api="CreatePartitions", retry=retry, table=_KNOWN_TOPICS
+    )
+
+
+def _more(name: str, new: NewPartitions) -> m.CreatePartitionsRequest.CreatePartitionsTopic:
+    request = m.CreatePartitionsRequest
+    # null, not an empty list: the controller would compare its length with the number of new partitions
+    assignments = [request.CreatePartitionsAssignment(list(nodes)) for nodes in new.assignments] or None
+    return request.CreatePartitionsTopic(name, new.total, assignments)
+
+
+_KNOWN_TOPICS: Final[ErrorTable] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL}
 """The controller knows which topics exist: a repetition would not find one."""
+
+
+class _Unanswered:
+    """Names in requests whose response was lost; `code` for one of them later means that the lost request was executed."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self._code = code
+        self._names: set[str] = set()
+
+    async def track(
+        self,
+        names: Iterable[str],
+        send: Callable[[], Awaitable[Results[str, None]]],
+        is_done: Callable[[str], Awaitable[bool]] | None = None,
+    ) -> Results[str, None]:
+        """Return the results of `send()`, in which a refusal that the lost request explains is a success.
+
+        `is_done(name)` looks whether it really explains it, where the code alone does not say so.
+        """
+        try:
+            results = await send()
+        except ConnectError:
+            raise  # nothing was sent
+        except TransportError:
+            self._names.update(names)
+            raise
+        for name, error in list(results.errors.items()):
+            code = error.code if isinstance(error, BrokerError) else None
+            if code == ErrorCode.REQUEST_TIMED_OUT:  # the controller goes on
+                self._names.add(name)
+            elif code == self._code and name in self._names and (is_done is None or await is_done(name)):
+                del results.errors[name]
+                results.values[name] = None
+        return results
 
 
 def _timeout(cluster: ClusterClient) -> float:

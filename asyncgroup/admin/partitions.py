@@ -1,0 +1,40 @@
+"""Partitions that a call is about: those that exist, with their leaders, and the errors of the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.model import TopicPartition
+
+__all__ = ["existing_partitions"]
+
+
+@asynccontextmanager
+async def existing_partitions(
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], what: str
+) -> AsyncIterator[tuple[list[TopicPartition], dict[TopicPartition, AsyncGroupError]]]:
+    """Yield those of the partitions that exist, and an error for each other one, which begins with `what`.
+
+    Their topics are tracked in the block, so that the cluster knows their leaders. Raises NoBrokersError and as
+    `ClusterClient.existing_topics`.
+    """
+    wanted = list(dict.fromkeys(partitions))
+    topics = await cluster.existing_topics({tp.topic for tp in wanted}) if wanted else {}
+    errors: dict[TopicPartition, AsyncGroupError] = {}
+    for tp in wanted:
+        topic = topics.get(tp.topic)
+        if topic is None or topic.error_code:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
+            errors[tp] = BrokerError(code, f"{what} {tp}")
+        elif tp.partition not in topic.partitions:
+            errors[tp] = BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what} {tp}", "the topic has no such partition"
+            )
+    found = [tp for tp in wanted if tp not in errors]
+    with cluster.tracking(dict.fromkeys(tp.topic for tp in found), creates=False):
+        if found:
+            await cluster.refresh()
+        yield found, errors
