@@ -86,10 +86,7 @@ class Outcomes:
         if (
             not attempts and not record.headers
         ):  # `_make_ready`, inlined, as it runs for each record that has waited for its key
-            if work.gate is None:
-                work.fresh.append(record)
-            else:
-                work.insert_fresh(record)
+            work.fresh.append(record)
             if not work.in_fresh_turn:
                 self._turns.add(work)
         elif record.offset in attempts and self.publisher.is_last(self.attempts(work, record)):
@@ -108,10 +105,8 @@ class Outcomes:
     def _make_ready(self, work: Work, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
             self._order.add_again(work, record)
-        elif work.gate is None:
-            work.fresh.append(record)
         else:
-            work.insert_fresh(record)
+            work.fresh.append(record)
         self._turns.add(work)
 
     def _copy_exhausted(self, work: Work, record: Record) -> None:

@@ -66,7 +66,7 @@ class PartitionWork(Generic[D]):
         self.position = window.base if position is None else position
         """The offset after the last record that has arrived."""
         self.fresh: deque[Record] = deque()
-        """Ready records that were not delivered before; in offset order in modes with an order, and while there is a gate."""
+        """Ready records that were not delivered before; in modes with an order in offset order."""
         self.retries: deque[Record] = deque()
         """Ready records that were delivered before."""
         self.lanes: dict[bytes, deque[Record]] = {}
@@ -181,12 +181,6 @@ class PartitionWork(Generic[D]):
     def insert_fresh(self, record: Record) -> None:
         """Add a ready record to `fresh` in offset order."""
         _insert(self.fresh, record)
-
-    def set_gate(self, gate: DeliveryGate | None) -> None:
-        """Ask `gate` before each record from now on, those with lower offsets first: others may wait for them."""
-        self.gate = gate
-        if gate is not None:
-            self.fresh = deque(sorted(self.fresh, key=lambda record: record.offset))
 
     def overdue(self, now: float) -> tuple[list[D], float]:
         """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.interceptors import QueueInterceptors
@@ -112,7 +111,7 @@ class FullWindow:
 
     def __init__(self, work: PartitionWork[Delivery]) -> None:
         self.work = work
-        work.set_gate(self)
+        work.gate = self
 
     def may_begin(self, record: Record) -> bool:
         return record.offset < self.work.window.end or self.work.may_grow(record)
@@ -140,18 +139,3 @@ async def test_above_a_full_window_the_next_record_follows_when_a_failed_one_ent
         assert delivery.record.offset == offset
         queue.dispatcher.outcomes.ack(delivery)
     assert work.window.base == 3
-
-
-@pytest.mark.parametrize("is_full", ["before", "after"])
-async def test_records_below_a_full_window_do_not_wait_for_one_above_it(is_full: str):
-    """Keys had made later records ready first; the first one of the partition could not be delivered, and so none could."""
-    queue = Queue(Mode.KEY_SHARED)
-    work = queue.partition("abab.", AckWindow(0, [(4, 5)]))
-    first, second = queue.take(), queue.take()
-    if is_full == "before":
-        FullWindow(work)
-    queue.dispatcher.outcomes.ack(second)
-    queue.dispatcher.outcomes.ack(first)
-    if is_full == "after":
-        FullWindow(work)
-    assert [queue.take().record.offset for _ in range(2)] == [2, 3]

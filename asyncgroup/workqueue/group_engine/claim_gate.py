@@ -48,9 +48,7 @@ class ClaimGate:
             await counts.aclose()
 
     def _update(self) -> None:
-        gate = self if self.is_full or self._counts is not None else None
-        if self._work.gate is not gate:
-            self._work.set_gate(gate)
+        self._work.gate = self if self.is_full or self._counts is not None else None
 
     # --- asked for each record ------------------------------------------------------------------------------------------
 
