@@ -216,3 +216,24 @@ async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
             found.append((delivery.record.offset, delivery.attempt))
         await asyncio.sleep(0)
     assert found == [(0, 5)], "the suspect alone"
+
+
+async def test_counted_records_stay_the_next_ones() -> None:
+    """A suspect that becomes ready later, by its key, waits for them: in front of them it would wait for them, and they for it."""
+    dispatcher = dispatcher_with(Limited())
+    work = PartitionWork(TopicPartition("orders", 0), AckWindow(0), position=1, engine=Copies())
+    dispatcher.add_partition(work)
+    gate = ClaimGate(work)
+    gate.count(CrashCounts(work, cast(ClaimWindow, Window(work.window)), claims_of(dispatcher), 100))
+    dispatcher.offer(work, [Record("orders", 0, 1), Record("orders", 0, 2)])
+    assert dispatcher.take() is None  # both are counted
+    gate.set_full(is_full=True)
+    gate.set_full(is_full=False)
+    dispatcher.outcomes.admit(work, Record("orders", 0, 0, headers=[(RECONSUMETIMES, b"4")]))
+    found = []
+    for _ in range(20):
+        while (delivery := dispatcher.take()) is not None:
+            found.append((delivery.record.offset, delivery.attempt))
+            await delivery.ack()
+        await asyncio.sleep(0)
+    assert found == [(1, 1), (2, 1), (0, 5)]
