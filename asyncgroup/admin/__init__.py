@@ -16,6 +16,8 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.admin.admin import Admin
+    from asyncgroup.admin.group_offsets import GroupOffset
+    from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupMember, GroupsListed
     from asyncgroup.admin.results import AdminResults
     from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "AdminResults",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupOffset",
+    "GroupsListed",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
@@ -34,6 +41,8 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "admin": ["Admin"],
+        "group_offsets": ["GroupOffset"],
+        "groups": ["GroupDescription", "GroupListing", "GroupMember", "GroupsListed"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Self
 
-from asyncgroup.admin import topic_changes, topics
+from asyncgroup.admin import group_offsets, groups, topic_changes, topics
 from asyncgroup.admin.results import AdminResults
-from asyncgroup.checks import check_duration_or_zero, check_topic
+from asyncgroup.checks import (
+    check_duration_or_zero,
+    check_group_id,
+    check_offset,
+    check_partition,
+    check_topic,
+)
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
+from asyncgroup.cluster.requests import groups as group_requests
 from asyncgroup.config import ClientConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.named_arguments import ClientArguments
@@ -126,3 +133,78 @@ class Admin(ClientArguments):
         """
         checked = topic_changes.checked_offsets(before)
         return AdminResults(await topic_changes.delete_records(self._client, checked, self._retry()))
+
+    # --- groups ---------------------------------------------------------------------------------------------------------
+
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> groups.GroupsListed:
+        """Return the groups of all nodes that answer, and the errors of the others; `states` and `types` by Kafka's names.
+
+        Each group is listed once: of two nodes, while its coordinator moves, the one where it is alive counts.
+        """
+        return await groups.list_groups(
+            self._client, states=list(states), types=list(types), retry=self._retry()
+        )
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> AdminResults[str, groups.GroupDescription]:
+        """Return each group with its members, of the classic and of the consumer protocol.
+
+        GROUP_ID_NOT_FOUND for a group that does not exist. Raises ConfigError for an invalid id.
+        """
+        wanted = [check_group_id(each) for each in group_ids]
+        return AdminResults(await groups.describe_groups(self._client, wanted, self._retry))
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> AdminResults[str, None]:
+        """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""
+        wanted = [check_group_id(each) for each in group_ids]
+        return AdminResults(await group_requests.delete_groups(self._client, wanted, retry=self._retry()))
+
+    async def list_group_offsets(
+        self, group_id: str, *, require_stable: bool = False
+    ) -> AdminResults[TopicPartition, group_offsets.GroupOffset]:
+        """Return the offsets that the group has committed; none for a group that does not exist.
+
+        With `require_stable` a partition that an open transaction may still change has UNSTABLE_OFFSET_COMMIT. Raises
+        ConfigError for an invalid id, and the error of the group, such as GROUP_AUTHORIZATION_FAILED.
+        """
+        found = await group_offsets.list_group_offsets(
+            self._client, check_group_id(group_id), self._retry(), require_stable=require_stable
+        )
+        return AdminResults(found)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | group_offsets.GroupOffset]
+    ) -> AdminResults[TopicPartition, None]:
+        """Commit offsets for a group without members; an int has no metadata. A group that does not exist is created.
+
+        UNKNOWN_MEMBER_ID for all partitions of a group with members. Raises ConfigError for an invalid id, partition or
+        offset.
+        """
+        wanted = {check_partition(tp): _group_offset(each) for tp, each in offsets.items()}
+        return AdminResults(
+            await group_offsets.alter_group_offsets(
+                self._client, check_group_id(group_id), wanted, self._retry()
+            )
+        )
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> AdminResults[TopicPartition, None]:
+        """Delete committed offsets; GROUP_SUBSCRIBED_TO_TOPIC for the topics that members subscribe to.
+
+        Raises ConfigError for an invalid id or partition.
+        """
+        wanted = [check_partition(each) for each in partitions]
+        return AdminResults(
+            await group_offsets.delete_group_offsets(
+                self._client, check_group_id(group_id), wanted, self._retry()
+            )
+        )
+
+
+def _group_offset(given: int | group_offsets.GroupOffset) -> group_offsets.GroupOffset:
+    if isinstance(given, group_offsets.GroupOffset):
+        check_offset(given.offset)
+        return given
+    return group_offsets.GroupOffset(check_offset(given))

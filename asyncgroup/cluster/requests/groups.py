@@ -1,23 +1,69 @@
-"""Describe and delete groups, at their coordinators."""
+"""List groups at all nodes; describe and delete them at their coordinators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
-from asyncgroup.cluster.requests.routes import ByCoordinator, Target
-from asyncgroup.errors import BrokerError
+from asyncgroup.cluster.requests.routes import ByCoordinator, ByNode, Target
+from asyncgroup.errors import BrokerError, UnsupportedVersionError
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
-__all__ = ["ClassicGroup", "ModernGroup", "delete_groups", "describe_consumer_groups", "describe_groups"]
+__all__ = [
+    "ClassicGroup",
+    "ListedGroup",
+    "ModernGroup",
+    "delete_groups",
+    "describe_consumer_groups",
+    "describe_groups",
+    "list_groups",
+]
 
 ClassicGroup: TypeAlias = "m.DescribeGroupsResponse.DescribedGroup"
 ModernGroup: TypeAlias = "m.ConsumerGroupDescribeResponse.DescribedGroup"
+
+ListedGroup: TypeAlias = "m.ListGroupsResponse.ListedGroup"
+
+STATES_VERSION: Final = 4
+"""The lowest version of ListGroups that filters by state (KIP-518, Kafka 2.6)."""
+TYPES_VERSION: Final = 5
+"""The lowest version of ListGroups that filters by type (KIP-848, Kafka 3.7)."""
+
+
+async def list_groups(
+    cluster: ClusterClient,
+    *,
+    states: Iterable[str] = (),
+    types: Iterable[str] = (),
+    retry: RetryLoop | None = None,
+) -> Results[int, list[ListedGroup]]:
+    """Return the groups that each node coordinates, or the node's error; no filter means all. Raises ClosedError.
+
+    A group whose coordinator moves during the call may be listed by two nodes, or by none. A node that cannot filter has
+    UnsupportedVersionError.
+    """
+    wanted_states, wanted_types = list(states), list(types)
+
+    def build(version: int) -> m.ListGroupsRequest:
+        if wanted_types and version < TYPES_VERSION:
+            raise UnsupportedVersionError("this broker does not list groups by type (Kafka 3.7 does)")
+        if wanted_states and version < STATES_VERSION:
+            raise UnsupportedVersionError("this broker does not list groups by state (Kafka 2.6 does)")
+        return m.ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)
+
+    async def ask(target: Target, nodes: list[int]) -> Results[int, list[ListedGroup]]:
+        response = await target.request(m.ListGroupsRequest, build)
+        if response.error_code:
+            return Results.failed(nodes, BrokerError(response.error_code, f"groups of {target}"))
+        return Results(dict.fromkeys(nodes, response.groups))
+
+    nodes = sorted(cluster.view.brokers)
+    return await request_each(nodes, ByNode(cluster), ask, api="ListGroups", retry=retry, is_cut=True)
 
 
 async def describe_groups(
