@@ -218,10 +218,12 @@ def test_imports_on_the_loops_thread_are_recorded() -> None:
 
 
 ADMINISTRATIVE: Final = {
+    "create_partitions",
     "create_topics",
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "list_groups",
     "list_transactions",
 }
 """Messages that most clients never send: imported at the first use, which takes a fifth of a millisecond for each."""
