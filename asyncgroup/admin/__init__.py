@@ -17,7 +17,7 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names
 if TYPE_CHECKING:
     from asyncgroup.admin.admin import Admin
     from asyncgroup.admin.group_offsets import GroupOffset
-    from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupMember, GroupsListed
+    from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
     from asyncgroup.admin.results import AdminResults
     from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
@@ -27,9 +27,9 @@ __all__ = [
     "AdminResults",
     "GroupDescription",
     "GroupListing",
-    "GroupMember",
     "GroupOffset",
     "GroupsListed",
+    "MemberDescription",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
@@ -42,7 +42,7 @@ __getattr__, __dir__ = _lazy_names(
     {
         "admin": ["Admin"],
         "group_offsets": ["GroupOffset"],
-        "groups": ["GroupDescription", "GroupListing", "GroupMember", "GroupsListed"],
+        "groups": ["GroupDescription", "GroupListing", "MemberDescription", "GroupsListed"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],

@@ -19,8 +19,8 @@ from asyncgroup.wire.codec import decode_versioned
 __all__ = [
     "GroupDescription",
     "GroupListing",
-    "GroupMember",
     "GroupsListed",
+    "MemberDescription",
     "describe_groups",
     "list_groups",
 ]
@@ -60,7 +60,7 @@ class GroupsListed:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class MemberDescription:
     """A member of a group."""
 
     member_id: str
@@ -95,7 +95,7 @@ class GroupDescription:
     """`consumer` for groups of consumers."""
     assignor: str
     """The assignor that the members agreed on, or that the coordinator uses; empty without members."""
-    members: tuple[GroupMember, ...]
+    members: tuple[MemberDescription, ...]
     """Its members, sorted by id."""
     group_epoch: int | None = None
     """The epoch of the group; None in a classic group."""
@@ -137,7 +137,7 @@ async def describe_groups(
 ) -> Results[str, GroupDescription]:
     """Return each group; those that are not of the consumer protocol are asked for as classic ones, as Java does.
 
-    GROUP_ID_NOT_FOUND for a group that does not exist, whichever version the broker has.
+    GROUP_ID_NOT_FOUND for a group that does not exist, with old brokers as well as new ones.
     """
     wanted = list(dict.fromkeys(group_ids))
     modern = await requests.describe_consumer_groups(cluster, wanted, retry=retry())
@@ -165,7 +165,7 @@ def _is_other_type(error: AsyncGroupError) -> bool:
 
 def _modern(group: ModernGroup) -> GroupDescription:
     members = (
-        GroupMember(
+        MemberDescription(
             member_id=member.member_id,
             group_instance_id=member.instance_id,
             client_id=member.client_id,
@@ -196,7 +196,7 @@ def _partitions(assignment: m.ConsumerGroupDescribeResponse.Assignment) -> tuple
 
 def _classic(group: ClassicGroup) -> GroupDescription:
     members = (
-        GroupMember(
+        MemberDescription(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
@@ -226,5 +226,5 @@ def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted({TopicPartition(each.topic, n) for each in topics for n in each.partitions}))
 
 
-def _sorted(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
+def _sorted(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
     return tuple(sorted(members, key=lambda member: member.member_id))
