@@ -223,6 +223,7 @@ ADMINISTRATIVE: Final = {
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "incremental_alter_configs",
     "list_groups",
     "list_transactions",
 }

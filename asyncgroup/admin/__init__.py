@@ -16,6 +16,7 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.admin.admin import Admin
+    from asyncgroup.admin.configs import ConfigChanges, ConfigDescription, SynonymDescription
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
     from asyncgroup.admin.results import AdminResults
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "AdminResults",
+    "ConfigChanges",
+    "ConfigDescription",
     "GroupDescription",
     "GroupListing",
     "GroupOffset",
@@ -33,6 +36,7 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
+    "SynonymDescription",
     "TopicDescription",
     "TopicListing",
 ]
@@ -41,6 +45,7 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "admin": ["Admin"],
+        "configs": ["ConfigChanges", "ConfigDescription", "SynonymDescription"],
         "group_offsets": ["GroupOffset"],
         "groups": ["GroupDescription", "GroupListing", "MemberDescription", "GroupsListed"],
         "results": ["AdminResults"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Self
 
-from asyncgroup.admin import group_offsets, groups, topic_changes, topics
+from asyncgroup.admin import configs, group_offsets, groups, topic_changes, topics
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import (
     check_duration_or_zero,
@@ -133,6 +133,35 @@ class Admin(ClientArguments):
         """
         checked = topic_changes.checked_offsets(before)
         return AdminResults(await topic_changes.delete_records(self._client, checked, self._retry()))
+
+    # --- configurations -------------------------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, kind: configs.Kind, names: Iterable[str | int], *, keys: Collection[str] | None = None
+    ) -> AdminResults[str, dict[str, configs.ConfigDescription]]:
+        """Return the configurations of each "topic", "broker" (by node id) or "group" by name: these keys, or all.
+
+        A broker is asked itself. Raises ConfigError for an unknown kind and for invalid names.
+        """
+        checked = configs.checked_resources(kind, names)
+        return AdminResults(await configs.describe_configs(self._client, checked, keys, self._retry()))
+
+    async def alter_configs(
+        self,
+        kind: configs.Kind,
+        wanted: Mapping[str, configs.ConfigChanges] | Mapping[int, configs.ConfigChanges],
+        *,
+        validate_only: bool = False,
+    ) -> AdminResults[str, None]:
+        """Change single configurations of each "topic", "broker" (by node id) or "group"; the others stay as they are.
+
+        Each is changed completely or not at all; with `validate_only` the brokers only check the changes. Raises ConfigError
+        for an unknown kind, and for invalid names and changes.
+        """
+        checked = configs.checked_changes(kind, wanted)
+        return AdminResults(
+            await configs.alter_configs(self._client, checked, self._retry(), validate_only=validate_only)
+        )
 
     # --- groups ---------------------------------------------------------------------------------------------------------
 

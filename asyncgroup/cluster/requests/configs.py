@@ -1,12 +1,13 @@
-"""Describe configurations: of a broker at that broker, of a group at its coordinator, of a topic at any node."""
+"""Describe and alter configurations: of a broker at that broker, of a group at its coordinator, of a topic at any node."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import Node
+from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import Located, Shard, Target, ToAnyNode, ToNode
@@ -14,7 +15,18 @@ from asyncgroup.errors import BrokerError
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
-__all__ = ["BROKER", "GROUP", "TOPIC", "ConfigResource", "Configs", "describe_configs"]
+__all__ = [
+    "BROKER",
+    "GROUP",
+    "TOPIC",
+    "ConfigChange",
+    "ConfigResource",
+    "Configs",
+    "DescribedConfig",
+    "alter_configs",
+    "describe_all_configs",
+    "describe_configs",
+]
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -25,6 +37,18 @@ _SUBJECTS: Final = {TOPIC: "topic {!r}", BROKER: "broker {}", GROUP: "group {!r}
 
 Configs: TypeAlias = dict[str, str | None]
 """Values by name; that of a secret is None."""
+
+
+DescribedConfig: TypeAlias = "m.DescribeConfigsResponse.DescribeConfigsResourceResult"
+
+
+class ConfigChange(NamedTuple):
+    """A change of one configuration of a resource."""
+
+    name: str
+    operation: int
+    """0 set, 1 delete, 2 append, 3 subtract (`AlterConfigOp.OpType` in Kafka)."""
+    value: str | None
 
 
 class ConfigResource(NamedTuple):
@@ -51,8 +75,31 @@ async def describe_configs(
 
     A key that the broker does not know is left out. `timeout` is that of one request in seconds, default `request_timeout`.
     """
+    described = await describe_all_configs(
+        cluster, resources, keys, synonyms=False, timeout=timeout, retry=retry
+    )
+    values = {
+        resource: {config.name: config.value for config in configs}
+        for resource, configs in described.values.items()
+    }
+    return Results(values, described.errors)
 
-    async def ask(target: Target, asked: list[ConfigResource]) -> Results[ConfigResource, Configs]:
+
+async def describe_all_configs(
+    cluster: ClusterClient,
+    resources: Iterable[ConfigResource],
+    keys: Collection[str] | None = None,
+    *,
+    synonyms: bool = True,
+    timeout: float | None = None,
+    retry: RetryLoop | None = None,
+    table: ErrorTable = ERRORS,
+) -> Results[ConfigResource, list[DescribedConfig]]:
+    """As `describe_configs`, with all that the broker says of each configuration."""
+
+    async def ask(
+        target: Target, asked: list[ConfigResource]
+    ) -> Results[ConfigResource, list[DescribedConfig]]:
         wanted = [
             m.DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=each.kind,
@@ -61,19 +108,60 @@ async def describe_configs(
             )
             for each in asked
         ]
-        request = m.DescribeConfigsRequest(resources=wanted)
+        request = m.DescribeConfigsRequest(resources=wanted, include_synonyms=synonyms)
         response = await target.request(m.DescribeConfigsRequest, lambda _: request, timeout=timeout)
-        results: Results[ConfigResource, Configs] = Results()
+        results: Results[ConfigResource, list[DescribedConfig]] = Results()
         for found in response.results:
             resource = ConfigResource(found.resource_type, found.resource_name)
             if found.error_code:
                 what = f"configuration of {resource}"
                 results.errors[resource] = BrokerError(found.error_code, what, found.error_message)
             else:
-                results.values[resource] = {config.name: config.value for config in found.configs}
+                results.values[resource] = list(found.configs)
         return results
 
-    return await request_each(resources, _ByResource(cluster), ask, api="DescribeConfigs", retry=retry)
+    return await request_each(
+        resources, _ByResource(cluster), ask, api="DescribeConfigs", retry=retry, table=table
+    )
+
+
+async def alter_configs(
+    cluster: ClusterClient,
+    wanted: Mapping[ConfigResource, Sequence[ConfigChange]],
+    *,
+    validate_only: bool = False,
+    retry: RetryLoop | None = None,
+    table: ErrorTable = ERRORS,
+) -> Results[ConfigResource, None]:
+    """Change these configurations and leave the others as they are (KIP-339, Kafka 2.3). Raises ClosedError.
+
+    Each resource is changed completely or not at all. With `validate_only` the changes are only checked.
+    """
+
+    async def ask(target: Target, asked: list[ConfigResource]) -> Results[ConfigResource, None]:
+        changed = [_altered(each, wanted[each]) for each in asked]
+        request = m.IncrementalAlterConfigsRequest(changed, validate_only)
+        response = await target.request(m.IncrementalAlterConfigsRequest, lambda _: request)
+        results: Results[ConfigResource, None] = Results()
+        for found in response.responses:
+            resource = ConfigResource(found.resource_type, found.resource_name)
+            if found.error_code:
+                what = f"altering the configuration of {resource}"
+                results.errors[resource] = BrokerError(found.error_code, what, found.error_message)
+            else:
+                results.values[resource] = None
+        return results
+
+    route = _ByResource(cluster)
+    return await request_each(wanted, route, ask, api="IncrementalAlterConfigs", retry=retry, table=table)
+
+
+def _altered(
+    resource: ConfigResource, changes: Sequence[ConfigChange]
+) -> m.IncrementalAlterConfigsRequest.AlterConfigsResource:
+    request = m.IncrementalAlterConfigsRequest
+    configs = [request.AlterableConfig(change.name, change.operation, change.value) for change in changes]
+    return request.AlterConfigsResource(resource.kind, resource.name, configs)
 
 
 class _ByResource:
