@@ -85,6 +85,9 @@ class BrokerObserver:
         self._cluster: EmbeddedCluster | None = None
         self._last: tuple[int, str, int] = (-1, "Dead", -1)
         self._removed: set[str] = set()  # members of the consumer protocol
+        self._previous_epochs: dict[
+            str, int
+        ] = {}  # of theirs the highest, also while a new coordinator is loading
         self._checked: ModernGroup | None = None
         self._known: ModernGroup | None = None
         """The consumer group as `_note_protocol` saw it last."""
@@ -228,7 +231,10 @@ class BrokerObserver:
         self._checked = group
         changed = {key for key, member in group.members.items() if known.get(key) is not member}
         for member_id in changed:
-            self._names[member_id] = self._name_of(group.members[member_id].client_id)
+            member = group.members[member_id]
+            self._names[member_id] = self._name_of(member.client_id)
+            seen = self._previous_epochs.get(member_id, -1)
+            self._previous_epochs[member_id] = max(seen, member.previous_epoch)
         if sum(len(one.assigned) + len(one.revoking) for one in group.members.values()) != len(group.owners):
             self._check_pairs(group, "belongs to", group._owners())
         if before is None or group.targets is not before.targets:
@@ -288,9 +294,11 @@ class BrokerObserver:
         """
         if session.member_id in self._removed:
             return True
+        if self._previous_epochs.get(session.member_id, -1) > session.generation_id:
+            return True
         known = (one.consumer_groups.get(GROUP) for one in self._coordinators(GROUP))
         members = [one.members.get(session.member_id) for one in known if one is not None]
-        return any(one is None or one.previous_epoch > session.generation_id for one in members)
+        return None in members
 
     def lacks_rebalance(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether the coordinator has forgotten a rebalance; `partitions` are those that the group should have."""

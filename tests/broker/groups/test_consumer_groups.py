@@ -47,6 +47,22 @@ def test_a_refused_change_leaves_the_group_as_it_was():
     assert set(group_of(driver).members) == {"one", "two"}
 
 
+def test_a_change_that_another_response_waits_for_is_kept_though_its_write_times_out():
+    """The response names the new epoch when the records are replicated; taken back, the member was fenced with that epoch."""
+    driver = harness()
+    driver.beat("one", 0)
+    driver.hold_followers()
+    first = driver.beat("one", 2, topics=frozenset("ab"), owned=parts("a", 0, 1, 2, 3))
+    driver.advance(3.0)
+    again = driver.beat("one", 2, topics=frozenset("ab"), owned=parts("a", 0, 1, 2, 3))
+    driver.advance(3.0)
+    assert [answer.error for answer in first] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    driver.release_followers()
+    assert [(answer.error, answer.member_epoch) for answer in again] == [(ErrorCode.NONE, 3)]
+    owned = parts("a", 0, 1, 2, 3) | parts("b", 0, 1)
+    assert driver.beat("one", 3, owned=owned)[0].error is ErrorCode.NONE
+
+
 def test_a_member_that_could_not_be_removed_is_removed_later():
     driver = harness()
     driver.beat("one", 0)

@@ -62,6 +62,8 @@ class _Entry:
     resolved_names: frozenset[str] | None = None
     """The topics that existed when regular expressions were resolved, at `resolved_at` (ms since 1970)."""
     resolved_at: int = 0
+    promised: ModernGroup | None = None
+    """The value that a response without changes waits to be replicated with: it may not be taken back any more."""
 
 
 class ConsumerGroups:
@@ -215,6 +217,10 @@ class ConsumerGroups:
         entry = self._entries.get(group.group_id)
         if entry is None:
             entry = self._add(group.group_id, upgrade)
+        if (
+            entry.group is group
+        ):  # a heartbeat that changes nothing: its response will say what the last change has made
+            entry.promised = group
         before, entry.group = entry.group, group
         self._log(before, group)
         self.timers.follow(before, group, partial(self.get, group.group_id))
@@ -223,7 +229,8 @@ class ConsumerGroups:
         entry.written = group
 
         def written(error: ErrorCode) -> None:
-            if error and self._entries.get(group.group_id) is entry and entry.group is group:
+            is_last = self._entries.get(group.group_id) is entry and entry.group is group
+            if error and is_last and entry.promised is not group:
                 # Nothing has built on it yet. If the records are in the log after all, the next ones replace them.
                 entry.group, entry.written = before, previous
                 self._revert(group, before)
