@@ -51,7 +51,7 @@ class DeliveryOrder(Protocol):
         ...
 
     def check_cumulative(self, delivery: Delivery) -> None:
-        """Raise UsageError if there is no order of which a cumulative acknowledgement could be a part."""
+        """Raise UsageError if the mode has no order, so that no record is before another one."""
         ...
 
 
@@ -97,7 +97,7 @@ class InOrder:
         """None waits for one record alone."""
 
     def check_cumulative(self, delivery: Delivery) -> None:
-        """There is one."""
+        """Records before this one are known by their offsets."""
 
 
 class Shared:
@@ -143,7 +143,7 @@ class Shared:
         return None if key is None else work.leave_lane(key)
 
     def check_cumulative(self, delivery: Delivery) -> None:
-        """There is none."""
+        """Raise UsageError: the mode has no order."""
         mode = Mode.SHARED if self.key_of is None else Mode.KEY_SHARED
         allowed = f"mode {mode.value} has no order: acknowledge each record by itself"
         raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")

@@ -83,9 +83,8 @@ class Outcomes:
     def admit(self, work: Work, record: Record) -> None:
         """Make a record ready that no earlier one of its key precedes; a delayed one waits for its time first."""
         attempts = work.window.attempts
-        if (
-            not attempts and not record.headers
-        ):  # `_make_ready`, inlined, as it runs for each record that has waited for its key
+        if not attempts and not record.headers:
+            # `_make_ready`, inlined, as it runs for each record that has waited for its key
             work.fresh.append(record)
             if not work.in_fresh_turn:
                 self._turns.add(work)
