@@ -65,7 +65,7 @@ class WindowMarks:
         # Commits do not move beyond what was read until the restored window was: the first chunks of a value are acknowledged
         # in it, so that its base may reach the last one before the value holds back the commit.
         self._start = start if start is not None and start[0] < window.end else None
-        self._start_moves_at, self._start_ends_at = window.base, window.end
+        self._start_ends_at = window.end
         self._restored = (window.end, end_epoch)  # of the window as it was restored
         if start is not None and start[1] >= 0:
             self._epochs.append((start[0] - 1, start[1]))
@@ -91,13 +91,14 @@ class WindowMarks:
     def note_epoch(self, offset: int, leader_epoch: int) -> bool:
         """Remember the leader epoch of the records from `offset` on (KIP-320), which are read now; return whether more may be committed.
 
-        Call it before they are looked up in the window.
+        Call it before they are looked up in the window, and after `PartitionMarks.hold_value` for the values in chunks that begin
+        before the end of the records.
 
         A later epoch than that of the last record acknowledged by a former owner, and that below it: the log was truncated
         there since, and has other records.
         """
         self._check_truncated(offset, leader_epoch)
-        has_moved = offset >= self._start_moves_at and self._move_start(offset + 1, leader_epoch)
+        has_moved = self._move_start(offset + 1, leader_epoch)
         self._add_epoch(offset, leader_epoch)
         return has_moved
 

@@ -143,7 +143,10 @@ def test_a_response_after_the_release_leaves_the_window_to_be_committed() -> Non
 
 
 def test_a_restored_window_does_not_commit_past_a_value_that_held_it_back() -> None:
-    """The claim begins at the first chunk, and the base is beyond it: until that chunk is read again, nothing else holds."""
+    """The claim begins at the first chunk, and the base is beyond it: until that chunk is read again, nothing else holds.
+
+    The value holds the commit before the records after its chunk are delivered.
+    """
     window = AckWindow(BASE, [(BASE, BASE + 5)])
     marks = marks_of(WindowMarks(TP, window, start=(BASE, 3)))
     assert marks.window is not None
@@ -151,14 +154,29 @@ def test_a_restored_window_does_not_commit_past_a_value_that_held_it_back() -> N
     assert decoded(marks.value) == (BASE + 5, [])
     marks.skip_range(BASE + 5, BASE + 8, 3)  # ahead of the chunks
     assert (marks.base, marks.value.offset) == (BASE + 8, BASE)
-    marks.window.note_epoch(BASE, 3)
-    assert marks.value.offset == BASE
     marks.hold_value(BASE, 3)
+    assert marks.value.offset == BASE
+    marks.window.note_epoch(BASE + 1, 3)
+    assert marks.value.offset == BASE
     marks.window.note_epoch(BASE + 9, 3)
     assert marks.value.offset == BASE
     marks.complete_value(BASE, BASE + 9)
     window.ack_range(BASE + 8, BASE + 10)
     assert marks.value.offset == BASE + 10
+
+
+def test_a_restored_window_is_committed_up_to_what_was_read() -> None:
+    """Found by the simulation: the commit stayed below the restored base though all records before that had been read."""
+    marks = marks_of(
+        WindowMarks(TP, AckWindow(BASE, [(BASE, BASE + 5), (BASE + 6, BASE + 8)]), start=(BASE, 3))
+    )
+    assert marks.window is not None
+    assert marks.window.note_epoch(BASE + 1, 3), "there is something to commit"
+    assert (marks.value.offset, decoded(marks.value)) == (BASE + 2, (BASE + 5, [(BASE + 6, BASE + 8)]))
+    assert marks.window.note_epoch(BASE + 4, 4)
+    assert (marks.value.offset, marks.value.leader_epoch) == (BASE + 5, 4)
+    assert not marks.window.note_epoch(BASE + 7, 4), "the base is committed already"
+    assert marks.value.offset == BASE + 5
 
 
 # --- the log changes ---------------------------------------------------------------------------------------------------

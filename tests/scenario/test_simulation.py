@@ -72,6 +72,8 @@ FOUND_BUGS = {
     + 18: "a group with classic members only may not be downgraded, and stood still: no bug, as in Kafka",
     QUEUES
     + 3779: "a static member was restarted between a revocation and its next join, and the partition had no owner",
+    QUEUES
+    + 9286: "a claim began below the base of its window, and its commit stayed there until the next acknowledgement",
 }
 """Seeds that reproduce earlier bugs with the current plans; `test_found_by_simulation` has separate tests for the bugs."""
 
