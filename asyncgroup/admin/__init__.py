@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.configs import ConfigChanges, ConfigDescription, SynonymDescription
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
+    from asyncgroup.admin.members import MemberToRemove
     from asyncgroup.admin.results import AdminResults
     from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
@@ -33,6 +34,7 @@ __all__ = [
     "GroupOffset",
     "GroupsListed",
     "MemberDescription",
+    "MemberToRemove",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
@@ -48,6 +50,7 @@ __getattr__, __dir__ = _lazy_names(
         "configs": ["ConfigChanges", "ConfigDescription", "SynonymDescription"],
         "group_offsets": ["GroupOffset"],
         "groups": ["GroupDescription", "GroupListing", "MemberDescription", "GroupsListed"],
+        "members": ["MemberToRemove"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],

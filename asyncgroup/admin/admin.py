@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Self
 
-from asyncgroup.admin import configs, group_offsets, groups, topic_changes, topics
+from asyncgroup.admin import configs, group_offsets, groups, members as group_members, topic_changes, topics
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import (
     check_duration_or_zero,
@@ -188,6 +188,23 @@ class Admin(ClientArguments):
         """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""
         wanted = [check_group_id(each) for each in group_ids]
         return AdminResults(await group_requests.delete_groups(self._client, wanted, retry=self._retry()))
+
+    async def remove_members(
+        self, group_id: str, members: group_members.MembersToRemove, *, reason: str = ""
+    ) -> AdminResults[group_members.MemberToRemove, None]:
+        """Remove members from a group, by member id or instance id (KIP-345), or "all" that it has.
+
+        UNKNOWN_MEMBER_ID for one that the group does not have; brokers before Kafka 4.0 have the same error for members of the
+        consumer protocol (KAFKA-18188). A member that still runs joins again: stop it before, or remove static members that have
+        stopped. `reason` is written to the coordinator's log, its first 255 characters (KIP-800). Raises ConfigError for
+        invalid arguments, and for "all" the error of the group, such as GROUP_ID_NOT_FOUND.
+        """
+        wanted, text = group_members.checked_members(members), group_members.checked_reason(reason)
+        return AdminResults(
+            await group_members.remove_members(
+                self._client, check_group_id(group_id), wanted, text, self._retry
+            )
+        )
 
     async def list_group_offsets(
         self, group_id: str, *, require_stable: bool = False

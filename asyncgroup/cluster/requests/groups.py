@@ -1,27 +1,30 @@
-"""List groups at all nodes; describe and delete them at their coordinators."""
+"""List groups at all nodes; describe and delete them, and remove their members, at their coordinators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
-from asyncgroup.cluster.requests.routes import ByCoordinator, ByNode, Target
-from asyncgroup.errors import BrokerError, UnsupportedVersionError
+from asyncgroup.cluster.requests.routes import AtCoordinator, ByCoordinator, ByNode, Target
+from asyncgroup.cluster.requests.unanswered import Unanswered
+from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
 __all__ = [
     "ClassicGroup",
     "ListedGroup",
+    "MemberToRemove",
     "ModernGroup",
     "delete_groups",
     "describe_consumer_groups",
     "describe_groups",
     "list_groups",
+    "remove_members",
 ]
 
 ClassicGroup: TypeAlias = "m.DescribeGroupsResponse.DescribedGroup"
@@ -33,6 +36,8 @@ STATES_VERSION: Final = 4
 """The lowest version of ListGroups that filters by state (KIP-518, Kafka 2.6)."""
 TYPES_VERSION: Final = 5
 """The lowest version of ListGroups that filters by type (KIP-848, Kafka 3.7)."""
+MEMBERS_VERSION: Final = 3
+"""The lowest version of LeaveGroup with several members, and with static ones by instance id (KIP-345, Kafka 2.4)."""
 
 
 async def list_groups(
@@ -135,3 +140,85 @@ async def delete_groups(
         return Results({name: None for name, code in codes.items() if not code}, {**errors})
 
     return await request_each(group_ids, ByCoordinator(cluster), ask, api="DeleteGroups", retry=retry)
+
+
+class MemberToRemove(NamedTuple):
+    """A member, by its member id or, if it is static, by its instance id (KIP-345)."""
+
+    member_id: str = ""
+    """Its member id; empty if the instance id names it."""
+    group_instance_id: str | None = None
+    """The instance id of a static member. Beside a member id, a member that has taken the instance over is not removed."""
+
+    def __str__(self) -> str:
+        if self.group_instance_id is None:
+            return f"member {self.member_id!r}"
+        of = f" of member {self.member_id!r}" if self.member_id else ""
+        return f"static member {self.group_instance_id!r}{of}"
+
+
+async def remove_members(
+    cluster: ClusterClient,
+    group_id: str,
+    members: Iterable[MemberToRemove],
+    *,
+    reason: str,
+    retry: RetryLoop | None = None,
+) -> Results[MemberToRemove, None]:
+    """Remove members from a group with one LeaveGroup request; return the error of each one that was not. Raises ClosedError.
+
+    One that is unknown after a request without a response was removed by it. Brokers before Kafka 2.4 remove one member by
+    its member id; UnsupportedVersionError for others.
+    """
+    unanswered: Unanswered[MemberToRemove] = Unanswered(ErrorCode.UNKNOWN_MEMBER_ID)
+
+    async def ask(target: Target, asked: list[MemberToRemove]) -> Results[MemberToRemove, None]:
+        sent_in = MEMBERS_VERSION
+
+        def build(version: int) -> m.LeaveGroupRequest:
+            nonlocal sent_in
+            sent_in = version
+            return _leave(group_id, asked, reason, version)
+
+        async def send() -> Results[MemberToRemove, None]:
+            response = await target.request(m.LeaveGroupRequest, build)
+            codes = {_name(each): each.error_code for each in response.members}
+            if sent_in < MEMBERS_VERSION or response.error_code:
+                codes = dict.fromkeys(map(_name, asked), response.error_code)
+            return _left(group_id, asked, codes)
+
+        return await unanswered.track(asked, send)
+
+    route: AtCoordinator[MemberToRemove] = AtCoordinator(cluster, group_id)
+    return await request_each(members, route, ask, api="LeaveGroup", retry=retry)
+
+
+def _leave(group_id: str, members: list[MemberToRemove], reason: str, version: int) -> m.LeaveGroupRequest:
+    if version < MEMBERS_VERSION:
+        if len(members) > 1 or members[0].group_instance_id is not None:
+            raise UnsupportedVersionError(
+                "this broker removes one member by its member id (Kafka 2.4 several and static ones)"
+            )
+        return m.LeaveGroupRequest(group_id=group_id, member_id=members[0].member_id)
+    identity = m.LeaveGroupRequest.MemberIdentity
+    leaving = [identity(each.member_id, each.group_instance_id, reason) for each in members]
+    return m.LeaveGroupRequest(group_id=group_id, members=leaving)
+
+
+def _name(member: MemberToRemove | m.LeaveGroupResponse.MemberResponse) -> tuple[str | None, str]:
+    """Return what names a member. A static one may be named without its member id, and have it in the response."""
+    instance = member.group_instance_id
+    return (None, member.member_id) if instance is None else (instance, "")
+
+
+def _left(
+    group_id: str, asked: list[MemberToRemove], codes: Mapping[tuple[str | None, str], int]
+) -> Results[MemberToRemove, None]:
+    results: Results[MemberToRemove, None] = Results()
+    for member in asked:
+        code = codes.get(_name(member))
+        if code:
+            results.errors[member] = BrokerError(code, f"removing {member} from group {group_id!r}")
+        elif code is not None:
+            results.values[member] = None
+    return results

@@ -18,6 +18,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
 __all__ = [
+    "AtCoordinator",
     "ByController",
     "ByCoordinator",
     "ByLeader",
@@ -192,6 +193,25 @@ class ByCoordinator:
         """See `RequestRoute`."""
         node_id = shard.target.address.node_id if isinstance(shard.target, ToCoordinator) else None
         self._cluster.coordinators.mark_unknown(key, node_id, self._kind)
+
+
+class AtCoordinator(Generic[K]):
+    """Parts of one group, such as its members: all at its coordinator."""
+
+    def __init__(self, cluster: ClusterClient, group_id: str) -> None:
+        self._cluster = cluster
+        self._group_id = group_id
+
+    async def locate(self, keys: Sequence[K]) -> Located[K]:
+        """See `RequestRoute`."""
+        address = await self._cluster.coordinators.locate(self._group_id)
+        target = ToCoordinator(self._cluster, address, (self._group_id,), GROUP)
+        return Located([Shard(target, list(keys))], {})
+
+    def forget(self, shard: Shard[K], key: K) -> None:  # noqa: ARG002  one coordinator for all keys
+        """See `RequestRoute`."""
+        node_id = shard.target.address.node_id if isinstance(shard.target, ToCoordinator) else None
+        self._cluster.coordinators.mark_unknown(self._group_id, node_id)
 
 
 class ByController(Generic[K]):

@@ -1,12 +1,12 @@
 """Create and delete topics and add partitions, at the controller.
 
 A request may have been executed though its response was lost. A repetition is then refused, because its work is done: the topic
-exists, does not exist any more, or has its partitions. `_Unanswered` knows the names for which such a refusal means success.
+exists, does not exist any more, or has its partitions. `Unanswered` knows the names for which such a refusal means success.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,8 @@ from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByController, Target
-from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectError, ErrorCode, TransportError
+from asyncgroup.cluster.requests.unanswered import Unanswered
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
@@ -68,7 +69,7 @@ async def create_topics(
     With `only_missing` an existing topic is left as it is, and counts as created. It is looked for first, so that only a
     missing one needs the permission to create it. With `validate_only` the controller only checks the request.
     """
-    unanswered = _Unanswered(ErrorCode.TOPIC_ALREADY_EXISTS)
+    unanswered: Unanswered[str] = Unanswered(ErrorCode.TOPIC_ALREADY_EXISTS)
 
     async def create(target: Target, missing: Mapping[str, NewTopic]) -> Results[str, None]:
         if validate_only:
@@ -138,7 +139,7 @@ async def delete_topics(
 
     One of those that `existed` before the call, and does not exist after a request without a response, counts as deleted.
     """
-    unanswered = _Unanswered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    unanswered: Unanswered[str] = Unanswered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     async def did_exist(name: str) -> bool:
         return name in existed
@@ -174,7 +175,7 @@ async def add_partitions(
 
     With `validate_only` the controller only checks the request.
     """
-    unanswered = _Unanswered(ErrorCode.INVALID_PARTITIONS)
+    unanswered: Unanswered[str] = Unanswered(ErrorCode.INVALID_PARTITIONS)
 
     async def has_total(name: str) -> bool:
         topic = (await cluster.existing_topics([name])).get(name)
@@ -206,40 +207,6 @@ def _more(name: str, new: NewPartitions) -> m.CreatePartitionsRequest.CreatePart
 
 _KNOWN_TOPICS: Final[ErrorTable] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL}
 """The controller knows which topics exist: a repetition would not find one."""
-
-
-class _Unanswered:
-    """Names in requests whose response was lost; `code` for one of them later means that the lost request was executed."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        self._code = code
-        self._names: set[str] = set()
-
-    async def track(
-        self,
-        names: Iterable[str],
-        send: Callable[[], Awaitable[Results[str, None]]],
-        is_done: Callable[[str], Awaitable[bool]] | None = None,
-    ) -> Results[str, None]:
-        """Return the results of `send()`, in which a refusal that the lost request explains is a success.
-
-        `is_done(name)` looks whether it really explains it, where the code alone does not say so.
-        """
-        try:
-            results = await send()
-        except ConnectError:
-            raise  # nothing was sent
-        except TransportError:
-            self._names.update(names)
-            raise
-        for name, error in list(results.errors.items()):
-            code = error.code if isinstance(error, BrokerError) else None
-            if code == ErrorCode.REQUEST_TIMED_OUT:  # the controller goes on
-                self._names.add(name)
-            elif code == self._code and name in self._names and (is_done is None or await is_done(name)):
-                del results.errors[name]
-                results.values[name] = None
-        return results
 
 
 def _timeout(cluster: ClusterClient) -> float:
