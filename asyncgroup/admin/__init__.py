@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
     from asyncgroup.admin.members import MemberToRemove
+    from asyncgroup.admin.reset_plan import PartitionReset, ResetPlan, ResetRefused
+    from asyncgroup.admin.reset_target import ShiftBy
     from asyncgroup.admin.results import AdminResults
     from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
@@ -38,6 +40,10 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
+    "PartitionReset",
+    "ResetPlan",
+    "ResetRefused",
+    "ShiftBy",
     "SynonymDescription",
     "TopicDescription",
     "TopicListing",
@@ -51,6 +57,8 @@ __getattr__, __dir__ = _lazy_names(
         "group_offsets": ["GroupOffset"],
         "groups": ["GroupDescription", "GroupListing", "MemberDescription", "GroupsListed"],
         "members": ["MemberToRemove"],
+        "reset_plan": ["PartitionReset", "ResetPlan", "ResetRefused"],
+        "reset_target": ["ShiftBy"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],
