@@ -223,9 +223,11 @@ ADMINISTRATIVE: Final = {
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "describe_producers",
     "incremental_alter_configs",
     "list_groups",
     "list_transactions",
+    "write_txn_markers",
 }
 """Messages that most clients never send: imported at the first use, which takes a fifth of a millisecond for each."""
 

@@ -25,28 +25,44 @@ if TYPE_CHECKING:
     from asyncgroup.admin.results import AdminResults
     from asyncgroup.admin.topic_changes import NewPartitions, NewTopic
     from asyncgroup.admin.topics import PartitionDescription, TopicDescription, TopicListing
+    from asyncgroup.admin.transaction_values import (
+        HangingTransaction,
+        HangingTransactionsFound,
+        ProducerDescription,
+        TransactionDescription,
+        TransactionListing,
+        TransactionsListed,
+    )
+    from asyncgroup.admin.transactions import AdminTransactions
 
 __all__ = [
     "Admin",
     "AdminResults",
+    "AdminTransactions",
     "ConfigChanges",
     "ConfigDescription",
     "GroupDescription",
     "GroupListing",
     "GroupOffset",
     "GroupsListed",
+    "HangingTransaction",
+    "HangingTransactionsFound",
     "MemberDescription",
     "MemberToRemove",
     "NewPartitions",
     "NewTopic",
     "PartitionDescription",
     "PartitionReset",
+    "ProducerDescription",
     "ResetPlan",
     "ResetRefused",
     "ShiftBy",
     "SynonymDescription",
     "TopicDescription",
     "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+    "TransactionsListed",
 ]
 
 __getattr__, __dir__ = _lazy_names(
@@ -62,5 +78,14 @@ __getattr__, __dir__ = _lazy_names(
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],
+        "transaction_values": [
+            "HangingTransaction",
+            "HangingTransactionsFound",
+            "ProducerDescription",
+            "TransactionDescription",
+            "TransactionListing",
+            "TransactionsListed",
+        ],
+        "transactions": ["AdminTransactions"],
     },
 )

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from asyncgroup.admin import configs, group_offsets, groups, members as group_members, topic_changes, topics
 from asyncgroup.admin.results import AdminResults
+from asyncgroup.admin.transactions import AdminTransactions
 from asyncgroup.checks import (
     check_duration_or_zero,
     check_group_id,
@@ -56,6 +57,8 @@ class Admin(ClientArguments):
         self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
         self._client = client_of(self._cluster)
         self._timeout = timeout
+        self.transactions: Final = AdminTransactions(self._client, self._retry)
+        """Transactions, producers and hanging transactions."""
 
     def __repr__(self) -> str:
         return f"<Admin of {self._cluster!r}>"

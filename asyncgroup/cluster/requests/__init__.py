@@ -12,5 +12,5 @@ is sent to one node (`ask`), and what that node answers for each key. The rest i
 - `repeat`: the loop of attempts and pauses, also for requests that have no keys. `time_limit`: deadlines.
 - `fan_out`: all parts at the same time, then the attempts that are left.
 - `unanswered`: a refusal that means that a lost request was executed.
-- `topics`, `groups`, `configs`, `records`, `transactions`: the requests, by what they are about.
+- `topics`, `groups`, `configs`, `records`, `producers`, `transactions`: the requests, by what they are about.
 """

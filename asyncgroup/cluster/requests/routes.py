@@ -27,7 +27,9 @@ __all__ = [
     "RequestRoute",
     "Shard",
     "ToAnyNode",
+    "ToCoordinator",
     "ToNode",
+    "ToOneTarget",
 ]
 
 K = TypeVar("K", bound=Hashable)
@@ -280,3 +282,17 @@ class ByNode:
 
     def forget(self, shard: Shard[int], key: int) -> None:
         """See `RequestRoute`: a node id is what it is; its address is looked up with each connection."""
+
+
+class ToOneTarget(Generic[K]):
+    """All keys at one target: a node that was named, or any node."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    async def locate(self, keys: Sequence[K]) -> Located[K]:
+        """See `RequestRoute`."""
+        return Located([Shard(self._target, list(keys))], {})
+
+    def forget(self, shard: Shard[K], key: K) -> None:
+        """See `RequestRoute`: nothing was looked up."""

@@ -1,0 +1,27 @@
+"""Checks of arguments that several subjects of Admin share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from asyncgroup.checks import wrong_type
+from asyncgroup.errors import ConfigError
+
+__all__ = ["check_number", "several"]
+
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+def check_number(key: str, value: Any, highest: int = _INT64_MAX) -> int:
+    """Return the value. Raises ConfigError unless it is an integer from 0 to `highest`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
+        raise ConfigError(key, value, f"a whole number from 0 to {highest}")
+    return value
+
+
+def several(key: str, values: Any) -> Iterable[Any]:
+    """Return the values. Raises ConfigError for a single text, whose characters would count as values."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise wrong_type(key, values, "several values, as a list")
+    return values

@@ -1,0 +1,205 @@
+"""`admin.transactions`: lists and describes transactions and producers, finds hanging transactions and aborts them (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from asyncgroup.admin.arguments import check_number, several
+from asyncgroup.admin.hanging import find_hanging, partitions_to_search
+from asyncgroup.admin.results import AdminResults
+from asyncgroup.admin.transaction_requests import (
+    abort,
+    describe_producers,
+    describe_transactions,
+    once_each,
+)
+from asyncgroup.admin.transaction_values import (
+    STATES,
+    HangingTransactionsFound,
+    ProducerDescription,
+    TransactionDescription,
+    TransactionsListed,
+)
+from asyncgroup.checks import (
+    check_duration_or_zero,
+    check_offset,
+    check_partition,
+    check_partitions,
+    check_topic,
+)
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.producers import AbortMarker
+from asyncgroup.cluster.requests.transactions import list_all_transactions
+from asyncgroup.errors import ConfigError
+from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.topic_partition import TopicPartition
+
+__all__ = ["AdminTransactions"]
+
+MAX_TRANSACTION_TIMEOUT: Final = 900.0
+"""Seconds: the default of the brokers' `transaction.max.timeout.ms`, and of Kafka's `find-hanging`."""
+
+_INT16_MAX: Final = (1 << 15) - 1
+_INT32_MAX: Final = (1 << 31) - 1
+
+
+class AdminTransactions:
+    """Transactions of producers, and those that hang: `admin.transactions`.
+
+        for each in (await admin.transactions.find_hanging(topics=["orders"])).raise_first():
+            await admin.transactions.abort_at(each.partition, each.start_offset)
+
+    As Kafka's `kafka-transactions.sh`; needs Kafka 3.0 (KIP-664).
+    """
+
+    def __init__(self, client: ClusterClient, retry: Callable[[], RetryLoop]) -> None:
+        self._client = client
+        self._retry = retry
+
+    def __repr__(self) -> str:
+        return f"<AdminTransactions of {self._client!r}>"
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than: float | None = None,
+        pattern: str | None = None,
+    ) -> TransactionsListed:
+        """Return the transactional ids of all nodes that answer, and the errors of the others.
+
+        Only those in one of these `states`, by Kafka's names; of one of these producers; whose transaction began more than
+        `longer_than` seconds ago (Kafka 3.8); whose whole id matches `pattern`, a regular expression of RE2 (Kafka 4.1). A node
+        that lacks a filter has UnsupportedVersionError. Each id is listed once: of two nodes, while its coordinator moves, the
+        one where its transaction is open counts. Raises ConfigError for wrong values, NoBrokersError.
+        """
+        if longer_than is not None:
+            check_duration_or_zero("longer_than", longer_than)
+        if pattern is not None and (not isinstance(pattern, str) or not pattern):
+            raise ConfigError("pattern", pattern, "a regular expression that is not empty")
+        wanted_states = [_checked_state(each) for each in several("states", states)]
+        wanted_producers = [
+            check_number("producer_id", each) for each in several("producer_ids", producer_ids)
+        ]
+        retry = self._retry()
+        await self._client.refresh()  # a new node coordinates transactions as well
+        found = await list_all_transactions(
+            self._client,
+            states=wanted_states,
+            producer_ids=wanted_producers,
+            duration_ms=None if longer_than is None else round(longer_than * 1000),
+            pattern=pattern,
+            retry=retry,
+        )
+        return TransactionsListed(once_each(found), dict(found.errors))
+
+    async def describe(self, transactional_ids: Iterable[str]) -> AdminResults[str, TransactionDescription]:
+        """Return what the coordinator of each transactional id knows; TRANSACTIONAL_ID_NOT_FOUND if it does not exist.
+
+        Raises ConfigError for an id that is not text or is empty, NoBrokersError.
+        """
+        wanted = [_checked_id(each) for each in several("transactional_ids", transactional_ids)]
+        return AdminResults(await describe_transactions(self._client, wanted, self._retry()))
+
+    async def producers(
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+    ) -> AdminResults[TopicPartition, tuple[ProducerDescription, ...]]:
+        """Return the producers that each partition knows, with their open transactions, sorted by producer id.
+
+        The leader is asked, or this `broker`, which needs a replica (else NOT_LEADER_OR_FOLLOWER). Raises ConfigError for an
+        invalid partition or node id, NoBrokersError.
+        """
+        wanted = check_partitions(partitions)
+        _check_broker(broker)
+        return AdminResults(await describe_producers(self._client, wanted, broker, self._retry()))
+
+    async def find_hanging(
+        self,
+        *,
+        topics: Iterable[str] = (),
+        partitions: Iterable[TopicPartition] = (),
+        broker: int | None = None,
+        max_transaction_timeout: float = MAX_TRANSACTION_TIMEOUT,
+    ) -> HangingTransactionsFound:
+        """Return the open transactions that no coordinator will end, and the errors of partitions that could not be searched.
+
+        A transaction hangs if its last record in a partition is older than `max_transaction_timeout` seconds, and no coordinator
+        knows the producer id, or the one that knows it will not write a marker to the partition. The partitions given and those of
+        the topics are searched; without both, those of all topics, Kafka's own included. With `broker` only those with a replica
+        there, and that replica is asked.
+
+        Raises ConfigError for wrong values, BrokerError for a topic that does not exist, NoBrokersError, and the error of a
+        coordinator that does not answer if there is a candidate, whose transaction could be alive there.
+        """
+        check_duration_or_zero("max_transaction_timeout", max_transaction_timeout)
+        _check_broker(broker)
+        places = check_partitions(partitions)
+        names = [check_topic(each) for each in several("topics", topics)]
+        retry = self._retry()
+        wanted = await partitions_to_search(self._client, places, names, broker)
+        return await find_hanging(self._client, wanted, broker, max_transaction_timeout, retry)
+
+    async def abort_at(self, partition: TopicPartition, start_offset: int) -> None:
+        """Abort the open transaction that begins at this offset of the partition, there only, as Kafka's `abort --start-offset`.
+
+        For hanging transactions: a coordinator that still has the transaction does not know of it. Raises ConfigError if no
+        transaction is open from that offset, and as `abort`.
+        """
+        tp, offset = check_partition(partition), check_offset(start_offset)
+        retry = self._retry()
+        known = (await describe_producers(self._client, [tp], None, retry)).require()[tp]
+        opened = {each.current_transaction_start_offset: each for each in known}
+        if offset not in opened:
+            offsets = sorted(each for each in opened if each is not None)
+            open_now = f"open from {', '.join(map(str, offsets))}" if offsets else "none is open"
+            raise ConfigError(
+                "start_offset", offset, f"the first offset of an open transaction of {tp}; {open_now}"
+            )
+        producer = opened[offset]
+        epoch = producer.coordinator_epoch or 0
+        marker = AbortMarker(producer.producer_id, producer.producer_epoch, epoch)
+        await abort(self._client, tp, marker, retry)
+
+    async def abort(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int | None = None,
+    ) -> None:
+        """Abort the open transaction of a producer in this partition only (`AbortTransactionHandler` in Kafka).
+
+        `coordinator_epoch` is that of `producers`; None, of a producer without a marker, is sent as 0, as Kafka's tool does. Raises
+        ConfigError for wrong values, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED if the partition knows a
+        later epoch, CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, NoBrokersError.
+        """
+        tp = check_partition(partition)
+        marker = AbortMarker(
+            check_number("producer_id", producer_id),
+            check_number("producer_epoch", producer_epoch, _INT16_MAX),
+            # 0 is never later than the epoch of the coordinator that is to write the first marker
+            0
+            if coordinator_epoch is None
+            else check_number("coordinator_epoch", coordinator_epoch, _INT32_MAX),
+        )
+        await abort(self._client, tp, marker, self._retry())
+
+
+def _checked_state(state: object) -> str:
+    if not isinstance(state, str) or state not in STATES:
+        raise ConfigError("state", state, f"one of {', '.join(STATES)}")
+    return state
+
+
+def _checked_id(transactional_id: object) -> str:
+    if not isinstance(transactional_id, str) or not transactional_id:
+        raise ConfigError("transactional_id", transactional_id, "a string that is not empty")
+    return transactional_id
+
+
+def _check_broker(broker: int | None) -> None:
+    if broker is not None:
+        check_number("broker", broker, _INT32_MAX)

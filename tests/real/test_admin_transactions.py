@@ -1,0 +1,206 @@
+"""Admin on a real Kafka: transactions and producers, beside kafka-python's admin client and Kafka's own kafka-transactions.sh."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from asyncgroup import BrokerError, ErrorCode, Producer, ProducerConfig, TopicPartition
+from asyncgroup.admin import Admin, ConfigChanges, NewTopic
+from asyncgroup.errors import TransportError
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.wire import messages as m
+from tests.broker.transactional import transactional
+from tests.interop.test_foreign_clients import in_thread
+from tests.real.support import RunningKafka
+from tests.real.test_groups_taken_over import at
+
+pytestmark = pytest.mark.asyncio
+
+TOOL = "org.apache.kafka.tools.TransactionsCommand"
+VERIFICATION = "transaction.partition.verification.enable"
+HANGING = 10**15
+"""Producer ids that no coordinator has given out."""
+
+
+def unique() -> str:
+    return f"admin-{uuid4().hex[:8]}"
+
+
+@asynccontextmanager
+async def transaction(servers: str, topic: str, name: str) -> AsyncIterator[None]:
+    """Have an open transaction with a record in partition 0, committed at the end of the block."""
+    async with Producer(servers, ProducerConfig(transactional_id=name)) as producer, producer.transaction():
+        await producer.send(topic, b"x", partition=0)
+        yield
+
+
+async def test_a_transaction_is_listed_and_described(apache_kafka: RunningKafka) -> None:
+    topic = unique()
+    zero = TopicPartition(topic, 0)
+    async with Admin(apache_kafka.bootstrap_servers) as admin:
+        (await admin.create_topics({topic: NewTopic(1, 1)})).raise_first()
+        async with transaction(apache_kafka.bootstrap_servers, topic, topic):
+            listed = {each.transactional_id: each for each in (await admin.transactions.list()).raise_first()}
+            assert listed[topic].state == "Ongoing"
+            found = await admin.transactions.describe([topic, f"{topic}-none"])
+            described = found.values_by_name[topic]
+            assert (described.state, described.partitions) == ("Ongoing", (zero,))
+            missing = found[f"{topic}-none"]
+            assert isinstance(missing, BrokerError)
+            assert missing.name == "TRANSACTIONAL_ID_NOT_FOUND"
+            (producer,) = (await admin.transactions.producers([zero])).raise_first()[zero]
+            assert producer.producer_id == described.producer_id == listed[topic].producer_id
+            assert producer.current_transaction_start_offset == 0
+            assert not (await admin.transactions.find_hanging(topics=[topic])).raise_first()
+        async with asyncio.timeout(30):  # the coordinator writes the markers after its response
+            while described.state != "CompleteCommit":
+                (described,) = (await admin.transactions.describe([topic])).raise_first().values()
+        assert described.partitions == ()
+
+
+# --- beside others --------------------------------------------------------------------------------------------------------
+
+
+async def hang(kafka: ApacheKafka, tp: TopicPartition, producer_id: int) -> None:
+    """Write a record of 1970 in a transaction that no coordinator knows; its leader must be node 1."""
+    cls = m.ProduceRequest
+    part = cls.PartitionProduceData(tp.partition, transactional(b"x", producer_id=producer_id, epoch=3))
+    request = cls("tx", -1, 30_000, [cls.TopicProduceData(tp.topic, partition_data=[part])])
+    async with asyncio.timeout(30), at(kafka, 1) as client:
+        code = -1
+        while (
+            code != 0
+        ):  # until the node has stopped its verification: it answers before its configuration has changed
+            answer = await client.ask(request, 11)
+            code = answer.responses[0].partition_responses[0].error_code
+            assert code in (0, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+async def rows(kafka: ApacheKafka, *arguments: str) -> list[list[str]]:
+    """Return the table that kafka-transactions.sh prints, without its header."""
+    servers = ("--bootstrap-server", kafka.bootstrap_servers)
+    printed = await asyncio.to_thread(kafka.run_tool, TOOL, *servers, *arguments)
+    return [line.split() for line in printed.splitlines()[1:] if line.strip()]
+
+
+def by_kafka_python(servers: str, topic: str) -> dict[str, Any]:
+    from kafka import KafkaAdminClient
+    from kafka.structs import TopicPartition as TheirPartition
+
+    admin = KafkaAdminClient(bootstrap_servers=servers.split(","))
+    try:
+        return {
+            "listed": admin.list_transactions(),
+            "described": admin.describe_transactions([topic]),
+            "producers": admin.describe_producers([TheirPartition(topic, n) for n in (0, 1)]),
+        }
+    finally:
+        admin.close()
+
+
+def number(value: int | None) -> str:
+    return "-1" if value is None else str(value)
+
+
+@pytest.mark.full
+async def test_all_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> None:
+    kafka, topic = apache_kafka_3, unique()
+    servers = kafka.bootstrap_servers
+    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Admin(servers) as admin, transaction_of(admin, servers, topic):
+        verifies = ConfigChanges(set={VERIFICATION: "false"})
+        (await admin.alter_configs("broker", {1: verifies})).raise_first()
+        try:
+            await hang(kafka, one, HANGING)
+        finally:
+            (await admin.alter_configs("broker", {1: ConfigChanges(delete=[VERIFICATION])})).raise_first()
+
+        theirs = await in_thread(by_kafka_python, servers, topic)
+        ours = (await admin.transactions.list()).raise_first()
+        assert {
+            (node, each.transactional_id, each.producer_id, each.state.value)
+            for node, found in theirs["listed"].items()
+            for each in found
+        } == {(each.coordinator, each.transactional_id, each.producer_id, each.state) for each in ours}
+        described = (await admin.transactions.describe([topic])).raise_first()[topic]
+        other = theirs["described"][topic]
+        assert (other.coordinator_id, other.state.value, other.producer_id, other.producer_epoch) == (
+            described.coordinator,
+            described.state,
+            described.producer_id,
+            described.producer_epoch,
+        )
+        assert other.transaction_timeout_ms == described.timeout * 1000
+        assert other.transaction_start_time_ms == described.start_timestamp
+        assert {tuple(each) for each in other.topic_partitions} == set(described.partitions)
+        producers = (await admin.transactions.producers([zero, one])).raise_first()
+        for tp, found in theirs["producers"].items():
+            assert [tuple(each) for each in sorted(found.active_producers)] == [
+                (
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.last_sequence,
+                    each.last_timestamp,
+                    int(number(each.coordinator_epoch)),
+                    int(number(each.current_transaction_start_offset)),
+                )
+                for each in producers[TopicPartition(*tp)]
+            ]
+
+        found = (await admin.transactions.find_hanging(topics=[topic])).raise_first()
+        tool = await rows(kafka, "find-hanging", "--topic", topic)
+        assert [row[:7] for row in tool] == [
+            [
+                each.partition.topic,
+                str(each.partition.partition),
+                str(each.producer_id),
+                str(each.producer_epoch),
+                number(each.coordinator_epoch),
+                str(each.start_offset),
+                str(each.last_timestamp),
+            ]
+            for each in found
+        ]
+        assert [each.partition for each in found] == [one]
+
+        (hanging,) = found
+        with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
+            await admin.transactions.abort(one, producer_id=HANGING, producer_epoch=2)
+        await admin.transactions.abort_at(hanging.partition, hanging.start_offset)
+        assert not (await admin.transactions.find_hanging(topics=[topic])).raise_first()
+        assert await rows(kafka, "find-hanging", "--topic", topic) == []
+
+
+@asynccontextmanager
+async def transaction_of(admin: Admin, servers: str, topic: str) -> AsyncIterator[None]:
+    """Create a topic whose two partitions node 1 leads; have an open transaction in partition 0 in the block."""
+    (await admin.create_topics({topic: NewTopic(assignments=[[1, 2], [1, 2]])})).raise_first()
+    async with transaction(servers, topic, topic):
+        yield
+
+
+@pytest.mark.full
+async def test_what_a_dead_node_coordinates_is_missing_and_said(apache_kafka_3: ApacheKafka) -> None:
+    kafka, topic = apache_kafka_3, unique()
+    async with Admin(kafka.bootstrap_servers, timeout=10.0) as admin:
+        async with transaction_of(admin, kafka.bootstrap_servers, topic):
+            (listed,) = [
+                each
+                for each in (await admin.transactions.list()).raise_first()
+                if each.transactional_id == topic
+            ]
+        dead = listed.coordinator % 3 + 1
+        await asyncio.to_thread(kafka.suspend, dead)  # it stays in the metadata until its session has expired
+        try:
+            found = await admin.transactions.list()
+            assert list(found.errors) == [dead]
+            assert isinstance(found.errors[dead], TransportError)
+            assert topic in {each.transactional_id for each in found.transactions}
+        finally:
+            await asyncio.to_thread(kafka.resume, dead)
