@@ -18,6 +18,7 @@ from asyncgroup.checks import (
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.requests import groups as group_requests
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.config import ClientConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.named_arguments import ClientArguments
@@ -26,7 +27,7 @@ from asyncgroup.net.backoff import RetryLoop
 __all__ = ["Admin"]
 
 API_TIMEOUT: Final = 60.0
-"""Seconds in which a call repeats its requests, as Java's `default.api.timeout.ms`."""
+"""Seconds that a call may take, as Java's `default.api.timeout.ms`."""
 
 
 class Admin(ClientArguments):
@@ -36,8 +37,8 @@ class Admin(ClientArguments):
             print(await admin.list_topics())
 
     Calls for several names return `AdminResults`. Requests to a controller or coordinator that has moved, that does not answer or
-    that is loading are repeated for `timeout` seconds (0: not at all); then their last error is that of the names that are left. `hooks` are
-    those of a new Cluster.
+    that is loading are repeated (with `timeout=0` not at all). A call with all its requests takes at most `timeout` seconds; then the names that
+    are left have their last error. A call to several nodes or leaders waits no longer than 5 s for each. `hooks` are those of a new Cluster.
 
     Raises ConfigError for malformed addresses and a negative timeout; entering raises NoBrokersError if no broker
     answers.
@@ -57,7 +58,7 @@ class Admin(ClientArguments):
         self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
         self._client = client_of(self._cluster)
         self._timeout = timeout
-        self.transactions: Final = AdminTransactions(self._client, self._retry)
+        self.transactions: Final = AdminTransactions(self._client, self._budget)
         """Transactions, producers and hanging transactions."""
 
     def __repr__(self) -> str:
@@ -76,19 +77,24 @@ class Admin(ClientArguments):
         if self._owns_cluster:
             await self._cluster.aclose()
 
+    def _budget(self) -> RequestBudget:
+        """Return the limits of a call of several requests, which begins now."""
+        return RequestBudget(self._client, self._timeout)
+
     def _retry(self) -> RetryLoop:
-        return self._client.retry(timeout=self._timeout)
+        """Return the limits of a call of one request after the other, which begins now."""
+        return self._budget().retry()
 
     # --- topics ---------------------------------------------------------------------------------------------------------
 
     async def list_topics(self, *, internal: bool = False) -> tuple[topics.TopicListing, ...]:
         """Return the topics that the user may describe, sorted by name; with `internal` also Kafka's own."""
-        return await topics.list_topics(self._client, internal=internal)
+        return await self._budget().limit(topics.list_topics(self._client, internal=internal))
 
     async def describe_topics(self, names: Iterable[str]) -> AdminResults[str, topics.TopicDescription]:
         """Return each topic with its partitions. Raises ConfigError for an invalid name."""
         checked = [check_topic(name) for name in names]
-        return AdminResults(await topics.describe_topics(self._client, checked))
+        return AdminResults(await self._budget().limit(topics.describe_topics(self._client, checked)))
 
     async def create_topics(
         self, wanted: Mapping[str, topic_changes.NewTopic | int | None], *, validate_only: bool = False
@@ -147,7 +153,7 @@ class Admin(ClientArguments):
         A broker is asked itself. Raises ConfigError for an unknown kind and for invalid names.
         """
         checked = configs.checked_resources(kind, names)
-        return AdminResults(await configs.describe_configs(self._client, checked, keys, self._retry()))
+        return AdminResults(await configs.describe_configs(self._client, checked, keys, self._budget()))
 
     async def alter_configs(
         self,
@@ -176,7 +182,7 @@ class Admin(ClientArguments):
         Each group is listed once: of two nodes, while its coordinator moves, the one where it is alive counts.
         """
         return await groups.list_groups(
-            self._client, states=list(states), types=list(types), retry=self._retry()
+            self._client, states=list(states), types=list(types), budget=self._budget()
         )
 
     async def describe_groups(self, group_ids: Iterable[str]) -> AdminResults[str, groups.GroupDescription]:
@@ -185,7 +191,7 @@ class Admin(ClientArguments):
         GROUP_ID_NOT_FOUND for a group that does not exist. Raises ConfigError for an invalid id.
         """
         wanted = [check_group_id(each) for each in group_ids]
-        return AdminResults(await groups.describe_groups(self._client, wanted, self._retry))
+        return AdminResults(await groups.describe_groups(self._client, wanted, self._budget()))
 
     async def delete_groups(self, group_ids: Iterable[str]) -> AdminResults[str, None]:
         """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""
@@ -205,7 +211,7 @@ class Admin(ClientArguments):
         wanted, text = group_members.checked_members(members), group_members.checked_reason(reason)
         return AdminResults(
             await group_members.remove_members(
-                self._client, check_group_id(group_id), wanted, text, self._retry
+                self._client, check_group_id(group_id), wanted, text, self._budget()
             )
         )
 

@@ -10,6 +10,7 @@ from asyncgroup.checks import check_group_id, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import configs
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.configs import BROKER, GROUP, TOPIC, ConfigChange, ConfigResource
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import ConfigError, ErrorCode
@@ -154,11 +155,12 @@ def _changes(resource: ConfigResource, wanted: object) -> list[ConfigChange]:
 
 async def describe_configs(
     cluster: ClusterClient,
-    resources: Iterable[ConfigResource],
+    resources: Collection[ConfigResource],
     keys: Collection[str] | None,
-    retry: RetryLoop,
+    budget: RequestBudget,
 ) -> Results[str, dict[str, ConfigDescription]]:
-    """Return the configurations of each resource by name."""
+    """Return the configurations of each resource by name; a broker that does not answer delays the others by `NODE_TIMEOUT`."""
+    retry = budget.node_retry() if any(each.kind == BROKER for each in resources) else budget.retry()
     found = await configs.describe_all_configs(cluster, resources, keys, retry=retry, table=_NO_SUCH_TOPIC)
     values = {
         resource.name: {each.name: _entry(each) for each in described}

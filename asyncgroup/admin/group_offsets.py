@@ -11,6 +11,7 @@ from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction, action_of
 from asyncgroup.cluster.requests.repeat import repeat, retry_errors
 from asyncgroup.cluster.requests.results import Progress, Results
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.offsets.commit_requests import LAST_NAME_VERSION, build_commit
@@ -53,7 +54,6 @@ async def list_group_offsets(
     found = await retry_errors(
         lambda: fetch_commits_once(cluster, group_id, None, lane=CONTROL, require_stable=require_stable),
         retry,
-        is_cut=True,
     )
     values = {
         tp: GroupOffset(commit.committed.offset, commit.raw, commit.committed.leader_epoch)
@@ -151,7 +151,9 @@ async def _repeated(
     async def attempt() -> RequestAction:
         left = progress.left
         try:
-            found = (await ask(left)).completed(left, f"the response to {api}")
+            before = progress.last_error(left)
+            found = await within(retry.cut_at, ask(left), before, f"{api} of group {group_id!r}")
+            found = found.completed(left, f"the response to {api}")
         except ClosedError:
             raise
         except AsyncGroupError as error:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import groups as requests
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.groups import ClassicGroup, ListedGroup, ModernGroup
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import AsyncGroupError, BrokerError, DecodeError, ErrorCode, UnsupportedVersionError
-from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned
@@ -107,11 +107,11 @@ class GroupDescription:
 
 
 async def list_groups(
-    cluster: ClusterClient, *, states: Iterable[str], types: Iterable[str], retry: RetryLoop
+    cluster: ClusterClient, *, states: Iterable[str], types: Iterable[str], budget: RequestBudget
 ) -> GroupsListed:
     """Return the groups of all nodes, each once."""
-    await cluster.refresh()  # a new node coordinates groups as well
-    found = await requests.list_groups(cluster, states=states, types=types, retry=retry)
+    await budget.limit(cluster.refresh())  # a new node coordinates groups as well
+    found = await requests.list_groups(cluster, states=states, types=types, retry=budget.node_retry())
     unique: dict[str, ListedGroup] = {}
     for group in (group for groups in found.values.values() for group in groups):
         known = unique.get(group.group_id)
@@ -133,16 +133,16 @@ def _liveness(group: ListedGroup) -> int:
 
 
 async def describe_groups(
-    cluster: ClusterClient, group_ids: Iterable[str], retry: Callable[[], RetryLoop]
+    cluster: ClusterClient, group_ids: Iterable[str], budget: RequestBudget
 ) -> Results[str, GroupDescription]:
     """Return each group; those that are not of the consumer protocol are asked for as classic ones, as Java does.
 
     GROUP_ID_NOT_FOUND for a group that does not exist, with old brokers as well as new ones.
     """
     wanted = list(dict.fromkeys(group_ids))
-    modern = await requests.describe_consumer_groups(cluster, wanted, retry=retry())
+    modern = await requests.describe_consumer_groups(cluster, wanted, retry=budget.retry())
     others = [name for name, error in modern.errors.items() if _is_other_type(error)]
-    classic = await requests.describe_groups(cluster, others, retry=retry())
+    classic = await requests.describe_groups(cluster, others, retry=budget.retry())
     results: Results[str, GroupDescription] = Results()
     results.errors |= {name: error for name, error in modern.errors.items() if name not in others}
     results.errors |= classic.errors

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias
 
 from asyncgroup.admin.groups import describe_groups
 from asyncgroup.checks import TEXT, is_legal_name, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import groups as requests
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.groups import MemberToRemove
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import ConfigError
-from asyncgroup.net.backoff import RetryLoop
 
 __all__ = ["MemberToRemove", "MembersToRemove", "checked_members", "checked_reason", "remove_members"]
 
@@ -59,11 +59,11 @@ async def remove_members(
     group_id: str,
     members: list[MemberToRemove] | None,
     reason: str,
-    retry: Callable[[], RetryLoop],
+    budget: RequestBudget,
 ) -> Results[MemberToRemove, None]:
     """Remove these members, or all that the group has (None). Raises the error of a group that cannot be described."""
     if members is None:
-        described = (await describe_groups(cluster, [group_id], retry)).require()[group_id]
+        described = (await describe_groups(cluster, [group_id], budget)).require()[group_id]
         # as in Java: a static member that is replaced after the description is removed as well
         members = [
             MemberToRemove(each.member_id)
@@ -71,4 +71,4 @@ async def remove_members(
             else MemberToRemove(group_instance_id=each.group_instance_id)
             for each in described.members
         ]
-    return await requests.remove_members(cluster, group_id, members, reason=reason, retry=retry())
+    return await requests.remove_members(cluster, group_id, members, reason=reason, retry=budget.retry())

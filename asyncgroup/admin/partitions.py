@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 
@@ -14,15 +16,18 @@ __all__ = ["existing_partitions"]
 
 @asynccontextmanager
 async def existing_partitions(
-    cluster: ClusterClient, partitions: Iterable[TopicPartition], what: str
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], what: str, deadline: float = float("inf")
 ) -> AsyncIterator[tuple[list[TopicPartition], dict[TopicPartition, AsyncGroupError]]]:
     """Yield those of the partitions that exist, and an error for each other one, which begins with `what`.
 
-    Their topics are tracked in the block, so that the cluster knows their leaders. Raises NoBrokersError and as
-    `ClusterClient.existing_topics`.
+    Their topics are tracked in the block, so that the cluster knows their leaders. Raises NoBrokersError, RequestTimedOut at
+    the `deadline`, and as `ClusterClient.existing_topics`.
     """
     wanted = list(dict.fromkeys(partitions))
-    topics = await cluster.existing_topics({tp.topic for tp in wanted}) if wanted else {}
+    topics: dict[str, TopicInfo] = {}
+    if wanted:
+        looked_up = cluster.existing_topics({tp.topic for tp in wanted})
+        topics = await within(deadline, looked_up, what="metadata")
     errors: dict[TopicPartition, AsyncGroupError] = {}
     for tp in wanted:
         topic = topics.get(tp.topic)
@@ -36,5 +41,5 @@ async def existing_partitions(
     found = [tp for tp in wanted if tp not in errors]
     with cluster.tracking(dict.fromkeys(tp.topic for tp in found), creates=False):
         if found:
-            await cluster.refresh()
+            await within(deadline, cluster.refresh(), what="metadata")
         yield found, errors

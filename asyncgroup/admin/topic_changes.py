@@ -10,6 +10,7 @@ from asyncgroup.checks import check_count, check_offset, check_partition, check_
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import records, topics
 from asyncgroup.cluster.requests.results import Results
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.cluster.requests.topic_spread import wait_for_topics
 from asyncgroup.cluster.requests.topics import NewPartitions, NewTopic
 from asyncgroup.errors import ConfigError
@@ -136,7 +137,7 @@ async def _known_everywhere(
 async def delete_topics(cluster: ClusterClient, names: Iterable[str], retry: RetryLoop) -> Results[str, None]:
     """Delete topics; those that existed and do not after a lost response were deleted."""
     wanted = list(dict.fromkeys(names))
-    existed = await topics.existing_topics(cluster, wanted) if wanted else set()
+    existed = await within(retry.cut_at, topics.existing_topics(cluster, wanted)) if wanted else set()
     return await topics.delete_topics(cluster, wanted, existed=existed, retry=retry)
 
 
@@ -144,7 +145,7 @@ async def delete_records(
     cluster: ClusterClient, offsets: Mapping[TopicPartition, int], retry: RetryLoop
 ) -> Results[TopicPartition, int]:
     """Delete the records before these offsets; return the new start of each log."""
-    async with existing_partitions(cluster, offsets, "deleting records of") as (found, errors):
+    async with existing_partitions(cluster, offsets, "deleting records of", retry.cut_at) as (found, errors):
         wanted = {tp: offsets[tp] for tp in found}
         deleted = await records.delete_records(cluster, wanted, retry=retry)
     return Results(deleted.values, errors | deleted.errors)

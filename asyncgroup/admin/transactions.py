@@ -29,10 +29,10 @@ from asyncgroup.checks import (
     check_topic,
 )
 from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.producers import AbortMarker
 from asyncgroup.cluster.requests.transactions import list_all_transactions
 from asyncgroup.errors import ConfigError
-from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["AdminTransactions"]
@@ -53,9 +53,9 @@ class AdminTransactions:
     As Kafka's `kafka-transactions.sh`; needs Kafka 3.0 (KIP-664).
     """
 
-    def __init__(self, client: ClusterClient, retry: Callable[[], RetryLoop]) -> None:
+    def __init__(self, client: ClusterClient, budget: Callable[[], RequestBudget]) -> None:
         self._client = client
-        self._retry = retry
+        self._budget = budget
 
     def __repr__(self) -> str:
         return f"<AdminTransactions of {self._client!r}>"
@@ -83,15 +83,15 @@ class AdminTransactions:
         wanted_producers = [
             check_number("producer_id", each) for each in several("producer_ids", producer_ids)
         ]
-        retry = self._retry()
-        await self._client.refresh()  # a new node coordinates transactions as well
+        budget = self._budget()
+        await budget.limit(self._client.refresh())  # a new node coordinates transactions as well
         found = await list_all_transactions(
             self._client,
             states=wanted_states,
             producer_ids=wanted_producers,
             duration_ms=None if longer_than is None else round(longer_than * 1000),
             pattern=pattern,
-            retry=retry,
+            retry=budget.node_retry(),
         )
         return TransactionsListed(once_each(found), dict(found.errors))
 
@@ -101,7 +101,7 @@ class AdminTransactions:
         Raises ConfigError for an id that is not text or is empty, NoBrokersError.
         """
         wanted = [_checked_id(each) for each in several("transactional_ids", transactional_ids)]
-        return AdminResults(await describe_transactions(self._client, wanted, self._retry()))
+        return AdminResults(await describe_transactions(self._client, wanted, self._budget().retry()))
 
     async def producers(
         self, partitions: Iterable[TopicPartition], *, broker: int | None = None
@@ -113,7 +113,7 @@ class AdminTransactions:
         """
         wanted = check_partitions(partitions)
         _check_broker(broker)
-        return AdminResults(await describe_producers(self._client, wanted, broker, self._retry()))
+        return AdminResults(await describe_producers(self._client, wanted, broker, self._budget().retry()))
 
     async def find_hanging(
         self,
@@ -137,7 +137,7 @@ class AdminTransactions:
         _check_broker(broker)
         places = check_partitions(partitions)
         names = [check_topic(each) for each in several("topics", topics)]
-        retry = self._retry()
+        retry = self._budget().retry()
         wanted = await partitions_to_search(self._client, places, names, broker)
         return await find_hanging(self._client, wanted, broker, max_transaction_timeout, retry)
 
@@ -148,7 +148,7 @@ class AdminTransactions:
         transaction is open from that offset, and as `abort`.
         """
         tp, offset = check_partition(partition), check_offset(start_offset)
-        retry = self._retry()
+        retry = self._budget().retry()
         known = (await describe_producers(self._client, [tp], None, retry)).require()[tp]
         opened = {each.current_transaction_start_offset: each for each in known}
         if offset not in opened:
@@ -185,7 +185,7 @@ class AdminTransactions:
             if coordinator_epoch is None
             else check_number("coordinator_epoch", coordinator_epoch, _INT32_MAX),
         )
-        await abort(self._client, tp, marker, self._retry())
+        await abort(self._client, tp, marker, self._budget().retry())
 
 
 def _checked_state(state: object) -> str:

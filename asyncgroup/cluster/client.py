@@ -111,10 +111,16 @@ class ClusterClient:
         timeout: float | None = None,
         longest: float = float("inf"),
         cuts_pause: bool = False,
+        cuts_attempts: bool = False,
     ) -> RetryLoop:
         """Return the state of a new loop that retries with the configured delays; the arguments are those of RetryLoop."""
         return RetryLoop(
-            self.backoff(), retries=retries, timeout=timeout, longest=longest, cuts_pause=cuts_pause
+            self.backoff(),
+            retries=retries,
+            timeout=timeout,
+            longest=longest,
+            cuts_pause=cuts_pause,
+            cuts_attempts=cuts_attempts,
         )
 
     def _metadata_retry(self) -> RetryLoop:

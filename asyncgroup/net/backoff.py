@@ -99,11 +99,12 @@ class RetryLoop:
     The loop calls `failed` after an attempt, which says whether there is another one, and `wait` before that; `pause` is
     both. `retries` limits the counted failures. `timeout`, in seconds from now, limits the time: a pause that would not
     end before the deadline is not begun. With `cuts_pause` it ends at the deadline instead, for one last attempt.
-    `longest` is the longest pause in seconds.
+    `longest` is the longest pause in seconds. With `cuts_attempts` a request also ends the attempt that is under way at the deadline.
     """
 
     __slots__ = (
         "_backoff",
+        "_cuts_attempts",
         "_cuts_pause",
         "_is_chosen",
         "_longest",
@@ -121,8 +122,10 @@ class RetryLoop:
         timeout: float | None = None,
         longest: float = float("inf"),
         cuts_pause: bool = False,
+        cuts_attempts: bool = False,
     ) -> None:
         self._backoff = backoff
+        self._cuts_attempts = cuts_attempts
         self._retries = retries
         self._longest = longest
         self._cuts_pause = cuts_pause
@@ -146,6 +149,11 @@ class RetryLoop:
     def left(self) -> float:
         """Seconds until the deadline; infinity without a timeout."""
         return self.deadline - asyncio.get_running_loop().time()
+
+    @property
+    def cut_at(self) -> float:
+        """Loop time at which an attempt is cut: the deadline with `cuts_attempts`, infinity without."""
+        return self.deadline if self._cuts_attempts else float("inf")
 
     @property
     def is_used_up(self) -> bool:

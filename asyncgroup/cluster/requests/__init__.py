@@ -9,7 +9,8 @@ is sent to one node (`ask`), and what that node answers for each key. The rest i
 
 - `actions`: the error table, code → action. Pure, as `results`: values and errors by key, merged over nodes and attempts.
 - `routes`: by coordinator, controller, leader or node id; they send to one node, and forget one that was wrong.
-- `repeat`: the loop of attempts and pauses, also for requests that have no keys. `time_limit`: deadlines.
+- `repeat`: the loop of attempts and pauses, also for requests that have no keys. `time_limit`: deadlines. `budget`: those of a call of
+  several requests.
 - `fan_out`: all parts at the same time, then the attempts that are left.
 - `unanswered`: a refusal that means that a lost request was executed.
 - `topics`, `groups`, `configs`, `records`, `producers`, `transactions`: the requests, by what they are about.

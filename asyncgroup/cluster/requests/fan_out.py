@@ -38,12 +38,14 @@ async def request_each(
     """Return a value or an error for each key. `api` names the request in messages.
 
     Keys whose error another attempt may mend are requested again, alone, as long as `retry` allows it; without one there is
-    one attempt. With `is_cut` no part takes longer than until the deadline of `retry`: the keys of a node that has not
-    answered have RequestTimedOut then, those of the others their values. With `fails_fast` the first final error ends
+    one attempt. With `is_cut`, or if `retry` cuts attempts, no part takes longer than until its deadline: the keys of a node that
+    has not answered have RequestTimedOut then, those of the others their values. With `fails_fast` the first final error ends
     the request. `table` says what codes mean for this request where that differs from `ERRORS`. Raises ClosedError.
     """
     progress: Progress[K, V] = Progress(keys, table, fails_fast=fails_fast)
-    deadline = retry.deadline if retry is not None and is_cut else float("inf")
+    deadline = float("inf")
+    if retry is not None:
+        deadline = retry.deadline if is_cut else retry.cut_at
 
     async def attempt() -> RequestAction:
         left = progress.left
@@ -87,8 +89,9 @@ async def fan_out(
     """
 
     async def one(shard: Shard[K]) -> Results[K, V]:
+        what = f"{api} to {shard.target}"
         try:
-            results = await within(deadline, ask(shard.target, shard.keys), before(shard.keys))
+            results = await within(deadline, ask(shard.target, shard.keys), before(shard.keys), what)
         except ClosedError:
             raise
         except AsyncGroupError as error:

@@ -66,7 +66,7 @@ async def retry_errors(
 ) -> T:
     """Return what `attempt()` returns; repeat it after an error that another attempt may mend. Raises the last error.
 
-    With `is_cut` no attempt takes longer than until the deadline of `retry`, then RequestTimedOut is raised. `on_error` is
+    With `is_cut`, or if `retry` cuts attempts, no attempt takes longer than until its deadline; then RequestTimedOut is raised. `on_error` is
     called with each error after which there is a pause; one that is not counted uses up none of the retries.
     """
     last: AsyncGroupError | None = None
@@ -74,8 +74,8 @@ async def retry_errors(
     async def once() -> _Outcome[T]:
         nonlocal last
         try:
-            work = attempt()
-            return _Outcome(await (within(retry.deadline, work, last) if is_cut else work))
+            deadline = retry.deadline if is_cut else retry.cut_at
+            return _Outcome(await within(deadline, attempt(), last))
         except AsyncGroupError as error:
             last = error
             return _Outcome(error=error)

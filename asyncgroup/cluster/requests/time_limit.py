@@ -13,8 +13,12 @@ __all__ = ["within"]
 T = TypeVar("T")
 
 
-async def within(deadline: float, work: Awaitable[T], before: BaseException | None = None) -> T:
+async def within(
+    deadline: float, work: Awaitable[T], before: BaseException | None = None, what: str = ""
+) -> T:
     """Await `work` until the loop's time `deadline`; then cancel it and raise RequestTimedOut, with the error `before`.
+
+    `what` names in the error what was awaited.
 
     A retry that is due shortly before the deadline would otherwise take the whole timeout of a connection or request. An
     infinite deadline is none.
@@ -27,5 +31,5 @@ async def within(deadline: float, work: Awaitable[T], before: BaseException | No
     except TimeoutError:
         if not scope.expired():
             raise
-        text = "no answer in time" if before is None else f"no answer in time; before that: {before}"
-        raise RequestTimedOut(text) from before
+        text = f"{what}: no answer in time" if what else "no answer in time"
+        raise RequestTimedOut(text if before is None else f"{text}; before that: {before}") from before

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
+from asyncgroup.cluster.requests.budget import NODE_TIMEOUT
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import Located, Shard, Target, ToNode
+from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
@@ -18,9 +21,6 @@ from asyncgroup.wire import messages as m
 __all__ = ["wait_for_topics"]
 
 _log = logging.getLogger("asyncgroup.cluster")
-
-NODE_TIMEOUT: Final = 5.0
-"""Seconds to wait for a broker's Metadata: one that does not answer is not waited for any longer."""
 
 NO_CREATION_VERSION: Final = 4
 """The first Metadata version that can ask without creating a topic."""
@@ -45,10 +45,12 @@ async def wait_for_topics(
     async def ask(target: Target, asked: list[_Place]) -> Results[_Place, None]:
         node = asked[0].node
         try:
-            response = await target.request(
-                m.MetadataRequest,
-                lambda version: _request([place.topic for place in asked], version),
-                timeout=min(NODE_TIMEOUT, cluster.config.request_timeout),
+            response = await within(
+                asyncio.get_running_loop().time() + NODE_TIMEOUT,  # connecting included
+                target.request(
+                    m.MetadataRequest,
+                    lambda version: _request([place.topic for place in asked], version),
+                ),
             )
         except TransportError as error:
             _log.debug(
@@ -70,7 +72,12 @@ async def wait_for_topics(
 
     places = [_Place(node, topic) for node in cluster.view.brokers for topic in counts]
     results = await request_each(places, _ByPlace(cluster), ask, api="Metadata", retry=retry, table=_TABLE)
-    return {place.topic: error for place, error in results.errors.items()}
+    return {place.topic: error for place, error in results.errors.items() if not _is_silent(error)}
+
+
+def _is_silent(error: AsyncGroupError) -> bool:
+    """Return whether the time of the call ended before the node had answered once."""
+    return isinstance(error, TransportError) and error.__cause__ is None
 
 
 _TABLE: Final[ErrorTable] = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.RETRY}

@@ -175,7 +175,7 @@ async def test_a_silent_node_costs_its_groups_the_time_limit_and_the_others_noth
         assert now() - begun == pytest.approx(7.0)
         assert found.values.keys() == set(names) - set(silent)
         assert {(type(error), str(error)) for error in found.errors.values()} == {
-            (RequestTimedOut, "no answer in time")
+            (RequestTimedOut, "DescribeTransactions to node 2: no answer in time")
         }
         assert list(found.errors) == silent
 
@@ -186,7 +186,8 @@ async def test_the_timeout_at_the_deadline_says_what_failed_before() -> None:
         cluster.faults.on("DescribeTransactions").drop()
         found = await describe_transactions(client, ["t"], retry=client.retry(timeout=7.0), is_cut=True)
         assert str(found.errors["t"]) == (
-            "no answer in time; before that: transactional id 't': COORDINATOR_LOAD_IN_PROGRESS (14)"
+            "DescribeTransactions to node 1: no answer in time; before that: "
+            "transactional id 't': COORDINATOR_LOAD_IN_PROGRESS (14)"
         )
 
 
