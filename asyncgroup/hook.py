@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.claim import Claim
     from asyncgroup.group.session import Session
     from asyncgroup.interceptor import ProducerRecord
-    from asyncgroup.model import BatchResult, RecordMetadata, TopicPartition
+    from asyncgroup.model import Batch, BatchResult, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset
     from asyncgroup.workqueue.delivery import Delivery
 
@@ -35,9 +35,9 @@ class Hook(Protocol):
     negative for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for
     the latter.
 
-    `on_handler_start`, `on_delivery_start` and `on_send_start` each have one `…_end`, which gets the same object: the claim,
-    the delivery, the record. A tracer keeps its spans in a dict by the object's `id`, which stays in use until the end. Nothing
-    is called for a record unless a hook has a method of its pair.
+    `on_handler_start`, `on_process_start`, `on_delivery_start` and `on_send_start` each have one `…_end`, which gets the same
+    object: the claim, the record or batch, the delivery, the record. A tracer keeps its spans in a dict by the object's `id`,
+    which stays in use until the end. Nothing is called for a record unless a hook has a method of its pair.
     """
 
     def on_connect(self, node_id: int, host: str, port: int, purpose: str) -> None:
@@ -92,6 +92,20 @@ class Hook(Protocol):
 
         A handler that was cancelled before its first step has had no `on_handler_start` and has no end.
         """
+        return
+
+    def on_process_start(self, group_id: str, records: Record | Batch) -> None:
+        """A reader gets this record or batch next: `async for` over a claim, `batches()`, `group.records()`, a Consumer.
+
+        Called in the task that reads, if it awaits the iterator itself: context variables that are set here hold in the body of
+        its loop. `group_id` is empty for a Consumer. Work queues report their deliveries instead. A hook may have a method
+        `wants_records()`, which is asked once for each batch of fetched records: while it returns False, single records are
+        not reported, and cost nothing. Batches always are.
+        """
+        return
+
+    def on_process_end(self, group_id: str, records: Record | Batch, error: BaseException | None) -> None:
+        """The reader asks for the next record or batch, or has ended; `error` is what its `consume_claim` has raised."""
         return
 
     def on_heartbeat(self, group_id: str, seconds: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from asyncgroup.errors import ConfigError
@@ -35,6 +35,8 @@ EVENTS: Final = frozenset(
         "on_session_end",
         "on_handler_start",
         "on_handler_end",
+        "on_process_start",
+        "on_process_end",
         "on_heartbeat",
         "on_commit",
         "on_fetch",
@@ -103,6 +105,11 @@ class Hooks:
         for event, listeners in self._listeners.items():
             if any(map(inspect.iscoroutinefunction, listeners)):
                 raise ConfigError("hooks", f"async def {event}", "plain methods, not coroutine functions")
+        self._record_filters = [
+            getattr(hook, "wants_records", None)
+            for hook in given
+            if _implements(hook, "on_process_start") or _implements(hook, "on_process_end")
+        ]
 
     def has_listener(self, event: str) -> bool:
         """Return whether a hook has a method for the event: a frequent one need not be prepared without."""
@@ -114,6 +121,14 @@ class Hooks:
         For events of each record, asked once in advance: without listeners a record then costs a comparison and no call.
         """
         return self if any(map(self.has_listener, events)) else None
+
+    def wants_records(self) -> bool:
+        """Return whether a hook wants `on_process_start` and `on_process_end` of single records now.
+
+        Asked once for the records of a batch, before they are delivered. A hook may have a method `wants_records`; one without
+        it wants all.
+        """
+        return any(wants is None or _asks(wants) for wants in self._record_filters)
 
     def emit(self, event: str, *values: object) -> None:
         """Call every listener; an exception in one is logged."""
@@ -145,6 +160,15 @@ def delivery_listeners(hooks: Hooks) -> DeliveryListeners | None:
     """Return what a work queue calls for each delivery, or None without listeners; look it up once for all deliveries."""
     listening = hooks.with_listener("on_delivery_start", "on_delivery_end")
     return None if listening is None else DeliveryListeners(listening)
+
+
+def _asks(wants: Callable[[], bool]) -> bool:
+    """Return the answer of a hook; one that raises means no."""
+    try:
+        return wants()
+    except Exception:  # noqa: BLE001  as with the events
+        _log.exception("hook wants_records raised")
+        return False
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 import asyncgroup
 from asyncgroup import (
+    Batch,
     BatchResult,
     Claim,
     ConfigError,
@@ -23,6 +24,7 @@ from asyncgroup import (
     Hook,
     Producer,
     ProducerRecord,
+    Record,
     RecordMetadata,
     Session,
 )
@@ -169,11 +171,13 @@ TYPES = {
     each.__name__: each
     for each in (
         AsyncGroupError,
+        Batch,
         BatchResult,
         Claim,
         CommittedOffset,
         Delivery,
         ProducerRecord,
+        Record,
         RecordMetadata,
         Session,
         SessionEnd,

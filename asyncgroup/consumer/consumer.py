@@ -120,6 +120,7 @@ class Consumer(ClientArguments):
         """
         for consumer in self._partitions.values():
             partition_of(consumer).end()
+            partition_of(consumer).end_processing()
         try:
             await self._tasks.stop()
         finally:

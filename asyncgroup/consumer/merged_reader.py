@@ -123,6 +123,7 @@ class MergedReader:
         """Mark the record in progress as finished or given up."""
         if self._current is not None:
             self._current.waiting += 1
+            self._current.end_processing()
         self._current = None
         self._idle.set()
 
@@ -212,4 +213,4 @@ class MergedRecords:
         if not decoded:
             buffer.release()
             partition.made_room()
-        return record if partition.intercept is None else partition.intercept(record)
+        return record if partition.deliver is None else partition.deliver(record)

@@ -21,6 +21,7 @@ from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchSource,
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.consumer.process_reports import ProcessReports
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
@@ -45,6 +46,11 @@ class TopicPartitionState:
     """Bytes that a fetch has to ask for to get a whole record batch, or many if most others have nothing; 0 if unknown."""
     on_change: Callable[[], object]
     """Called when the next plan has to look at the partition again; `wake_fetcher` does that and makes a plan."""
+    intercept: Interceptors | None = None
+    reports: ProcessReports | None = None
+    """None unless a hook has a method of `on_process_start` and `on_process_end`."""
+    deliver: Callable[[Record], Record] | None = None
+    """What a reader of single records calls with each of those in `decoded`; None: nothing."""
     _end_offset: float = float("inf")
 
     def __init__(
@@ -98,7 +104,6 @@ class TopicPartitionState:
         self.decoder = BatchDecoder(self._decoded)
         self._last_progress: tuple[int, int] | None = None
         """The buffer's progress at the last check for stalls, if records waited for the reader then."""
-        self.intercept: Interceptors | None = None
         self.wake_fetcher: Callable[[], None]
         self.on_records: Callable[[], object]
         """Called when records were added to the buffer."""
@@ -393,10 +398,23 @@ class TopicPartitionState:
         partition may hold, so that it is fetched, or resumes, when there is room.
         """
         try:
-            return self.buffer.advance(self.budget.fetch_size // _STEPS)
+            advanced = self.buffer.advance(self.budget.fetch_size // _STEPS)
+            if self.reports is not None:
+                self.deliver = self.reports.deliver if self.reports.wants_records() else self.intercept
+            return advanced
         except CorruptRecordsError:
             self.made_room()  # the batch may have been damaged on the network: fetch it again
             raise
+
+    def set_listeners(self, intercept: Interceptors | None, reports: ProcessReports | None) -> None:
+        """Set what is called with the records that are delivered."""
+        self.intercept = self.deliver = intercept
+        self.reports = reports
+
+    def end_processing(self, error: BaseException | None = None) -> None:
+        """The reader is done with what was delivered last, or has failed with `error`."""
+        if self.reports is not None:
+            self.reports.end(error)
 
     def take_error(self) -> Exception | None:
         """Return the error for the reader, if there is one; fetching goes on."""

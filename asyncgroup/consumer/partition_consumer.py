@@ -19,6 +19,7 @@ from asyncgroup.consumer.foreign_names import READER
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset, parse_start
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.process_reports import process_reports
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import ConsumeInterceptor
@@ -67,15 +68,17 @@ class PartitionConsumer:
         interceptors: Interceptors | Iterable[ConsumeInterceptor] = (),
         leader_epoch: int = -1,
         *,
+        group_id: str = "",
         on_close: Callable[[], None] | None = None,
     ) -> None:
         """Not fetched until it is given to a Fetcher. `on_close` is called by `aclose`.
 
-        `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
+        `group_id` is that of a group's claim, for hooks. `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
         (KIP-320), a truncation of the log since then is detected.
         """
         self._partition = TopicPartitionState(tp, offset, config, budget, hooks, leader_epoch)
-        self._partition.intercept = Interceptors.of(interceptors)
+        intercept = Interceptors.of(interceptors)
+        self._partition.set_listeners(intercept, process_reports(hooks, group_id, intercept))
         self._buffer = self._partition.buffer  # the iterator's fast path saves a lookup
         self._initial_offset = offset
         self._committed_only = config.isolation_level == "read_committed"
@@ -196,6 +199,7 @@ class PartitionConsumer:
     async def aclose(self) -> None:
         """End every iterator and stop fetching; safe to call twice."""
         self._partition.end()
+        self._partition.end_processing()
         if self._on_close is not None:
             self._on_close()
 
@@ -212,7 +216,7 @@ class PartitionConsumer:
         if not decoded:
             buffer.release()
             partition.made_room()
-        return record if partition.intercept is None else partition.intercept(record)
+        return record if partition.deliver is None else partition.deliver(record)
 
     def batches(
         self, *, max_records: int = 10_000, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -242,6 +246,7 @@ class PartitionConsumer:
         `__anext__` repeats it until a decoded record is available and nothing blocks.
         """
         buffer = self._buffer
+        self._partition.end_processing()
         if self._partition.blocked:
             await self._attend()
         elif not buffer:
@@ -295,9 +300,12 @@ class PartitionConsumer:
         reread_offset = taken.first_offset if taken.reread_offset is None else taken.reread_offset
         taken.on_unreadable = partial(self._on_unreadable, reread_offset, self._partition.jumps)
         records = taken if intercept is None else [intercept(record) for record in taken]
-        return Batch(
+        batch = Batch(
             self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch
         )
+        if self._partition.reports is not None:
+            self._partition.reports.start(batch)
+        return batch
 
     def _on_unreadable(self, offset: int, jumps: int) -> None:
         """Go back to a batch that turned out to be unreadable; called in the thread that reads it."""
@@ -339,6 +347,8 @@ class Batches:
     async def __anext__(self) -> Batch:
         """Return the next batch. Raises StopAsyncIteration at the partition's end, fetch errors, CorruptRecordsError."""
         consumer, partition = self._consumer, self._consumer._partition
+        if partition.reports is not None:
+            partition.reports.end()
         if consumer._is_turn_over:
             await consumer._give_turn()
         while True:

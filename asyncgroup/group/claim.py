@@ -90,6 +90,13 @@ class ClaimState:
             self._ended.set()
             partition_of(self.consumer).end()
 
+    def report_nothing(self) -> None:
+        """Call no hooks for what is read: a work queue reports its deliveries instead."""
+        from asyncgroup.consumer.partition_consumer import partition_of
+
+        partition = partition_of(self.consumer)
+        partition.set_listeners(partition.intercept, None)
+
     # --- progress ---------------------------------------------------------------------------------------------------
 
     @property

@@ -226,6 +226,7 @@ class ClaimSource:
             self.cluster.hooks,
             self._interceptors,
             start.leader_epoch,
+            group_id=self.group_id,
         )
         if tp in self.paused:
             consumer.pause()

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     CallerCancelled,
     ClaimReturned,
@@ -68,7 +69,9 @@ class HandlerCalls:
         self._limits = limits
         self._on_failure = on_failure
         self._on_timeout = on_timeout
-        self._claim_hooks = hooks.with_listener("on_handler_start", "on_handler_end")
+        self._claim_hooks = hooks.with_listener(
+            "on_handler_start", "on_handler_end", "on_process_start", "on_process_end"
+        )
         self._state = session._state
         # `consume_claim` of all claims that are not being revoked
         self._claims = HandlerTasks(session.group_id)
@@ -142,13 +145,15 @@ class HandlerCalls:
 
     async def _consume_reported(self, claim: Claim, hooks: Hooks) -> None:
         """Call `consume_claim` between its two events, in the same task, so that they share their context variables."""
-        session = self._session
+        session, state = self._session, partition_of(claim._state.consumer)
         hooks.emit("on_handler_start", session, claim)
         try:
             await self._handler.consume_claim(session, claim)
         except BaseException as error:
+            state.end_processing(error)
             hooks.emit("on_handler_end", session, claim, error)
             raise
+        state.end_processing()
         hooks.emit("on_handler_end", session, claim, None)
 
     async def drain_claims(self, claims: Iterable[Claim], limits: EndLimits) -> list[TopicPartition]:

@@ -98,6 +98,7 @@ class ClaimFeed(PartitionEngine):
         self.work: Work = PartitionWork(claim.tp, self.window.window, position=claim.position, engine=self)
         self._gate = ClaimGate(self.work)
         self._queue.add(self.work)
+        claim._state.report_nothing()
         self._warned = False  # that retention deletes unacknowledged records
         self._lost: list[Delivery] = []
         """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""
