@@ -12,14 +12,17 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
-from asyncgroup.cli import broker, consume, demo, dlq, produce, work
+from asyncgroup.cli import broker, configs, consume, demo, dlq, groups, offsets, produce, topics, work
+from asyncgroup.cli.advice import with_advice
 from asyncgroup.cli.common import INTERRUPTED, Terminated
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.version import __version__
 
-__all__ = ["main"]
+__all__ = ["ADMINISTRATION", "main"]
 
-COMMANDS: Final = (demo, broker, produce, consume, work, dlq)
+ADMINISTRATION: Final = {"topics": topics, "configs": configs, "groups": groups, "offsets": offsets}
+"""The commands of an operator; `COLUMNS` of each has the columns of its actions."""
+COMMANDS: Final = (demo, broker, produce, consume, work, dlq, *ADMINISTRATION.values())
 LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -37,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return 0
     except (AsyncGroupError, OSError) as error:
-        return _report(error, str(error) or type(error).__name__, options)
+        # an operator's command says what to do as well
+        text = with_advice(error) if "has_advice" in options else str(error) or type(error).__name__
+        return _report(error, text, options)
     except Exception as error:  # noqa: BLE001  the traceback is shown with -v only
         what = f"unexpected {type(error).__name__}: {error} (-v shows the traceback)"
         return _report(error, what, options)
@@ -79,7 +84,8 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
     if options.verbose:
         traceback.print_exception(error)
     with contextlib.suppress(OSError):
-        print(f"asyncgroup {options.command}: {text}", file=sys.stderr)
+        action = f" {options.action}" if "has_advice" in options and "action" in options else ""
+        print(f"asyncgroup {options.command}{action}: {text}", file=sys.stderr)
     return 1
 
 

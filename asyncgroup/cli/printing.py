@@ -14,7 +14,15 @@ from typing import Any, Final
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
 
-__all__ = ["RECORD_FORMATS", "Printer", "as_json", "is_terminal", "json_text", "record_format"]
+__all__ = [
+    "RECORD_FORMATS",
+    "Printer",
+    "as_json",
+    "escaped_json",
+    "is_terminal",
+    "json_text",
+    "record_format",
+]
 
 Format = Callable[[Record], bytes]
 """Returns the line for a record, without its line end."""
@@ -66,7 +74,7 @@ def record_format(name: str, *, for_terminal: bool, key_separator: bytes | None 
     With `key_separator` the key and this text precede the value; JSON has the key in any case.
     """
     if name == "json":
-        return (lambda record: _escaped_json(as_json(record).decode()).encode()) if for_terminal else as_json
+        return (lambda record: escaped_json(as_json(record).decode()).encode()) if for_terminal else as_json
     if key_separator is None:
         return (lambda record: _escaped(as_value(record))) if for_terminal else as_value
     shown = _escaped if for_terminal else bytes
@@ -77,7 +85,7 @@ def _escaped(data: bytes) -> bytes:
     return printable(data.decode(errors="backslashreplace")).encode()
 
 
-def _escaped_json(text: str) -> str:
+def escaped_json(text: str) -> str:
     r"""Return JSON text for the same object, with escapes such as `\u001b` for unprintable characters."""
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 

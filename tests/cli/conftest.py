@@ -1,18 +1,21 @@
-"""Start the demonstration with Spark in the background, as it takes longer than all other tests of this directory."""
+"""Fixtures: the demonstration with Spark, in the background because it takes longest; a cluster for administrative commands."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup.java import JavaNotFound, find_java, require_java
+from tests.cli.admin_commands import Commands
 from tests.cli.programs import BackgroundCommand
 from tests.shared_spark import do_without
 from tests.spark_archive import use_archive
 from tests.spark_python import python_of_spark
+from tests.stories.virtual import VirtualEnvironment
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +46,16 @@ def _spark_demo_beside(request: pytest.FixtureRequest) -> None:
     wanted = any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items)
     if wanted and find_java() is not None:  # without Java the test that needs it is skipped or fails
         request.getfixturevalue("spark_demo")
+
+
+@pytest_asyncio.fixture
+async def env() -> AsyncIterator[VirtualEnvironment]:
+    """Three embedded nodes in virtual time, with the topic `orders` of four partitions."""
+    async with VirtualEnvironment.made() as environment:
+        yield environment
+
+
+@pytest.fixture
+def asyncgroup(env: VirtualEnvironment, capsys: pytest.CaptureFixture[str]) -> Commands:
+    """Runs administrative commands on the cluster of `env`."""
+    return Commands(env.bootstrap_servers, capsys)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiokafka
 
+from asyncgroup.cli.app import ADMINISTRATION
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
 from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
@@ -193,6 +194,19 @@ def sarama_table() -> list[str]:
 
 LIBRDKAFKA_NAMES: Final = [*LIBRDKAFKA.split(), *CONFLUENT.split()]
 
+# --- columns of the command line ----------------------------------------------------------------------------------------
+
+
+def columns_table() -> list[str]:
+    """Return the keys of each administrative command's rows; those that a table has with --wide only are in parentheses."""
+    rows = ["| command | keys |", "|---|---|"]
+    for subject, module in ADMINISTRATION.items():
+        for action, columns in module.COLUMNS.items():
+            keys = (f"(`{each.key}`)" if each.is_wide else f"`{each.key}`" for each in columns)
+            rows.append(f"| `{subject} {action}` | {', '.join(keys)} |")
+    return rows
+
+
 TABLES: Final[Mapping[str, Callable[[], list[str]]]] = {
     "ClientConfig": lambda: key_table(ClientConfig),
     "ConsumerConfig": lambda: key_table(ConsumerConfig),
@@ -206,6 +220,7 @@ TABLES: Final[Mapping[str, Callable[[], list[str]]]] = {
     "librdkafka": lambda: supported_table(LIBRDKAFKA_NAMES),
     "librdkafka_unsupported": lambda: unsupported_table(LIBRDKAFKA_NAMES),
     "librdkafka_ignored": lambda: ignored_table(LIBRDKAFKA_NAMES),
+    "columns": columns_table,
 }
 """The tables by name."""
 

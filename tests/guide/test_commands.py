@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from importlib.util import find_spec
 
 import pytest
 
-from asyncgroup.cli.app import _parser
+from asyncgroup.cli.app import ADMINISTRATION, _parser
 from tests.guide.pages import ROOT, commands
 
 COMMANDS = [
@@ -38,3 +39,20 @@ def test_a_command_is_accepted(page: str, command: str) -> None:
 )
 def test_an_extra_exists(extra: str) -> None:
     assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def actions() -> list[str]:
+    """Return the administrative commands with each of their actions."""
+    found = []
+    (commands_of,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
+    for subject in ADMINISTRATION:
+        parser = commands_of.choices[subject]
+        (each,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+        found += [f"{subject} {action}" for action in each.choices]
+    return found
+
+
+@pytest.mark.parametrize("action", actions())
+def test_an_administrative_command_has_an_example(action: str) -> None:
+    examples = [command for name, command in COMMANDS if name == "command-line"]
+    assert any(f"{command} ".startswith(f"asyncgroup {action} ") for command in examples)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 import asyncgroup
+import asyncgroup.admin
 import asyncgroup.broker
 import asyncgroup.security
 import asyncgroup.spark
@@ -62,6 +63,7 @@ PROPERTIES = {
 
 MODULES = (
     asyncgroup,
+    asyncgroup.admin,
     asyncgroup.producer,
     asyncgroup.spark,
     asyncgroup.security,

@@ -1,0 +1,126 @@
+"""`asyncgroup groups`: list, describe and delete groups."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.cli.administration import (
+    STATUS_COLUMNS,
+    Report,
+    add_action,
+    add_subject,
+    comma_separated,
+    opened_admin,
+    status_rows,
+)
+from asyncgroup.cli.common import group_id
+from asyncgroup.cli.group_rows import (
+    DESCRIBE_COLUMNS,
+    LIST_COLUMNS,
+    MEMBER_COLUMNS,
+    description_row,
+    listing_row,
+    member_row,
+)
+from asyncgroup.cli.tables import Column
+
+if TYPE_CHECKING:
+    from asyncgroup.cli.common import Commands
+
+__all__ = ["COLUMNS", "add_parser"]
+
+_DELETED: Final = (Column("group", is_name=True), *STATUS_COLUMNS)
+COLUMNS: Final = {
+    "list": LIST_COLUMNS,
+    "describe": DESCRIBE_COLUMNS,
+    "describe --members": MEMBER_COLUMNS,
+    "delete": _DELETED,
+}
+"""The columns of each action."""
+
+
+def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add the command `groups` with its actions."""
+    actions = add_subject(
+        commands, "groups", "list, describe and delete groups", "Lists, describes and deletes groups."
+    )
+    parser = add_action(actions, common, "list", run_list, "List the groups of all brokers.")
+    parser.add_argument(
+        "--state",
+        type=comma_separated,
+        action="extend",
+        default=[],
+        metavar="A,B",
+        help="only groups in these states, by Kafka's names such as Stable or Empty (needs Kafka 2.6)",
+    )
+    parser.add_argument(
+        "--type",
+        dest="types",
+        type=comma_separated,
+        action="extend",
+        default=[],
+        metavar="A,B",
+        help="only groups of these types: classic, consumer, share, streams (needs Kafka 3.8)",
+    )
+    parser = add_action(
+        actions,
+        common,
+        "describe",
+        run_describe,
+        "Describe the state of groups, or their members. Classic and consumer groups only.",
+        has_wide=True,
+    )
+    parser.add_argument("groups", nargs="*", type=group_id, metavar="GROUP", help="default: all groups")
+    parser.add_argument(
+        "--members", action="store_true", help="a row for each member; --wide shows their partitions"
+    )
+    parser = add_action(actions, common, "delete", run_delete, "Delete groups with their committed offsets.")
+    parser.add_argument("groups", nargs="+", type=group_id, metavar="GROUP")
+
+
+async def run_list(options: argparse.Namespace) -> int:
+    """List the groups of all nodes that answer."""
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        listed = await admin.list_groups(states=options.state, types=options.types)
+    report.rows(LIST_COLUMNS, map(listing_row, listed.groups))
+    report.node_errors(listed.errors)
+    return report.exit_code
+
+
+async def run_describe(options: argparse.Namespace) -> int:
+    """Describe groups or their members."""
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        names = list(dict.fromkeys(options.groups))
+        if not names:
+            listed = await admin.list_groups()
+            report.node_errors(listed.errors)
+            names = [group.group_id for group in listed.groups if group.group_type in DESCRIBED_TYPES]
+        described = await admin.describe_groups(names)
+    found = described.values_by_name
+    groups = [found[name] for name in names if name in found]
+    if options.members:
+        report.rows(
+            MEMBER_COLUMNS, [member_row(group, member) for group in groups for member in group.members]
+        )
+    else:
+        report.rows(DESCRIBE_COLUMNS, map(description_row, groups))
+    report.errors(described.errors)
+    return report.exit_code
+
+
+DESCRIBED_TYPES: Final = ("", "classic", "consumer")
+"""The types of groups that are described; before Kafka 3.8 a broker names none."""
+
+
+async def run_delete(options: argparse.Namespace) -> int:
+    """Delete groups."""
+    report = Report(options)
+    names = list(dict.fromkeys(options.groups))
+    async with opened_admin(options) as admin:
+        deleted = await admin.delete_groups(names)
+    report.rows(_DELETED, status_rows(names, deleted.errors, "deleted", lambda name: {"group": name}))
+    report.errors(deleted.errors)
+    return report.exit_code

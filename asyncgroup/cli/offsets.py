@@ -1,0 +1,174 @@
+"""`asyncgroup offsets`: committed offsets of a group (list, alter, delete)."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.cli.administration import (
+    STATUS_COLUMNS,
+    Report,
+    add_action,
+    add_subject,
+    opened_admin,
+    status_rows,
+)
+from asyncgroup.cli.common import group_id
+from asyncgroup.cli.tables import Column, Row
+from asyncgroup.cli.topic_arguments import PartitionScope, parse_scope, topic_name
+from asyncgroup.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from asyncgroup.cli.common import Commands
+
+__all__ = ["COLUMNS", "add_parser"]
+
+_NAME: Final = (
+    Column("group", can_shrink=True),
+    Column("topic", is_name=True, can_shrink=True),
+    Column("partition", is_number=True, is_name=True),
+)
+_LISTED: Final = (
+    *_NAME,
+    Column("offset", "CURRENT-OFFSET", is_number=True),
+    Column("leader_epoch", is_number=True),
+    Column("metadata", is_wide=True, can_shrink=True),
+)
+_ALTERED: Final = (*_NAME, Column("offset", "NEW-OFFSET", is_number=True), *STATUS_COLUMNS)
+_DELETED: Final = (*_NAME, *STATUS_COLUMNS)
+COLUMNS: Final = {"list": _LISTED, "alter": _ALTERED, "delete": _DELETED}
+"""The columns of each action."""
+
+_ALTERATION: Final = re.compile(r"(.+):(\d{1,10})=(\d{1,19})", re.ASCII)
+
+
+def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
+    """Add the command `offsets` with its actions."""
+    actions = add_subject(
+        commands,
+        "offsets",
+        "committed offsets of groups, and offsets of partitions",
+        "Lists, alters and deletes the committed offsets of a group.",
+    )
+    parser = add_action(
+        actions, common, "list", run_list, "List the offsets that a group has committed.", has_wide=True
+    )
+    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument(
+        "scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]", help="default: all that it has"
+    )
+    parser.add_argument(
+        "--require-stable",
+        action="store_true",
+        help="an error for partitions whose offset an open transaction may still change",
+    )
+    parser = add_action(
+        actions,
+        common,
+        "alter",
+        run_alter,
+        "Commit offsets for a group without members. A group that does not exist is created.",
+    )
+    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument("offsets", nargs="+", type=_alteration, metavar="TOPIC:PARTITION=OFFSET")
+    parser = add_action(
+        actions,
+        common,
+        "delete",
+        run_delete,
+        "Delete committed offsets of topics that no member subscribes to.",
+    )
+    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+
+
+def _alteration(text: str) -> tuple[TopicPartition, int]:
+    found = _ALTERATION.fullmatch(text)
+    if found is None or int(found[2]) >= 2**31 or int(found[3]) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC:PARTITION=OFFSET, such as orders:0=42")
+    return TopicPartition(topic_name(found[1]), int(found[2])), int(found[3])
+
+
+def _name(group: str, tp: TopicPartition) -> Row:
+    return {"group": group, "topic": tp.topic, "partition": tp.partition}
+
+
+# --- committed offsets ------------------------------------------------------------------------------------------------
+
+
+async def run_list(options: argparse.Namespace) -> int:
+    """List the committed offsets of a group."""
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        listed = await admin.list_group_offsets(options.group, require_stable=options.require_stable)
+    found = listed.values_by_name
+    rows = [
+        {
+            **_name(options.group, tp),
+            "offset": found[tp].offset,
+            "leader_epoch": None if found[tp].leader_epoch < 0 else found[tp].leader_epoch,
+            "metadata": found[tp].metadata,
+        }
+        for tp in _within(found, options.scopes)
+    ]
+    report.rows(_LISTED, rows)
+    report.errors({tp: listed.errors[tp] for tp in _within(listed.errors, options.scopes)})
+    if not rows and not report.exit_code:
+        report.note(
+            f"group {options.group!r} has no committed offsets here; `asyncgroup groups list` shows the groups"
+        )
+    return report.exit_code
+
+
+def _within(partitions: Iterable[TopicPartition], scopes: Sequence[PartitionScope]) -> list[TopicPartition]:
+    """Return the partitions in the scopes, sorted; all if there are no scopes."""
+    return sorted(
+        tp
+        for tp in partitions
+        if not scopes
+        or any(
+            tp.topic == each.topic and tp.partition in (each.partitions or [tp.partition]) for each in scopes
+        )
+    )
+
+
+async def run_alter(options: argparse.Namespace) -> int:
+    """Commit offsets for a group without members."""
+    offsets = dict(options.offsets)
+    if len(offsets) < len(options.offsets):
+        options.usage.error("a partition is given twice")
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        altered = await admin.alter_group_offsets(options.group, offsets)
+    rows = status_rows(
+        offsets,
+        altered.errors,
+        "altered",
+        lambda tp: {**_name(options.group, tp), "offset": offsets[tp]},
+    )
+    report.rows(_ALTERED, rows)
+    report.errors(altered.errors)
+    return report.exit_code
+
+
+async def run_delete(options: argparse.Namespace) -> int:
+    """Delete committed offsets; of a topic without partitions all that are committed."""
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        committed = (await admin.list_group_offsets(options.group)).keys()
+        chosen: set[TopicPartition] = set()
+        for scope in options.scopes:
+            found = scope.chosen(tp.partition for tp in committed if tp.topic == scope.topic)
+            if not found:
+                report.error(f"group {options.group!r} has no committed offsets of topic {scope.topic!r}")
+            chosen.update(found)
+        partitions = sorted(chosen)
+        deleted = await admin.delete_group_offsets(options.group, partitions)
+    report.rows(
+        _DELETED, status_rows(partitions, deleted.errors, "deleted", lambda tp: _name(options.group, tp))
+    )
+    report.errors(deleted.errors)
+    return report.exit_code

@@ -1,0 +1,107 @@
+"""Administrative commands as processes: terminals, closed pipes, signals, brokers that do not answer or deny."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import signal
+import socket
+import struct
+import subprocess
+import termios
+
+import pytest
+
+from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cli import main
+from tests.cli.admin_commands import Commands
+from tests.cli.programs import LIMIT, command, environment, started
+from tests.stories.virtual import VirtualEnvironment
+
+LONG = "a-topic-with-a-name-that-is-longer-than-a-narrow-terminal"
+
+
+def on_a_terminal(columns: int, *arguments: str) -> list[str]:
+    """Run a command on a pseudo-terminal of this width, and return the lines that it prints."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    chosen = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=chosen)
+    os.close(theirs)
+    seen = b""
+    try:
+        while data := os.read(ours, 4096):
+            seen += data
+    except OSError:  # Linux: the other end is closed
+        pass
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return seen.decode().splitlines()
+
+
+@pytest.mark.asyncio
+async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic(LONG, 1)
+        arguments = ("topics", "describe", "-b", cluster.bootstrap_servers)
+        narrow = await asyncio.to_thread(on_a_terminal, 78, *arguments)
+        tiny = await asyncio.to_thread(on_a_terminal, 9, *arguments)
+        piped = await asyncio.to_thread(
+            subprocess.run, command(*arguments), capture_output=True, text=True, env=environment()
+        )
+    assert max(map(len, narrow)) == 78
+    assert narrow[1].startswith("a-topic-with-a-name-…")
+    assert "\x1b" not in "".join(narrow)
+    assert [line.split()[0] for line in tiny] == ["TOPIC", "a-topic…"]
+    assert piped.stdout.splitlines()[1].split()[0] == LONG
+
+
+@pytest.mark.asyncio
+async def test_a_reader_may_close_the_pipe() -> None:
+    async with EmbeddedCluster() as cluster:
+        for number in range(300):
+            cluster.create_topic(f"{LONG}-{number}", 1)
+        shell = " ".join(command("topics", "list", "-b", cluster.bootstrap_servers, "--json"))
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            ["bash", "-c", f"set -o pipefail; {shell} | head -1"],
+            capture_output=True,
+            text=True,
+            env=environment(),
+            timeout=LIMIT,
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(ended.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_that_waits_for_a_broker(number: signal.Signals, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(LIMIT)
+        servers = f"127.0.0.1:{silent.getsockname()[1]}"
+        with started("groups", "list", "-b", servers) as running:
+            connection, _ = silent.accept()
+            with connection:
+                assert running.end(number) == (code, "", "")
+
+
+def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "-b", "127.0.0.1:1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("asyncgroup topics list: no broker answered")
+    assert line.endswith("; check -b/--bootstrap-servers and the security options")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("CreateTopics", times=None).error("TOPIC_AUTHORIZATION_FAILED")
+    printed = await asyncgroup("topics", "create", "t")
+    assert (printed.code, printed.table()[1]) == (1, ["t", "failed", "TOPIC_AUTHORIZATION_FAILED"])
+    assert printed.err.endswith(
+        "; the user needs the permission; `asyncgroup acls list` shows the permissions that exist\n"
+    )

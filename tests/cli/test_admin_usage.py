@@ -1,0 +1,63 @@
+"""Usage errors of the administrative commands: exit code 2 with one line, before anything is connected."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asyncgroup.cli.app import _parser
+
+CASES: list[tuple[str, ...]] = [
+    ("topics", "create", "t", "-p", "0"),
+    ("topics", "create", "t", "--partitions", "many"),
+    ("topics", "create", "t", "--set", "retention.ms"),
+    ("topics", "create", "t", "--set", "a=1", "--set", "a=2"),
+    ("topics", "create", "t", "-p", "2", "--replica-assignment", "1"),
+    ("topics", "create", "a b"),
+    ("topics", "create"),
+    ("topics", "add-partitions", "orders"),
+    ("topics", "delete-records", "orders", "--before", "-1"),
+    ("topics", "delete-records", "orders:x", "--before", "1"),
+    ("topics", "list", "--json", "-q"),
+    ("configs", "describe", "planet"),
+    ("configs", "alter", "topic", "orders"),
+    ("configs", "alter", "topic", "orders", "--set", "a=1", "--delete", "a"),
+    ("configs", "alter", "topic", "orders", "--delete", "a,,b"),
+    ("configs", "alter", "topic", "orders", "--set-file", "/no/such/file"),
+    ("configs", "alter", "topic", "--set", "a=1"),
+    ("groups", "delete"),
+    ("groups", "describe", ""),
+    ("groups", "list", "--state", ","),
+    ("groups",),
+    ("offsets", "alter", "g", "orders=5"),
+    ("offsets", "alter", "g", "orders:0=-5"),
+    ("offsets", "alter", "g", "orders:0=x"),
+    ("offsets", "alter", "g", "orders:0=9223372036854775808"),
+    ("offsets", "alter", "g", "orders:0=1", "orders:0=2"),
+    ("offsets", "alter", "g"),
+    ("offsets", "list"),
+    ("offsets", "delete", "g"),
+]
+
+
+@pytest.mark.parametrize("arguments", CASES, ids=" ".join)
+def test_usage_errors(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options = _parser().parse_args([*arguments, "-b", "127.0.0.1:1"])
+        asyncio.run(options.run(options))
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"asyncgroup {arguments[0]}")
+    assert ": error: " in error
+
+
+def test_without_servers_there_is_nothing_to_connect_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASYNCGROUP_BOOTSTRAP_SERVERS", raising=False)
+    options = _parser().parse_args(["topics", "list"])
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(options.run(options))
+    assert caught.value.code == 2
+    assert "-b/--bootstrap-servers is required" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+"""`groups`: lists, states, members of both protocols, deletion, and errors of single groups and nodes, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
+from tests.cli.admin_commands import Commands
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+
+@asynccontextmanager
+async def member(env: VirtualEnvironment, group: str, protocol: str) -> AsyncIterator[None]:
+    """A member that has all partitions of `orders`."""
+    claims: set[int] = set()
+    joined = asyncio.Event()
+
+    async def wait(_: Session, claim: Claim) -> None:
+        claims.add(claim.partition)
+        if len(claims) == 4:
+            joined.set()
+        await claim.wait_ended()
+
+    config = ConsumerConfig(client_id=f"client-{group}", group_protocol=protocol)  # type: ignore[arg-type]
+    async with ConsumerGroup(env.bootstrap_servers, group, config) as running, asyncio.TaskGroup() as tasks:
+        tasks.create_task(running.run("orders", wait))
+        await joined.wait()
+        yield
+        await running.aclose()
+
+
+async def test_groups_are_listed_and_described(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    assert (await asyncgroup.ok("groups", "list")).out == ""
+    await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
+    async with member(env, "old", "classic"), member(env, "new", "consumer"):
+        assert (await asyncgroup.ok("groups", "list")).table() == [
+            ["GROUP", "TYPE", "PROTOCOL", "STATE"],
+            ["idle", "classic", "-", "Empty"],
+            ["new", "consumer", "consumer", "Stable"],
+            ["old", "classic", "consumer", "Stable"],
+        ]
+        assert (await asyncgroup.ok("groups", "list", "-q", "--state", "Empty,Dead")).lines == ["idle"]
+        assert (await asyncgroup.ok("groups", "list", "-q", "--type", "consumer")).lines == ["new"]
+        rows = {row["group"]: row for row in await asyncgroup.json("groups", "describe")}
+        assert {name: (row["state"], row["members"]) for name, row in rows.items()} == {
+            "idle": ("Empty", 0),
+            "new": ("Stable", 1),
+            "old": ("Stable", 1),
+        }
+        assert rows["old"]["group_epoch"] is None
+        assert rows["new"]["group_epoch"] == rows["new"]["assignment_epoch"] > 0
+
+        headings, old, new = (
+            await asyncgroup.ok("groups", "describe", "old", "new", "--members", "--wide")
+        ).table()
+        assert headings[1:6] == ["CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+        assert old[4:] == ["client-old", "4", "-", "orders:0,1,2,3", "-", "-"]
+        assert new[4:6] + new[7:] == ["client-new", "4", "orders:0,1,2,3", "orders:0,1,2,3", "yes"]
+
+
+async def test_a_group_with_members_is_not_deleted(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
+    async with member(env, "g", "classic"):
+        printed = await asyncgroup("groups", "delete", "g", "idle", "nope")
+    assert printed.code == 1
+    assert printed.table()[1:] == [
+        ["g", "failed", "NON_EMPTY_GROUP"],
+        ["idle", "deleted", "-"],
+        ["nope", "failed", "GROUP_ID_NOT_FOUND"],
+    ]
+    assert any("stop its members first" in line for line in printed.errors)
+    assert any("`asyncgroup groups list` shows the groups" in line for line in printed.errors)
+
+
+async def test_an_unknown_group_costs_the_others_nothing(asyncgroup: Commands) -> None:
+    await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
+    printed = await asyncgroup("groups", "describe", "nope", "idle", "-q")
+    assert (printed.code, printed.lines) == (1, ["idle"])
+    assert "GROUP_ID_NOT_FOUND" in printed.err
+
+
+async def test_a_node_that_does_not_answer_is_named(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
+    other = env.cluster.coordinator("idle") % 3 + 1
+    env.cluster.faults.on("ListGroups", node=other, times=None).error("GROUP_AUTHORIZATION_FAILED")
+    printed = await asyncgroup("groups", "list", "-q", "--timeout", "3")
+    assert (printed.code, printed.lines) == (1, ["idle"])
+    assert printed.err.startswith(
+        f"asyncgroup groups list: node {other} did not answer, its rows are missing: "
+    )
