@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 from asyncgroup.hooks import DeliveryOutcome, StallKind, defines_no_listeners
 
 if TYPE_CHECKING:
+    from asyncgroup.consumer import Consumer
     from asyncgroup.errors import AsyncGroupError, SessionEnd
     from asyncgroup.group.claim import Claim
+    from asyncgroup.group.consumer_group import ConsumerGroup
     from asyncgroup.group.session import Session
     from asyncgroup.interceptor import ProducerRecord
     from asyncgroup.model import Batch, BatchResult, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset
+    from asyncgroup.producer import Producer
     from asyncgroup.workqueue.delivery import Delivery
+    from asyncgroup.workqueue.work_queue import WorkQueue
 
 __all__ = ["Hook"]
 
@@ -66,6 +70,13 @@ class Hook(Protocol):
 
     def on_metadata(self, cluster_id: str | None, brokers: int, topics: int) -> None:
         """The metadata was refreshed: `brokers` and `topics` are the numbers of known brokers and topics."""
+        return
+
+    def on_open(self, client: ConsumerGroup | Consumer | Producer | WorkQueue) -> None:
+        """A client was entered. The hooks of a Cluster also get this of the groups, consumers and queues that use it.
+
+        A work queue is reported after its own ConsumerGroup. A producer reports itself to its own hooks only.
+        """
         return
 
     def on_join(self, group_id: str, member_id: str, generation_id: int, is_leader: bool) -> None:

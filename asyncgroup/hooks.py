@@ -30,6 +30,7 @@ EVENTS: Final = frozenset(
         "on_response",
         "on_throttle",
         "on_metadata",
+        "on_open",
         "on_join",
         "on_session_start",
         "on_session_end",

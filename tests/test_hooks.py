@@ -17,7 +17,9 @@ from asyncgroup import (
     Batch,
     BatchResult,
     Claim,
+    Cluster,
     ConfigError,
+    Consumer,
     ConsumerConfig,
     ConsumerGroup,
     Delivery,
@@ -27,6 +29,7 @@ from asyncgroup import (
     Record,
     RecordMetadata,
     Session,
+    WorkQueue,
 )
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import AsyncGroupError, SessionEnd
@@ -175,13 +178,17 @@ TYPES = {
         BatchResult,
         Claim,
         CommittedOffset,
+        Consumer,
+        ConsumerGroup,
         Delivery,
+        Producer,
         ProducerRecord,
         Record,
         RecordMetadata,
         Session,
         SessionEnd,
         TopicPartition,
+        WorkQueue,
     )
 }
 """What the module of Hook imports for its annotations only."""
@@ -264,3 +271,33 @@ async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCapture
     assert checks.wrong == []
     assert "raised" not in caplog.text  # every annotation is known here
     assert checks.seen == EVENTS - {"on_delivery_start", "on_delivery_end"}  # the events of work queues
+
+
+class Opened:
+    def __init__(self) -> None:
+        self.clients: list[object] = []
+
+    def on_open(self, client: object) -> None:
+        self.clients.append(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_each_client_reports_that_it_was_entered() -> None:
+    of_cluster, own = Opened(), Opened()
+    async with EmbeddedCluster(nodes=1, seed=1) as broker:
+        broker.create_topic("orders", 1)
+        servers = broker.bootstrap_servers
+        async with (
+            Cluster(servers, hooks=[of_cluster]) as cluster,
+            ConsumerGroup(cluster, "g") as group,
+            Consumer(cluster) as consumer,
+            Producer(cluster) as silent,
+            Producer(servers, hooks=[own]) as producer,
+            WorkQueue(servers, "q", "orders", hooks=[own]) as queue,
+        ):
+            assert of_cluster.clients == [group, consumer]
+            assert silent not in own.clients
+            members = [each for each in own.clients if isinstance(each, ConsumerGroup)]
+            assert [each.group_id for each in members] == ["q"]
+            assert own.clients == [producer, *members, queue]

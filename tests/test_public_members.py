@@ -21,7 +21,7 @@ PACKAGES = [
     "asyncgroup",
     *(
         f"asyncgroup.{room}"
-        for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "workqueue")
+        for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "telemetry", "workqueue")
     ),
 ]
 ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
@@ -44,9 +44,14 @@ MEMBERS: Final = {
     "Partitioner": "for_topic",
     "TimedRoundRobin": "for_topic interval",
     "TopicPartitioner": "",
-    "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_produce on_request"
+    "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_open on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle"
     " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start",
+    "ClientMetrics": "loop on_batch_done on_commit on_connect on_disconnect on_fetch on_handler_end on_handler_start on_heartbeat on_join"
+    " on_member_stalled on_open on_response on_session_end on_session_start on_throttle read",
+    "HistogramReading": "copy count counts sum",
+    "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",
+    "Readings": "add copy gauge histograms numbers observe",
     "Interceptor": "on_acknowledgement on_consume on_send",
     # values
     "Batch": "count first_offset index last_offset leader_epoch partition to_arrow topic",

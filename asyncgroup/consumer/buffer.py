@@ -45,6 +45,7 @@ class RecordBuffer:
     """
 
     __slots__ = (
+        "_begun",
         "_check_crcs",
         "_floor",
         "_limit",
@@ -55,6 +56,7 @@ class RecordBuffer:
         "batch_bytes",
         "batches_read",
         "bytes",
+        "bytes_delivered",
         "decode_eagerly",
         "decoded",
         "fetch_offset",
@@ -86,6 +88,13 @@ class RecordBuffer:
         self.batch_bytes = 0
         """Wire bytes of the batch added last: an estimate for the next ones."""
         self._queue = BatchQueue(tp, check_crcs, limit)
+        self.decoded: list[Record] = []
+        """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
+        self._begun = (
+            0  # records that were delivered, and those in `decoded`: nothing is counted for each record
+        )
+        self.bytes_delivered = 0
+        """Wire bytes of the batches that were delivered to their last record, or skipped."""
         self.seek(offset, epoch)
 
     def __repr__(self) -> str:
@@ -97,8 +106,7 @@ class RecordBuffer:
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         """The leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320)."""
-        self.decoded: list[Record] = []
-        """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
+        self._begin([])
         self._size = 0  # wire bytes of the batch or run that `decoded` came from
         self.bytes = 0
         """Wire bytes in the buffer; a batch counts in full until its last record is delivered."""
@@ -128,6 +136,11 @@ class RecordBuffer:
     def records(self) -> int:
         """Buffered records; for undecoded batches an estimate by their headers, which is above the real number after compaction."""
         return len(self.decoded) + self._queue.records
+
+    @property
+    def records_delivered(self) -> int:
+        """Records that were delivered so far; those that are delivered again after a seek count again."""
+        return self._begun - len(self.decoded)
 
     @property
     def position(self) -> int:
@@ -206,7 +219,13 @@ class RecordBuffer:
     def release(self) -> None:
         """Stop counting the front batch's bytes: its last record was delivered."""
         self.bytes -= self._size
+        self.bytes_delivered += self._size
         self._size = 0
+
+    def _begin(self, records: list[Record]) -> None:
+        """Replace `decoded`; what was left in it does not count as delivered."""
+        self._begun += len(records) - len(self.decoded)
+        self.decoded = records
 
     # --- large batches ------------------------------------------------------------------------------------------
 
@@ -253,7 +272,7 @@ class RecordBuffer:
             records = [record for record in records if record.offset >= self._floor]
         self._floor = max(self._floor, end)
         records.reverse()
-        self.decoded = records
+        self._begin(records)
         if not records:
             self.release()
         return True
@@ -348,7 +367,9 @@ class RecordBuffer:
 
     def _drop_front(self) -> None:
         """Remove the front batch or run as a whole: it was skipped, or is delivered undecoded."""
-        self.bytes -= self._queue.pop().size
+        size = self._queue.pop().size
+        self.bytes -= size
+        self.bytes_delivered += size
         self.batches_read += 1
 
     def pop_records(self, max_records: int, max_bytes: int) -> LazyRecords:
@@ -401,6 +422,7 @@ class RecordBuffer:
             self.advance()  # malformed, or above the limit: this call raises the error, instead of the reader's
             return
         taken.add_batch(plain)
+        self._begun += plain.record_count
         self._drop_front()
         self._floor = front.next_offset
 

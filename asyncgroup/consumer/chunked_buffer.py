@@ -143,14 +143,15 @@ class ChunkedBuffer(RecordBuffer):
                 if self.decoded:
                     self._passed = -1
                 return True
-            self._rest, self.decoded = self.decoded, []
+            self._rest = self.decoded
+            self._begin([])
             self._rest_size, self._size = self._size, 0
         self._next_run()
         return True
 
     def _next_run(self) -> None:
         """Move the next records from `_rest` to `decoded`: a whole value, or all up to the next chunk."""
-        rest, run = self._rest, self.decoded
+        rest, run = self._rest, list[Record]()
         while rest and is_chunk(rest[-1].headers):
             chunk = rest.pop()
             if self._passed < 0:
@@ -162,6 +163,7 @@ class ChunkedBuffer(RecordBuffer):
             while rest and not is_chunk(rest[-1].headers):
                 run.append(rest.pop())
             run.reverse()
+        self._begin(run)
         self.batches_read += 1
         self._set_timer()
         if run:

@@ -108,6 +108,7 @@ class Consumer(ClientArguments):
     async def __aenter__(self) -> Self:
         await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
         self._fetcher.start()
+        self.cluster.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(self, *error: object) -> None:

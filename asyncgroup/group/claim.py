@@ -6,7 +6,7 @@ Claim for their annotations, so importing this file loads little: no asyncio, an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asyncgroup.checks import check_duration_or_zero
 from asyncgroup.errors import ConfigError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asyncgroup.offsets import PartitionMarks
     from asyncgroup.offsets.fetch_offsets import StoredCommit
 
-__all__ = ["Claim", "ClaimState"]
+__all__ = ["Claim", "ClaimCounts", "ClaimState", "claim_counts"]
 
 
 class ClaimState:
@@ -314,6 +314,25 @@ class Claim:
         Raises ConfigError for any other value, and for a datetime without a time zone.
         """
         self._consumer.seek(offset)
+
+
+class ClaimCounts(NamedTuple):
+    """What a claim has delivered since it began. Counted for each record batch, and exact between two records."""
+
+    records: int
+    """Records that its handler was given; those that it was given again after a seek count again."""
+    size: int
+    """Wire bytes of the record batches that were delivered to their last record."""
+    buffered: int
+    """Wire bytes that are fetched and not delivered yet."""
+
+
+def claim_counts(claim: Claim) -> ClaimCounts:
+    """Return the counts of a claim, for metrics; also of one that has ended."""
+    from asyncgroup.consumer.partition_consumer import partition_of
+
+    buffer = partition_of(claim._state.consumer).buffer
+    return ClaimCounts(buffer.records_delivered, buffer.bytes_delivered, buffer.bytes)
 
 
 add_foreign_names(Claim, CLAIM)

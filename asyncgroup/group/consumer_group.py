@@ -112,6 +112,7 @@ class ConsumerGroup(ClientArguments):
     async def __aenter__(self) -> Self:
         await self._load_engine()
         await self._engine.open()
+        self._engine.cluster.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(self, *error: object) -> None:

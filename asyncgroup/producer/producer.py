@@ -40,7 +40,7 @@ from asyncgroup.producer.transaction_client import TransactionClient
 from asyncgroup.producer.transaction_state import TransactionPhase
 from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
 
-__all__ = ["Producer", "fail_producer", "watch_retries"]
+__all__ = ["Producer", "fail_producer", "producer_load", "watch_retries"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -153,6 +153,7 @@ class Producer(ClientArguments):
         self._writer.start()
         self._open = True
         self._update_accepting()
+        self._hooks.emit("on_open", self)
         return self
 
     async def _abandon(self) -> None:
@@ -474,6 +475,11 @@ def fail_producer(producer: Producer, error: ClosedError) -> None:
     """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
     producer._failure = error
     producer._on_failure(error)
+
+
+def producer_load(producer: Producer) -> int | None:
+    """Return the bytes of buffer memory that are in use, for metrics; None if the producer is not open."""
+    return producer._memory.used if producer._open else None
 
 
 def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], object]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.group.health import Health
-from asyncgroup.hooks import DeliveryListeners
+from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.memory_source import FEATURES, MemoryLog, MemoryPlan, MemorySource
 from asyncgroup.workqueue.ack_outcome import AckOutcome
@@ -35,6 +35,7 @@ class MemoryEngine:
     """The Engine of a queue on a MemorySource."""
 
     features = FEATURES
+    hooks = Hooks()
     listeners: DeliveryListeners | None = None
 
     def __init__(self, plan: MemoryPlan, settings: QueueSettings, clock: MillisClock) -> None:

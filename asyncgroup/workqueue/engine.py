@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from asyncgroup.hooks import DeliveryListeners
+from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import Header, Record, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.modes import Mode
@@ -278,6 +278,11 @@ class Engine(Protocol):
     @property
     def copy_format(self) -> CopyFormat:
         """Makes them."""
+        ...
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of the engine's clients, which also get the queue's `on_open`."""
         ...
 
     @property

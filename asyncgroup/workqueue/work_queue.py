@@ -199,6 +199,7 @@ class WorkQueue(QueueArguments):
         engine = make_engine(self._plan, self._settings, clock)
         self._created = QueueCore(engine, self._settings, self._interceptors, clock)
         await self._created.open()
+        engine.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(self, *error: object) -> None:

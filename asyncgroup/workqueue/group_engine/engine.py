@@ -85,7 +85,8 @@ class ConsumerGroupEngine:
             settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth
         )
         self.copies: GroupCopyWriter = self._make_copies(plan.producer_config)
-        self.listeners = delivery_listeners(self._client.hooks)
+        self.hooks = self._client.hooks
+        self.listeners = delivery_listeners(self.hooks)
         self.copy_format = CopyHeaders(self.name, clock, check_headers)
         self._queue: OpenQueue | None = None
         self._handler: QueueHandler | None = None

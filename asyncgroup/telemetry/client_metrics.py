@@ -1,0 +1,223 @@
+"""ClientMetrics: a hook that counts the events of clients, and reads their state when it is asked.
+
+Nothing is done for a record: it counts for each fetch, batch, commit and heartbeat, and reads claims, `health()` and
+`statistics()` at the time of a scrape. It knows neither Prometheus nor OpenTelemetry, which read the same values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    CallerCancelled,
+    GroupClosed,
+    HandlerFailed,
+    SessionEnd,
+)
+from asyncgroup.group.claim import Claim
+from asyncgroup.group.consumer_group import ConsumerGroup
+from asyncgroup.hooks import StallKind
+from asyncgroup.telemetry.client_readings import read_claim, read_counts, read_health, read_queue
+from asyncgroup.telemetry.readings import Readings
+
+if TYPE_CHECKING:
+    from asyncgroup.consumer import Consumer
+    from asyncgroup.group.session import Session
+    from asyncgroup.model import BatchResult, TopicPartition
+    from asyncgroup.offsets import CommittedOffset
+    from asyncgroup.producer import Producer
+    from asyncgroup.workqueue.work_queue import WorkQueue
+
+__all__ = ["ClientMetrics"]
+
+_STOPS: Final = (GroupClosed, CallerCancelled, HandlerFailed)
+"""Ends of a session after which the program decides whether another one follows."""
+
+_COMMITS: Final = ("OffsetCommit", "TxnOffsetCommit")
+
+
+class ClientMetrics:
+    """The metrics of all clients that it is a hook of, for one event loop.
+
+        metrics = ClientMetrics()
+        async with ConsumerGroup("localhost:9092", "orders", hooks=[metrics]) as group: ...
+
+    `read()` returns the values of all metrics in `METRICS`. With `partitions=True` also those of each partition, which are
+    many series for a group of many partitions. Gauges of a claim end with the claim, those of a client when it closes;
+    counters stay.
+    """
+
+    def __init__(self, *, partitions: bool = False) -> None:
+        self._partitions = partitions
+        self._counted = Readings()  # by events, and of claims and queues that have ended
+        self._groups: list[ConsumerGroup] = []
+        self._queues: list[WorkQueue] = []
+        self._producers: list[Producer] = []
+        self._claims: dict[int, tuple[str, Claim]] = {}
+        """Claims whose handler runs, with their group, by their `id`."""
+        self._gaps: dict[str, deque[float]] = {}
+        """By group: loop times at which sessions have ended that are followed by another one."""
+        self._sessions: dict[str, int] = {}
+        """By group: the number of sessions that run."""
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The event loop of the clients; None before the first one is entered."""
+
+    def __repr__(self) -> str:
+        names = [repr(each.group_id) for each in self._groups]
+        return f"<ClientMetrics of {', '.join(names) or 'no open group'}, {len(self._producers)} producers>"
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self) -> Readings:
+        """Return all values now. Call it in the event loop of the clients; it sends nothing and does not wait."""
+        self._drop_closed()
+        readings = self._counted.copy()
+        for group in self._groups:
+            read_health(readings, group.health())
+        for group_id, claim in self._claims.values():
+            read_claim(readings, group_id, claim, partitions=self._partitions)
+        for queue in self._queues:
+            read_queue(readings, queue.group_id, queue.statistics(), partitions=self._partitions)
+            readings.gauge("healthy", int(queue.health().is_healthy), queue.group_id)
+        self._read_producers(readings)
+        return readings
+
+    def _read_producers(self, readings: Readings) -> None:
+        from asyncgroup.producer.producer import producer_load
+
+        for producer in self._producers:
+            if (used := producer_load(producer)) is not None:
+                readings.gauge("producer_buffer_bytes", used)
+
+    def _drop_closed(self) -> None:
+        """Forget clients that were closed, which have no gauges any more; the counts of a queue are kept."""
+        from asyncgroup.producer.producer import producer_load
+
+        for queue in [each for each in self._queues if each.health().state == "closed"]:
+            self._queues.remove(queue)
+            read_counts(self._counted, queue.group_id, queue.statistics().counts)
+        self._groups = [each for each in self._groups if each.health().state != "closed"]
+        self._producers = [each for each in self._producers if producer_load(each) is not None]
+
+    # --- events of clients --------------------------------------------------------------------------------------------
+
+    def on_open(self, client: ConsumerGroup | Consumer | Producer | WorkQueue, *_: object) -> None:
+        """Read this client from now on, until it is closed."""
+        from asyncgroup.producer import Producer
+        from asyncgroup.workqueue.work_queue import WorkQueue
+
+        self.loop = asyncio.get_running_loop()
+        self._drop_closed()
+        if isinstance(client, ConsumerGroup):
+            self._groups.append(client)
+        elif isinstance(client, Producer):
+            self._producers.append(client)
+        elif isinstance(client, WorkQueue):
+            self._queues.append(client)
+
+    def on_connect(self, *_: object) -> None:
+        """Count an open connection."""
+        self._counted.add("connections", 1)
+        self._counted.add("connects_total", 1)
+
+    def on_disconnect(self, *_: object) -> None:
+        """Count a connection less."""
+        self._counted.add("connections", -1)
+
+    def on_response(self, node_id: int, api: str, seconds: float, *_: object) -> None:  # noqa: ARG002
+        """Count an answer; keep the duration of fetches and commits."""
+        self._counted.add("requests_total", 1, api)
+        if api == "Fetch":
+            self._counted.observe("fetch_seconds", seconds)
+        elif api in _COMMITS:
+            self._counted.observe("commit_seconds", seconds)
+
+    def on_throttle(self, node_id: int, api: str, seconds: float, *_: object) -> None:  # noqa: ARG002
+        """Add the time of a throttled connection."""
+        self._counted.add("throttled_seconds_total", seconds, api)
+
+    def on_fetch(self, node_id: int, size: int, *_: object) -> None:  # noqa: ARG002
+        """Add the bytes of a fetch."""
+        self._counted.add("fetched_bytes_total", size)
+
+    # --- events of groups ---------------------------------------------------------------------------------------------
+
+    def on_join(self, group_id: str, *_: object) -> None:
+        """Count a join during a session; others belong to the session that ended before."""
+        if self._sessions.get(group_id):
+            self._counted.add("rebalances_total", 1, group_id, "Incremental")
+
+    def on_session_start(self, session: Session, *_: object) -> None:
+        """The time without a session ends."""
+        group_id = session.group_id
+        self._sessions[group_id] = self._sessions.get(group_id, 0) + 1
+        if gaps := self._gaps.get(group_id):
+            seconds = asyncio.get_running_loop().time() - gaps.popleft()
+            self._counted.observe("rebalance_seconds", seconds, group_id)
+
+    def on_session_end(self, session: Session, cause: SessionEnd | None, *_: object) -> None:
+        """Count the end of a session by its cause."""
+        group_id = session.group_id
+        self._sessions[group_id] = max(0, self._sessions.get(group_id, 0) - 1)
+        self._counted.add("rebalances_total", 1, group_id, type(cause).__name__)
+        if not isinstance(cause, _STOPS):
+            now = asyncio.get_running_loop().time()
+            self._gaps.setdefault(group_id, deque(maxlen=16)).append(now)
+
+    def on_handler_start(self, session: Session, claim: Claim, *_: object) -> None:
+        """Read this claim from now on."""
+        self._claims[id(claim)] = session.group_id, claim
+
+    def on_handler_end(self, session: Session, claim: Claim, *_: object) -> None:
+        """Keep what the claim has delivered; its gauges end."""
+        if self._claims.pop(id(claim), None) is not None:
+            ended = Readings()
+            read_claim(ended, session.group_id, claim, partitions=False)
+            for name in ("records_consumed_total", "bytes_consumed_total"):
+                for labels, value in ended.numbers[name].items():
+                    self._counted.add(name, value, *labels)
+
+    def on_heartbeat(self, group_id: str, seconds: float, *_: object) -> None:
+        """Keep the duration of a heartbeat."""
+        self._counted.observe("heartbeat_seconds", seconds, group_id)
+
+    def on_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],  # noqa: ARG002
+        errors: Mapping[TopicPartition, AsyncGroupError] | None,
+        *_: object,
+    ) -> None:
+        """Count a commit, and the partitions of which it failed."""
+        self._counted.add("commits_total", 1, group_id)
+        for error in (errors or {}).values():
+            self._counted.add("commit_failures_total", 1, group_id, _name(error))
+
+    def on_member_stalled(self, group_id: str, kind: StallKind, seconds: float, *_: object) -> None:
+        """Count a stall, and the seconds of a blocked loop."""
+        self._counted.add("member_stalls_total", 1, group_id, kind)
+        if kind == "event loop":
+            self._counted.add("loop_blocked_seconds_total", seconds, group_id)
+
+    # --- events of producers ------------------------------------------------------------------------------------------
+
+    def on_batch_done(self, batch: BatchResult, *_: object) -> None:
+        """Count the records of a batch that was acknowledged or has failed."""
+        counted, topic = self._counted, batch.topic
+        if batch.error is not None:
+            counted.add("record_errors_total", batch.records, topic, _name(batch.error))
+            return
+        counted.add("records_sent_total", batch.records, topic)
+        counted.add("bytes_sent_total", batch.wire_size, topic)
+        counted.observe("batch_records", batch.records)
+        counted.observe("send_seconds", batch.latency)
+
+
+def _name(error: BaseException) -> str:
+    """Return Kafka's name of an error of a broker, else the error's class."""
+    return error.name if isinstance(error, BrokerError) else type(error).__name__
