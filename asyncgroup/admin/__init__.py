@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.configs import ConfigChanges, ConfigDescription, SynonymDescription
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
+    from asyncgroup.admin.list_offsets import ListOffsetsResultInfo, OffsetSpec
     from asyncgroup.admin.members import MemberToRemove
     from asyncgroup.admin.reset_plan import PartitionReset, ResetPlan, ResetRefused
     from asyncgroup.admin.reset_target import ShiftBy
@@ -47,10 +48,12 @@ __all__ = [
     "GroupsListed",
     "HangingTransaction",
     "HangingTransactionsFound",
+    "ListOffsetsResultInfo",
     "MemberDescription",
     "MemberToRemove",
     "NewPartitions",
     "NewTopic",
+    "OffsetSpec",
     "PartitionDescription",
     "PartitionReset",
     "ProducerDescription",
@@ -75,6 +78,7 @@ __getattr__, __dir__ = _lazy_names(
         "members": ["MemberToRemove"],
         "reset_plan": ["PartitionReset", "ResetPlan", "ResetRefused"],
         "reset_target": ["ShiftBy"],
+        "list_offsets": ["ListOffsetsResultInfo", "OffsetSpec"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],

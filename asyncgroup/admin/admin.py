@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Self
 
-from asyncgroup.admin import configs, group_offsets, groups, members as group_members, topic_changes, topics
+from asyncgroup.admin import (
+    configs,
+    group_offsets,
+    groups,
+    list_offsets,
+    members as group_members,
+    topic_changes,
+    topics,
+)
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transactions import AdminTransactions
 from asyncgroup.checks import (
@@ -19,6 +27,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.requests import groups as group_requests
 from asyncgroup.cluster.requests.budget import RequestBudget
+from asyncgroup.cluster.requests.list_offsets import Isolation
 from asyncgroup.config import ClientConfig
 from asyncgroup.model import TopicPartition
 from asyncgroup.named_arguments import ClientArguments
@@ -142,6 +151,21 @@ class Admin(ClientArguments):
         """
         checked = topic_changes.checked_offsets(before)
         return AdminResults(await topic_changes.delete_records(self._client, checked, self._retry()))
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, list_offsets.OffsetSpec],
+        *,
+        isolation_level: Isolation = "read_uncommitted",
+    ) -> AdminResults[TopicPartition, list_offsets.ListOffsetsResultInfo]:
+        """Return an offset of each partition: `earliest`, `latest`, at a time, or another `OffsetSpec`.
+
+        With `read_committed` the log ends at the last stable offset, before the first open transaction. A leader that is too old
+        for a spec has UnsupportedVersionError for it. Raises ConfigError for invalid partitions and specs, NoBrokersError.
+        """
+        wanted = list_offsets.checked_specs(partitions)
+        isolation = list_offsets.check_isolation(isolation_level)
+        return AdminResults(await list_offsets.list_offsets(self._client, wanted, isolation, self._budget()))
 
     # --- configurations -------------------------------------------------------------------------------------------------
 

@@ -11,18 +11,12 @@ from asyncgroup.checks import check_group_id, check_partition, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.connection_pool import CONTROL
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.foreign_names import CONSUMER
 from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.list_offsets import (
-    EARLIEST,
-    LATEST,
-    StartOffset,
-    list_offsets,
-    look_up_offsets,
-    parse_start,
-)
+from asyncgroup.consumer.list_offsets import StartOffset, list_offsets, look_up_offsets, parse_start
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from asyncgroup.cluster.requests.list_offsets import ISOLATION_LEVELS
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import ISOLATION_LEVELS
 from asyncgroup.errors import ErrorCode, ProtocolError
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Awaitable, Collection, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_offset
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction, action_of
+from asyncgroup.cluster.requests.actions import RequestAction, action_of
 from asyncgroup.cluster.requests.fan_out import fan_out
+from asyncgroup.cluster.requests.list_offsets import (
+    EARLIEST,
+    LATEST,
+    LIST_OFFSETS,
+    Isolation,
+    ListedOffset,
+    build_list_offsets,
+    may_be_listed_later,
+    millis_of,
+    parse_list_offsets,
+)
 from asyncgroup.cluster.requests.repeat import repeat
 from asyncgroup.cluster.requests.results import Progress, Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
@@ -27,49 +38,27 @@ from asyncgroup.errors import (
     ErrorCode,
     OffsetLookupError,
     OffsetOutOfRangeError,
-    TransportError,
 )
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.wire import messages as m
 
 __all__ = [
-    "EARLIEST",
-    "ISOLATION_LEVELS",
-    "LATEST",
-    "Isolation",
     "ListOffsetsResult",
-    "ListedOffset",
     "Start",
     "StartOffset",
-    "is_retriable_error",
     "list_offsets",
     "list_offsets_once",
     "look_up_each",
     "look_up_offsets",
-    "may_be_listed_later",
     "parse_start",
     "reset_timestamps",
     "timestamp_of",
 ]
 
-LATEST: Final = -1
-"""Requests the log's end instead of a timestamp."""
-
-EARLIEST: Final = -2
-"""Requests the log's start instead of a timestamp."""
-
-Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
-"""Whether records of open and aborted transactions count (KIP-98)."""
-
-ISOLATION_LEVELS: Final[Mapping[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
-"""Kafka's numbers for the isolation levels (KIP-98)."""
-
 StartOffset: TypeAlias = int | Literal["earliest", "latest"] | datetime | timedelta
 """Where to begin: an offset, the log's start or end, the first record at or after a time, or the first record not older
 than a duration."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _NAMED: Final = {"earliest": EARLIEST, "latest": LATEST}
 _ALLOWED: Final = (
     "an offset (0 or more), 'earliest', 'latest', a datetime with a time zone, or a timedelta (the first record not "
@@ -95,7 +84,7 @@ def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: Milli
     As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches back before 1970 means 1970.
     """
     if isinstance(policy, timedelta):
-        return max(0, clock() - policy // _MILLISECOND)
+        return max(0, clock() - policy // timedelta(milliseconds=1))
     return _NAMED[policy]
 
 
@@ -106,8 +95,7 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
             return Start(-1, _NAMED[where])
     elif isinstance(where, datetime):
         if where.tzinfo is not None and where.utcoffset() is not None:
-            # round up: a record of the millisecond that has begun may be older than the given time
-            return Start(-1, max(0, -((_EPOCH - where) // _MILLISECOND)))
+            return Start(-1, millis_of(where))
         raise ConfigError("offset", where, f"{_ALLOWED}; this datetime has no time zone: where.astimezone()?")
     elif isinstance(where, timedelta):
         if where > timedelta():
@@ -145,17 +133,6 @@ def reset_timestamps(
 # --- lookups ---------------------------------------------------------------------------------------------------------
 
 
-class ListedOffset(NamedTuple):
-    """The result for one partition."""
-
-    offset: int
-    """-1 if there is no such record."""
-    timestamp: int
-    """In ms since 1970; -1 for none."""
-    leader_epoch: int
-    """-1 if unknown."""
-
-
 class ListOffsetsResult(NamedTuple):
     """For each requested partition either its offset or its error."""
 
@@ -166,41 +143,6 @@ class ListOffsetsResult(NamedTuple):
     def offsets(self) -> dict[TopicPartition, int]:
         """The offsets without timestamps and epochs."""
         return {tp: listed.offset for tp, listed in self.listed.items()}
-
-
-def is_retriable_error(error: BaseException) -> bool:
-    """Return whether the same request may succeed later."""
-    return isinstance(error, TransportError) or bool(getattr(error, "retriable", False))
-
-
-_REFUSALS: Final = frozenset(
-    {
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.UNSUPPORTED_VERSION,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-)
-"""Codes of ListOffsets that a repetition does not change."""
-
-
-def may_be_listed_later(error: BaseException) -> bool:
-    """Return whether a partition's offset may be known later: all codes but those of a request that stays wrong are repeated.
-
-    As in Java, for that partition alone (`OffsetFetcherUtils.handleListOffsetResponse`): a broker that fails unexpectedly
-    at one partition (UNKNOWN_SERVER_ERROR) must not end the reading of the others.
-    """
-    return is_retriable_error(error) or (isinstance(error, BrokerError) and error.code not in _REFUSALS)
-
-
-LIST_OFFSETS: Final[ErrorTable] = {
-    code: RequestAction.LOOK_UP if may_be_listed_later(BrokerError(code, "")) else RequestAction.FAIL
-    for code in ErrorCode
-    if code
-}
-"""The codes of ListOffsets, by partition."""
 
 
 async def list_offsets(
@@ -319,7 +261,7 @@ async def _round(
     located = await ByLeader(cluster, "offset of").locate(list(wanted))
     # before the first one is sent: the leaders' epochs are those of the metadata that named them
     requests = {
-        shard.keys[0]: _request(cluster, {tp: wanted[tp] for tp in shard.keys}, isolation)
+        shard.keys[0]: build_list_offsets(cluster, {tp: wanted[tp] for tp in shard.keys}, isolation)
         for shard in located.shards
     }
     found = ListOffsetsResult({}, located.errors)
@@ -337,35 +279,10 @@ async def _ask(
         response = await target.request(m.ListOffsetsRequest, lambda _: request)
     except ClosedError as error:  # it is raised with the other errors of the lookup
         return Results.failed(asked, error)
-    results: Results[TopicPartition, ListedOffset] = Results()
-    for topic in response.topics:
-        for part in topic.partitions:
-            tp = TopicPartition(topic.name, part.partition_index)
-            if part.error_code:
-                results.errors[tp] = BrokerError(part.error_code, f"offset of {tp}")
-            else:
-                results.values[tp] = ListedOffset(part.offset, part.timestamp, part.leader_epoch)
+    results = parse_list_offsets(response)
     for tp in asked:
         if tp not in results.values and tp not in results.errors:
             results.errors[tp] = BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"offset of {tp}", "the response does not contain it"
             )
     return results
-
-
-def _request(
-    cluster: ClusterClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
-) -> m.ListOffsetsRequest:
-    topics: dict[str, m.ListOffsetsRequest.ListOffsetsTopic] = {}
-    for tp, timestamp in wanted.items():
-        if tp.topic not in topics:
-            topics[tp.topic] = m.ListOffsetsRequest.ListOffsetsTopic(name=tp.topic)
-        info = cluster.view.partition(*tp)
-        epoch = info.leader_epoch if info is not None else -1
-        entry = m.ListOffsetsRequest.ListOffsetsPartition(
-            partition_index=tp.partition, current_leader_epoch=epoch, timestamp=timestamp
-        )
-        topics[tp.topic].partitions.append(entry)
-    return m.ListOffsetsRequest(
-        replica_id=-1, isolation_level=ISOLATION_LEVELS[isolation], topics=list(topics.values())
-    )

@@ -11,16 +11,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST, may_be_listed_later
 from asyncgroup.config import AutoOffsetReset, ConsumerConfig
 from asyncgroup.consumer.fetch_state import FetchState
-from asyncgroup.consumer.list_offsets import (
-    EARLIEST,
-    LATEST,
-    ListOffsetsResult,
-    may_be_listed_later,
-    parse_start,
-    timestamp_of,
-)
+from asyncgroup.consumer.list_offsets import ListOffsetsResult, parse_start, timestamp_of
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, OffsetOutOfRangeError

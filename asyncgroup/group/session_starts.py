@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Set as Abstr
 from functools import partial
 from typing import Any, Final, TypeVarTuple
 
-from asyncgroup.consumer.list_offsets import may_be_listed_later
+from asyncgroup.cluster.requests.list_offsets import may_be_listed_later
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.claim_source import ClaimSource, ClaimStart
 from asyncgroup.group.member_health import MemberHealth, error_kind

@@ -82,6 +82,10 @@ class RetryBackoff:
             usual if self._base <= first else usual * min(1.0, first / self._base * 2.0 ** min(failures, 30))
         )
 
+    def fork(self) -> RetryBackoff:
+        """Return the same delays with a failure count of its own."""
+        return RetryBackoff(self._base, self._limit, self._random, self._function)
+
     def next(self) -> float:
         """Count one more failure and return the delay in seconds before the next attempt; raises as `after` does."""
         pause = self.after(self.failures)
@@ -139,6 +143,18 @@ class RetryLoop:
 
     def __repr__(self) -> str:
         return f"<RetryLoop: {self.failures} failures, the last pause is {self.seconds:.3g} s>"
+
+    def fork(self) -> RetryLoop:
+        """Return a new loop with the same limits and the same deadline, for a part that is repeated by itself."""
+        loop = RetryLoop(
+            self._backoff.fork(),
+            retries=self._retries,
+            longest=self._longest,
+            cuts_pause=self._cuts_pause,
+            cuts_attempts=self._cuts_attempts,
+        )
+        loop.deadline = self.deadline
+        return loop
 
     @property
     def failures(self) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST, ListedOffset
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import (
     EpochEnd,
@@ -23,7 +24,7 @@ from asyncgroup.consumer.fetch_outcome import (
 from asyncgroup.consumer.fetch_plan import EXPRESS_LANE, MAIN_LANE, SHORT_WAIT, FetchPlan
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchState
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST, ListedOffset, ListOffsetsResult
+from asyncgroup.consumer.list_offsets import ListOffsetsResult
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import REFRESH_WINDOW, PartitionStates
 from asyncgroup.errors import (

@@ -11,14 +11,9 @@ import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST, is_retriable_error
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import (
-    EARLIEST,
-    LATEST,
-    is_retriable_error,
-    list_offsets,
-    list_offsets_once,
-)
+from asyncgroup.consumer.list_offsets import list_offsets, list_offsets_once
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import fill

@@ -11,16 +11,9 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import (
-    EARLIEST,
-    LATEST,
-    Start,
-    list_offsets,
-    parse_start,
-    reset_timestamps,
-    timestamp_of,
-)
+from asyncgroup.consumer.list_offsets import Start, list_offsets, parse_start, reset_timestamps, timestamp_of
 from asyncgroup.consumer.offset_resets import LogRange, out_of_range_error, out_of_range_policy
 from asyncgroup.errors import ConfigError, OffsetOutOfRangeError
 from asyncgroup.model import TopicPartition, wall_clock

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from asyncgroup import ClientConfig, TopicPartition
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.list_offsets import LATEST, list_offsets_once
+from asyncgroup.cluster.requests.list_offsets import LATEST
+from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.group.join_requests import decode_assignment
 from asyncgroup.model import by_topic

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
+from typing import Any, TypeAlias, TypeVar
 
 from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
 from asyncgroup.cluster.requests.repeat import repeat
@@ -15,10 +15,11 @@ from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.net.backoff import RetryLoop
 
-__all__ = ["Ask", "fan_out", "request_each"]
+__all__ = ["Ask", "fan_out", "request_apart", "request_each"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[Target, list[K]], Awaitable[Results[K, V]]]
 """Sends one request to a target and returns the results of these keys. An error that it raises is that of all of them."""
@@ -64,6 +65,37 @@ async def request_each(
     return progress.results()
 
 
+async def request_apart(
+    keys: Iterable[K],
+    route: RequestRoute[K],
+    ask: Ask[K, V],
+    *,
+    api: str,
+    retry: RetryLoop | None = None,
+    table: ErrorTable = ERRORS,
+) -> Results[K, V]:
+    """As `request_each`, but each node's part is repeated by itself, within the same limits.
+
+    So a node that does not answer does not keep the keys of others from being repeated in time.
+    """
+    wanted = list(dict.fromkeys(keys))
+    if retry is None or len(wanted) < 2:
+        return await request_each(wanted, route, ask, api=api, retry=retry, table=table)
+    located = await _locate(route, wanted, retry.cut_at, None)
+    parts = [shard.keys for shard in located.shards]
+    if located.errors:
+        parts.append(list(located.errors))
+    works = [
+        (f"{api} for {part[0]}", request_each(part, route, ask, api=api, retry=retry.fork(), table=table))
+        for part in parts
+    ]
+    found: Results[K, V] = Results()
+    for results in await _all(works):
+        found.values |= results.values
+        found.errors |= results.errors
+    return found
+
+
 async def _locate(
     route: RequestRoute[K], keys: list[K], deadline: float, before: AsyncGroupError | None
 ) -> Located[K]:
@@ -98,9 +130,18 @@ async def fan_out(
             return Results.failed(shard.keys, error)
         return results.completed(shard.keys, f"the response to {api} of {shard.target}")
 
-    if len(shards) == 1:  # needs no task
-        return [(shards[0], await one(shards[0]))]
-    tasks = [start_task(one(shard), name=f"{api} to {shard.target}") for shard in shards]
+    results = await _all([(f"{api} to {shard.target}", one(shard)) for shard in shards])
+    return list(zip(shards, results, strict=True))
+
+
+async def _all(works: list[tuple[str, Coroutine[Any, Any, T]]]) -> list[T]:
+    """Run the coroutines, each with the name of its task, at the same time; return their results in this order.
+
+    Raises the first error, after the others were cancelled.
+    """
+    if len(works) == 1:  # needs no task
+        return [await works[0][1]]
+    tasks = [start_task(work, name=name) for name, work in works]
     try:
         if tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -109,4 +150,4 @@ async def fan_out(
                 task.result()
     finally:
         await cancel_and_wait(*tasks)
-    return [(shard, task.result()) for shard, task in zip(shards, tasks, strict=True)]
+    return [task.result() for task in tasks]

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
-from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.fan_out import request_apart, request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import AtCoordinator, ByCoordinator, ByNode, Target
 from asyncgroup.cluster.requests.unanswered import Unanswered
@@ -68,7 +68,7 @@ async def list_groups(
         return Results(dict.fromkeys(nodes, response.groups))
 
     nodes = sorted(cluster.view.brokers)
-    return await request_each(nodes, ByNode(cluster), ask, api="ListGroups", retry=retry, is_cut=True)
+    return await request_apart(nodes, ByNode(cluster), ask, api="ListGroups", retry=retry)
 
 
 async def describe_groups(

@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from asyncgroup.checks import check_offset
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.list_offsets import LATEST, Isolation, StartOffset, look_up_each, parse_start
+from asyncgroup.cluster.requests.list_offsets import LATEST, Isolation
+from asyncgroup.consumer.list_offsets import StartOffset, look_up_each, parse_start
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import TopicPartition, wall_clock
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.initial_offsets import Position, is_reproducible, resolve_offsets
 from asyncgroup.spark.source.errors import SourceError

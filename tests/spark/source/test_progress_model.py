@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncgroup.cluster.requests.list_offsets import EARLIEST
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.list_offsets import EARLIEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver import progress as module
 from asyncgroup.spark.source.driver.progress import StreamProgress

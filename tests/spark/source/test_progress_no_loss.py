@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.consumer.list_offsets import is_retriable_error
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.errors import TransportError
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups, group_committer, retry_policy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from asyncgroup.consumer.list_offsets import LATEST
+from asyncgroup.cluster.requests.list_offsets import LATEST
 from asyncgroup.spark import register
 from asyncgroup.testing import KafkaServer
 from tests.spark.source.driver_support import TOPIC, committed, offsets, produce

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.list_offsets import EARLIEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
-from asyncgroup.consumer.list_offsets import ListOffsetsResult, may_be_listed_later
+from asyncgroup.cluster.requests.list_offsets import may_be_listed_later
+from asyncgroup.consumer.list_offsets import ListOffsetsResult
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.broker_lookups import ONLY_LOOKUP_TIMEOUT, BrokerLookups
 from asyncgroup.spark.source.driver.planner import check_available_now

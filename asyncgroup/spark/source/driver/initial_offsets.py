@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
-from asyncgroup.consumer.list_offsets import EARLIEST, LATEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.list_offsets import Isolation, ListOffsetsResult, list_offsets_once
+from asyncgroup.cluster.requests.list_offsets import Isolation
+from asyncgroup.consumer.list_offsets import ListOffsetsResult, list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition

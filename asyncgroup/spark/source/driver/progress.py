@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from asyncgroup.consumer.list_offsets import EARLIEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST
 from asyncgroup.lifecycle import start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange

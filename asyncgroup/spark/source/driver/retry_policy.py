@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
 from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.cluster.requests.repeat import retry_errors
-from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.errors import (
     AsyncGroupError,
     AuthenticationError,

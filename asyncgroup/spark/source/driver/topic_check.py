@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from asyncgroup.consumer.list_offsets import EARLIEST
+from asyncgroup.cluster.requests.list_offsets import EARLIEST
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.source.driver.broker_lookups import BrokerLookups
 from asyncgroup.spark.source.driver.group_committer import GroupCommitter

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import ClusterView
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.broker_task import send_fetch, validate_positions
 from asyncgroup.consumer.fetch_outcome import FetchAction, FetchOutcomes, fetch_action
 from asyncgroup.consumer.fetch_plan import MAIN_LANE, FetchPlan
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
-from asyncgroup.consumer.list_offsets import is_retriable_error, list_offsets_once
+from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.consumer.offset_resets import LogRange, OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import PartitionStates

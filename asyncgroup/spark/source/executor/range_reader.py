@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import EpochEnd, FetchedRecords, ReadReplica
-from asyncgroup.consumer.list_offsets import is_retriable_error
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.validation import PositionCheck, send_epoch_request
 from asyncgroup.error_codes import is_retriable

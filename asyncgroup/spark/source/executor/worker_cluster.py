@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
-from asyncgroup.consumer.list_offsets import is_retriable_error
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import TopicPartition
