@@ -19,7 +19,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: "`asyncgroup offsets latest` shows the ends of the partitions",
     ErrorCode.GROUP_ID_NOT_FOUND: "`asyncgroup groups list` shows the groups that exist",
     ErrorCode.NON_EMPTY_GROUP: "stop its members first; `asyncgroup groups describe --members` shows them",
-    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members: stop them first; `asyncgroup groups describe --members` shows them",
+    ErrorCode.UNKNOWN_MEMBER_ID: "`asyncgroup groups describe --members` shows the members; offsets are altered without members only",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that subscribe to the topic first",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: _PERMISSION,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: _PERMISSION,

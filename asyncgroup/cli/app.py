@@ -12,7 +12,20 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, Final
 
-from asyncgroup.cli import broker, configs, consume, demo, dlq, groups, offsets, produce, topics, work
+from asyncgroup.cli import (
+    broker,
+    completion,
+    configs,
+    consume,
+    demo,
+    dlq,
+    groups,
+    offsets,
+    produce,
+    topics,
+    transactions,
+    work,
+)
 from asyncgroup.cli.advice import with_advice
 from asyncgroup.cli.common import INTERRUPTED, Terminated
 from asyncgroup.errors import AsyncGroupError
@@ -20,9 +33,15 @@ from asyncgroup.version import __version__
 
 __all__ = ["ADMINISTRATION", "main"]
 
-ADMINISTRATION: Final = {"topics": topics, "configs": configs, "groups": groups, "offsets": offsets}
+ADMINISTRATION: Final = {
+    "topics": topics,
+    "configs": configs,
+    "groups": groups,
+    "offsets": offsets,
+    "transactions": transactions,
+}
 """The commands of an operator; `COLUMNS` of each has the columns of its actions."""
-COMMANDS: Final = (demo, broker, produce, consume, work, dlq, *ADMINISTRATION.values())
+COMMANDS: Final = (demo, broker, produce, consume, work, dlq, *ADMINISTRATION.values(), completion)
 LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 

@@ -1,4 +1,4 @@
-"""`asyncgroup groups`: list, describe and delete groups."""
+"""`asyncgroup groups`: list, describe and delete groups, remove members."""
 
 from __future__ import annotations
 
@@ -31,10 +31,17 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "add_parser"]
 
 _DELETED: Final = (Column("group", is_name=True), *STATUS_COLUMNS)
+_REMOVED: Final = (
+    Column("group", is_name=True, can_shrink=True),
+    Column("member_id", "CONSUMER-ID", is_name=True, can_shrink=True),
+    Column("group_instance_id", is_name=True, can_shrink=True),
+    *STATUS_COLUMNS,
+)
 COLUMNS: Final = {
     "list": LIST_COLUMNS,
     "describe": DESCRIBE_COLUMNS,
     "describe --members": MEMBER_COLUMNS,
+    "remove-members": _REMOVED,
     "delete": _DELETED,
 }
 """The columns of each action."""
@@ -43,7 +50,10 @@ COLUMNS: Final = {
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `groups` with its actions."""
     actions = add_subject(
-        commands, "groups", "list, describe and delete groups", "Lists, describes and deletes groups."
+        commands,
+        "groups",
+        "list, describe and delete groups",
+        "Lists, describes and deletes groups, and removes members.",
     )
     parser = add_action(actions, common, "list", run_list, "List the groups of all brokers.")
     parser.add_argument(
@@ -75,8 +85,32 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--members", action="store_true", help="a row for each member; --wide shows their partitions"
     )
+    _add_remove_members(actions, common)
     parser = add_action(actions, common, "delete", run_delete, "Delete groups with their committed offsets.")
     parser.add_argument("groups", nargs="+", type=group_id, metavar="GROUP")
+
+
+def _add_remove_members(actions: Commands, common: argparse.ArgumentParser) -> None:
+    parser = add_action(
+        actions,
+        common,
+        "remove-members",
+        run_remove_members,
+        "Remove members from a group. A member that still runs joins again: stop it before.",
+    )
+    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument(
+        "--member", action="append", default=[], metavar="ID", help="a member id; can be repeated"
+    )
+    parser.add_argument(
+        "--instance",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="the instance id of a static member (KIP-345); can be repeated",
+    )
+    parser.add_argument("--all", action="store_true", help="all members")
+    parser.add_argument("--reason", default="", help="a text for the coordinator's log (KIP-800)")
 
 
 async def run_list(options: argparse.Namespace) -> int:
@@ -113,6 +147,34 @@ async def run_describe(options: argparse.Namespace) -> int:
 
 DESCRIBED_TYPES: Final = ("", "classic", "consumer")
 """The types of groups that are described; before Kafka 3.8 a broker names none."""
+
+
+async def run_remove_members(options: argparse.Namespace) -> int:
+    """Remove members from a group."""
+    from asyncgroup.admin import MemberToRemove
+
+    if bool(options.all) == bool(options.member or options.instance):
+        options.usage.error("give either --member and --instance, or --all")
+    named = [MemberToRemove(member_id=each) for each in options.member]
+    named += [MemberToRemove(group_instance_id=each) for each in options.instance]
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        removed = await admin.remove_members(
+            options.group, "all" if options.all else named, reason=options.reason
+        )
+    rows = status_rows(
+        removed,
+        removed.errors,
+        "removed",
+        lambda each: {
+            "group": options.group,
+            "member_id": each.member_id or None,
+            "group_instance_id": each.group_instance_id,
+        },
+    )
+    report.rows(_REMOVED, rows)
+    report.errors(removed.errors)
+    return report.exit_code
 
 
 async def run_delete(options: argparse.Namespace) -> int:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import argument
+from asyncgroup.cli.dead_letter_rows import shown_time
+from asyncgroup.cli.tables import ABSENT
 from asyncgroup.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,9 +23,12 @@ __all__ = [
     "merged_configs",
     "parse_assignments",
     "parse_configs",
+    "parse_partition",
     "parse_scope",
     "partitions_in",
+    "shown_timestamp",
     "topic_name",
+    "whole_64",
 ]
 
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
@@ -73,6 +78,30 @@ async def partitions_in(
         if (topic := described.values_by_name.get(scope.topic)) is not None:
             found.update(scope.chosen(each.partition for each in topic.partitions))
     return sorted(found)
+
+
+def parse_partition(text: str) -> TopicPartition:
+    """Argument type: one partition, `TOPIC:PARTITION`."""
+    try:
+        topic, numbers = parse_scope(text)
+    except argparse.ArgumentTypeError:
+        topic, numbers = text, None
+    if numbers is None or len(numbers) != 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC:PARTITION, such as orders:0")
+    return TopicPartition(topic, numbers[0])
+
+
+def whole_64(text: str) -> int:
+    """Argument type: an offset or a producer id."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
+
+
+def shown_timestamp(milliseconds: int | None) -> str | None:
+    """Return a timestamp in ms as UTC, such as `2026-11-25T22:48:01.123Z`; None for none."""
+    shown = None if milliseconds is None else shown_time(milliseconds).replace(" ", "T")
+    return None if shown == ABSENT else shown
 
 
 def parse_assignments(text: str) -> list[list[int]]:

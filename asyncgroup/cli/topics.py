@@ -25,6 +25,7 @@ from asyncgroup.cli.topic_arguments import (
     parse_scope,
     partitions_in,
     topic_name,
+    whole_64,
 )
 from asyncgroup.cli.topic_rows import (
     DESCRIBE_COLUMNS,
@@ -186,11 +187,7 @@ def _add_delete_records(actions: Commands, common: argparse.ArgumentParser) -> N
 
 
 def _before(text: str) -> int | None:
-    if text == "latest":
-        return None
-    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
-        raise argparse.ArgumentTypeError(f"{text!r} is not an offset, 0 or more, or `latest`")
-    return int(text)
+    return None if text == "latest" else whole_64(text)
 
 
 # --- actions ----------------------------------------------------------------------------------------------------------

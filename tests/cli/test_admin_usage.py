@@ -38,6 +38,16 @@ CASES: list[tuple[str, ...]] = [
     ("offsets", "alter", "g"),
     ("offsets", "list"),
     ("offsets", "delete", "g"),
+    ("groups", "remove-members", "g"),
+    ("groups", "remove-members", "g", "--all", "--member", "m"),
+    ("transactions", "abort", "orders:0"),
+    ("transactions", "abort", "orders:0", "--start-offset", "1", "--producer-id", "1"),
+    ("transactions", "abort", "orders:0", "--producer-id", "1"),
+    ("transactions", "abort", "orders", "--start-offset", "1"),
+    ("transactions", "abort", "orders:0,1", "--start-offset", "1"),
+    ("transactions", "list", "--producer-id", "-1"),
+    ("transactions", "list", "--longer-than", "x"),
+    ("transactions", "find-hanging", "--broker", "x"),
 ]
 
 

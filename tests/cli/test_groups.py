@@ -78,6 +78,30 @@ async def test_a_group_with_members_is_not_deleted(asyncgroup: Commands, env: Vi
     assert any("`asyncgroup groups list` shows the groups" in line for line in printed.errors)
 
 
+async def test_members_are_removed(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    async with member(env, "g", "classic"):
+        (row,) = await asyncgroup.json("groups", "describe", "g", "--members")
+        printed = await asyncgroup("groups", "remove-members", "g", "--instance", "nope", "--json")
+        assert (printed.code, printed.rows) == (
+            1,
+            [
+                {
+                    "group": "g",
+                    "member_id": None,
+                    "group_instance_id": "nope",
+                    "status": "failed",
+                    "error": "UNKNOWN_MEMBER_ID",
+                }
+            ],
+        )
+        arguments = ("groups", "remove-members", "g", "--member", row["member_id"], "--reason", "test")
+        (removed,) = await asyncgroup.json(*arguments)
+        assert (removed["member_id"], removed["status"]) == (row["member_id"], "removed")
+    (leave, *_) = (each.request for each in env.cluster.history.of("LeaveGroup")[1:])
+    assert leave.members[0].reason == "test"
+    assert await asyncgroup.json("groups", "remove-members", "g", "--all") == []
+
+
 async def test_an_unknown_group_costs_the_others_nothing(asyncgroup: Commands) -> None:
     await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
     printed = await asyncgroup("groups", "describe", "nope", "idle", "-q")
