@@ -20,7 +20,7 @@ import asyncgroup
 from asyncgroup import errors
 
 ROOT = Path(asyncgroup.__file__).parent
-NEEDS = {"asyncgroup.spark": "pyspark"}
+NEEDS = {"asyncgroup.spark": "pyspark", "asyncgroup.telemetry.otel": "opentelemetry"}
 """Optional dependencies of subpackages."""
 
 

@@ -1,30 +1,44 @@
-"""Telemetry: metrics, probes and logs of clients, for those who operate them.
+"""Telemetry: metrics, spans, probes and logs of clients, for those who operate them.
 
     metrics = ClientMetrics()
     async with ConsumerGroup("localhost:9092", "orders", hooks=[metrics]) as group: ...
 
 - `metric_names` is the table of all metrics, `readings` their values. `client_metrics` is the hook that counts events and reads
   clients (`client_readings`) at the time of a scrape; it knows neither Prometheus nor OpenTelemetry.
+- `otel` makes OpenTelemetry's spans and metrics; `extras` says what to install for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncgroup.lazy_names import lazy_names as _lazy_names
+from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.telemetry.client_metrics import ClientMetrics
+    from asyncgroup.telemetry.extras import TelemetryUnavailable
     from asyncgroup.telemetry.metric_names import METRICS, Metric
+    from asyncgroup.telemetry.otel.traces import OpenTelemetryTraces
     from asyncgroup.telemetry.readings import HistogramReading, Readings
 
-__all__ = ["METRICS", "ClientMetrics", "HistogramReading", "Metric", "Readings"]
+__all__ = [
+    "METRICS",
+    "ClientMetrics",
+    "HistogramReading",
+    "Metric",
+    "OpenTelemetryTraces",
+    "Readings",
+    "TelemetryUnavailable",
+]
 
-__getattr__, __dir__ = _lazy_names(
-    __name__,
-    {
-        "client_metrics": ["ClientMetrics"],
-        "metric_names": ["METRICS", "Metric"],
-        "readings": ["HistogramReading", "Readings"],
-    },
-)
+_NAMES = {
+    "client_metrics": ["ClientMetrics"],
+    "extras": ["TelemetryUnavailable"],
+    "metric_names": ["METRICS", "Metric"],
+    "otel.traces": ["OpenTelemetryTraces"],
+    "readings": ["HistogramReading", "Readings"],
+}
+"""The public names of each module."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -193,6 +193,11 @@ class Delivery:
         return self.attempt - 1
 
     @property
+    def group_id(self) -> str:
+        """The consumer group of the queue; empty if its source has none."""
+        return self._work.engine.group_id
+
+    @property
     def key(self) -> bytes | None:
         """The record's key."""
         return self.record.key

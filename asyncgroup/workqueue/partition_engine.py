@@ -13,6 +13,8 @@ __all__ = ["DeliveryGate", "PartitionEngine"]
 class PartitionEngine:
     """The engine's side of one partition; the methods of this base class do nothing."""
 
+    group_id = ""
+    """The consumer group, or what the engine has in its place; empty if it has none."""
     has_copies = False
     """Whether the records are copies in a retry topic: `earlier_attempts` and `skips` are asked for each of them."""
 

@@ -81,6 +81,7 @@ class ClaimFeed(PartitionEngine):
         self._queue = parts.queue
         self._session = session
         self._claim = claim
+        self.group_id = parts.group_id
         self.has_copies = claim.topic == parts.retry_topic
         self.window = ClaimWindow(
             session,
