@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry import propagate
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter, TextMapPropagator
+from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Span, SpanContext, get_current_span, set_span_in_context
 
 from asyncgroup.model import Header
+
+if TYPE_CHECKING:
+    from opentelemetry.propagators.textmap import Getter
 
 __all__ = ["HeaderContext"]
 
@@ -72,8 +75,8 @@ class HeaderContext:
         return b"|".join(header[1] or b"" for header in headers if header[0] in fields)
 
 
-class _HeaderGetter(Getter[Sequence[Header]]):
-    """Reads the last header of a name, as Kafka's `lastHeader`; values that are not UTF-8 are read as far as they are."""
+class _HeaderGetter:
+    """A Getter that reads the last header of a name, as Kafka's `lastHeader`; values that are not UTF-8 are read as far as they are."""
 
     def get(self, carrier: Sequence[Header], key: str) -> list[str] | None:
         for name, value in reversed(carrier):
@@ -85,4 +88,5 @@ class _HeaderGetter(Getter[Sequence[Header]]):
         return [name for name, _ in carrier]
 
 
-_GETTER: Final = _HeaderGetter()
+_GETTER: Final = cast("Getter[Sequence[Header]]", _HeaderGetter())
+"""Not a subclass, which mypy refuses where the package is missing."""
