@@ -1,10 +1,11 @@
-"""`asyncgroup offsets`: committed offsets of a group (list, alter, delete)."""
+"""`asyncgroup offsets`: committed offsets of a group (list, alter, delete), and offsets of partitions (earliest, latest, at)."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, Final
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncgroup.cli.administration import (
     STATUS_COLUMNS,
@@ -15,8 +16,15 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.common import group_id
+from asyncgroup.cli.instants import millis_of, parse_instant
 from asyncgroup.cli.tables import Column, Row
-from asyncgroup.cli.topic_arguments import PartitionScope, parse_scope, topic_name
+from asyncgroup.cli.topic_arguments import (
+    PartitionScope,
+    parse_scope,
+    partitions_in,
+    shown_timestamp,
+    topic_name,
+)
 from asyncgroup.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -39,8 +47,23 @@ _LISTED: Final = (
 )
 _ALTERED: Final = (*_NAME, Column("offset", "NEW-OFFSET", is_number=True), *STATUS_COLUMNS)
 _DELETED: Final = (*_NAME, *STATUS_COLUMNS)
-COLUMNS: Final = {"list": _LISTED, "alter": _ALTERED, "delete": _DELETED}
+_OF_PARTITIONS: Final = (
+    *_NAME[1:],
+    Column("offset", is_number=True),
+    Column("timestamp", text=shown_timestamp),
+    Column("leader_epoch", is_number=True),
+)
+COLUMNS: Final = {
+    "list": _LISTED,
+    "alter": _ALTERED,
+    "delete": _DELETED,
+    "earliest": _OF_PARTITIONS,
+    "latest": _OF_PARTITIONS,
+    "at": _OF_PARTITIONS,
+}
 """The columns of each action."""
+
+ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 
 _ALTERATION: Final = re.compile(r"(.+):(\d{1,10})=(\d{1,19})", re.ASCII)
 
@@ -51,7 +74,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         commands,
         "offsets",
         "committed offsets of groups, and offsets of partitions",
-        "Lists, alters and deletes the committed offsets of a group.",
+        "Lists, alters and deletes the committed offsets of a group, and shows the offsets of partitions.",
     )
     parser = add_action(
         actions, common, "list", run_list, "List the offsets that a group has committed.", has_wide=True
@@ -83,6 +106,48 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("group", type=group_id, metavar="GROUP")
     parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    _add_of_partitions(actions, common)
+
+
+def _add_of_partitions(actions: Commands, common: argparse.ArgumentParser) -> None:
+    for name, description in (
+        ("earliest", "Show the start of each partition's log."),
+        (
+            "latest",
+            "Show the end of each partition's log. With --isolation-level read_committed the last stable offset.",
+        ),
+        ("at", "Show the first record at or after a time in each partition."),
+    ):
+        parser = add_action(actions, common, name, run_of_partitions, description)
+        if name == "at":
+            parser.add_argument("when", type=_time, metavar="TIME", help=_TIME_HELP)
+        else:
+            parser.set_defaults(when=name)
+        parser.add_argument(
+            "scopes",
+            nargs="*",
+            type=parse_scope,
+            metavar="TOPIC[:PARTITIONS]",
+            help="default: all topics but Kafka's own",
+        )
+        parser.add_argument(
+            "--isolation-level",
+            choices=ISOLATION_LEVELS,
+            default=ISOLATION_LEVELS[0],
+            help="(default: %(default)s)",
+        )
+
+
+_TIME_HELP: Final = (
+    "2026-11-27T10:00Z or with another zone such as +01:00, ms or seconds since 1970, a duration before now such as 90s, 30m, "
+    "24h or 7d; or max-timestamp, earliest-local, latest-tiered or earliest-pending-upload, as for kafka-get-offsets"
+)
+
+_SPECIAL: Final = ("max-timestamp", "earliest-local", "latest-tiered", "earliest-pending-upload")
+
+
+def _time(text: str) -> str | datetime | timedelta:
+    return text if text in _SPECIAL else parse_instant(text)
 
 
 def _alteration(text: str) -> tuple[TopicPartition, int]:
@@ -171,4 +236,32 @@ async def run_delete(options: argparse.Namespace) -> int:
         _DELETED, status_rows(partitions, deleted.errors, "deleted", lambda tp: _name(options.group, tp))
     )
     report.errors(deleted.errors)
+    return report.exit_code
+
+
+# --- offsets of partitions --------------------------------------------------------------------------------------------
+
+
+async def run_of_partitions(options: argparse.Namespace) -> int:
+    """Show an offset of each partition."""
+    report = Report(options)
+    when: Any = options.when if isinstance(options.when, str) else millis_of(options.when)
+    async with opened_admin(options) as admin:
+        scopes = options.scopes or [PartitionScope(topic.name, None) for topic in await admin.list_topics()]
+        partitions = await partitions_in(admin, report, scopes)
+        found = await admin.list_offsets(
+            dict.fromkeys(partitions, when), isolation_level=options.isolation_level
+        )
+    rows = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": each.offset,
+            "timestamp": each.timestamp,
+            "leader_epoch": each.leader_epoch,
+        }
+        for tp, each in sorted(found.values_by_name.items())
+    ]
+    report.rows(_OF_PARTITIONS, rows)
+    report.errors(found.errors)
     return report.exit_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from asyncgroup import Producer, ProducerConfig
 from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.model import TopicPartition
 from tests.cli.admin_commands import Commands
@@ -54,3 +55,35 @@ async def test_errors_of_single_partitions(asyncgroup: Commands, env: VirtualEnv
         printed = await asyncgroup("offsets", "delete", "g", "orders:0", "-q")
         assert (printed.code, printed.out) == (1, "")
         assert "GROUP_SUBSCRIBED_TO_TOPIC" in printed.err
+
+
+async def test_offsets_of_partitions(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    async with Producer(env.bootstrap_servers) as producer:
+        for number in range(5):
+            await producer.send("orders", b"x", partition=1, timestamp=1_700_000_000_000 + 1000 * number)
+    await asyncgroup.ok("topics", "delete-records", "orders:1", "--before", "2")
+
+    async def offsets(*arguments: str) -> list[int | None]:
+        return [row["offset"] for row in await asyncgroup.json("offsets", *arguments)]
+
+    assert await offsets("earliest") == [0, 2, 0, 0]
+    assert await offsets("latest", "orders:1,3") == [5, 0]
+    assert await offsets("at", "2023-11-14T22:13:22.5Z", "orders:1") == [3]
+    assert await offsets("at", "2023-11-14T23:13:23+01:00", "orders:1") == [3]
+    assert await offsets("at", "1700000003", "orders:0,1") == [None, 3]
+    assert await offsets("at", "7d", "orders:1") == [None]
+    headings, row = (await asyncgroup.ok("offsets", "at", "max-timestamp", "orders:1")).table()
+    assert headings == ["TOPIC", "PARTITION", "OFFSET", "TIMESTAMP", "LEADER-EPOCH"]
+    assert row[:4] == ["orders", "1", "4", "2023-11-14T22:13:24.000Z"]
+    printed = await asyncgroup("offsets", "latest", "orders:0,9", "nope", "-q")
+    assert (printed.code, printed.lines) == (1, ["orders\t0"])
+    assert len(printed.errors) == 2
+
+
+async def test_the_last_stable_offset(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+    config = ProducerConfig(transactional_id="tx")
+    async with Producer(env.bootstrap_servers, config) as producer, producer.transaction():
+        await producer.send("orders", b"x", partition=0)
+        for level, offset in (("read_uncommitted", 1), ("read_committed", 0)):
+            (row,) = await asyncgroup.json("offsets", "latest", "orders:0", "--isolation-level", level)
+            assert row["offset"] == offset
