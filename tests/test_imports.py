@@ -218,15 +218,22 @@ def test_imports_on_the_loops_thread_are_recorded() -> None:
 
 
 ADMINISTRATIVE: Final = {
+    "alter_partition_reassignments",
     "create_partitions",
     "create_topics",
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "describe_cluster",
+    "describe_log_dirs",
     "describe_producers",
+    "describe_quorum",
+    "elect_leaders",
     "incremental_alter_configs",
     "list_groups",
+    "list_partition_reassignments",
     "list_transactions",
+    "update_features",
     "write_txn_markers",
 }
 """Messages that most clients never send: imported at the first use, which takes a fifth of a millisecond for each."""

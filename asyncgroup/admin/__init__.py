@@ -16,11 +16,24 @@ from asyncgroup.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.admin.admin import Admin
+    from asyncgroup.admin.broker_values import (
+        BrokerDescription,
+        ClusterDescription,
+        FeaturesDescription,
+        FeatureUpdate,
+        LogDirDescription,
+        LogDirReplica,
+        QuorumDescription,
+        QuorumEndpoint,
+        QuorumReplica,
+    )
+    from asyncgroup.admin.brokers import AdminBrokers
     from asyncgroup.admin.configs import ConfigChanges, ConfigDescription, SynonymDescription
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
     from asyncgroup.admin.list_offsets import ListOffsetsResultInfo, OffsetSpec
     from asyncgroup.admin.members import MemberToRemove
+    from asyncgroup.admin.replicas import AdminReplicas, ReassignmentDescription
     from asyncgroup.admin.reset_plan import PartitionReset, ResetPlan, ResetRefused
     from asyncgroup.admin.reset_target import ShiftBy
     from asyncgroup.admin.results import AdminResults
@@ -38,10 +51,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admin",
+    "AdminBrokers",
+    "AdminReplicas",
     "AdminResults",
     "AdminTransactions",
+    "BrokerDescription",
+    "ClusterDescription",
     "ConfigChanges",
     "ConfigDescription",
+    "FeatureUpdate",
+    "FeaturesDescription",
     "GroupDescription",
     "GroupListing",
     "GroupOffset",
@@ -49,6 +68,8 @@ __all__ = [
     "HangingTransaction",
     "HangingTransactionsFound",
     "ListOffsetsResultInfo",
+    "LogDirDescription",
+    "LogDirReplica",
     "MemberDescription",
     "MemberToRemove",
     "NewPartitions",
@@ -57,6 +78,10 @@ __all__ = [
     "PartitionDescription",
     "PartitionReset",
     "ProducerDescription",
+    "QuorumDescription",
+    "QuorumEndpoint",
+    "QuorumReplica",
+    "ReassignmentDescription",
     "ResetPlan",
     "ResetRefused",
     "ShiftBy",
@@ -82,6 +107,19 @@ __getattr__, __dir__ = _lazy_names(
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],
         "topics": ["PartitionDescription", "TopicDescription", "TopicListing"],
+        "broker_values": [
+            "BrokerDescription",
+            "ClusterDescription",
+            "FeatureUpdate",
+            "FeaturesDescription",
+            "LogDirDescription",
+            "LogDirReplica",
+            "QuorumDescription",
+            "QuorumEndpoint",
+            "QuorumReplica",
+        ],
+        "brokers": ["AdminBrokers"],
+        "replicas": ["AdminReplicas", "ReassignmentDescription"],
         "transaction_values": [
             "HangingTransaction",
             "HangingTransactionsFound",

@@ -14,6 +14,8 @@ from asyncgroup.admin import (
     topic_changes,
     topics,
 )
+from asyncgroup.admin.brokers import AdminBrokers
+from asyncgroup.admin.replicas import AdminReplicas
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transactions import AdminTransactions
 from asyncgroup.checks import (
@@ -67,6 +69,10 @@ class Admin(ClientArguments):
         self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
         self._client = client_of(self._cluster)
         self._timeout = timeout
+        self.brokers: Final = AdminBrokers(self._client, self._budget)
+        """The cluster's nodes, their log directories, the metadata quorum, and features."""
+        self.replicas: Final = AdminReplicas(self._client, self._budget)
+        """Elections of leaders, and reassignments of partitions."""
         self.transactions: Final = AdminTransactions(self._client, self._budget)
         """Transactions, producers and hanging transactions."""
 

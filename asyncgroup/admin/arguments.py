@@ -8,8 +8,10 @@ from typing import Any, Final
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 
-__all__ = ["check_number", "several"]
+__all__ = ["INT16_MAX", "INT32_MAX", "check_number", "several"]
 
+INT16_MAX: Final = (1 << 15) - 1
+INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 
 

@@ -22,10 +22,10 @@ from asyncgroup.admin.transaction_values import (
 )
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.transactions import list_all_transactions
 from asyncgroup.errors import BrokerError, ErrorCode
-from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["find_hanging", "hanging", "long_open", "partitions_to_search", "still_open"]
@@ -95,27 +95,27 @@ async def find_hanging(
     partitions: Iterable[TopicPartition],
     broker: int | None,
     limit: float,
-    retry: RetryLoop,
+    budget: RequestBudget,
 ) -> HangingTransactionsFound:
     """Return the hanging transactions of these partitions, by their leaders or by the replicas at this broker."""
-    found = await describe_producers(cluster, partitions, broker, retry)
+    found = await describe_producers(cluster, partitions, broker, budget)
     candidates = long_open(found.values, now_ms(), limit)
-    judged = await _judged(cluster, candidates, retry) if candidates else []
-    again = await describe_producers(cluster, {each.partition for each in judged}, broker, retry)
+    judged = await _judged(cluster, candidates, budget) if candidates else []
+    again = await describe_producers(cluster, {each.partition for each in judged}, broker, budget)
     sure = still_open(judged, again.values)
     order = sorted(sure, key=lambda each: (each.partition, each.start_offset))
     return HangingTransactionsFound(tuple(order), found.errors | again.errors)
 
 
 async def _judged(
-    cluster: ClusterClient, candidates: Sequence[HangingTransaction], retry: RetryLoop
+    cluster: ClusterClient, candidates: Sequence[HangingTransaction], budget: RequestBudget
 ) -> list[HangingTransaction]:
     """Return the candidates that hang. Raises the error of a coordinator: it could have them."""
     producer_ids = {each.producer_id for each in candidates}
-    await cluster.refresh()  # a coordinator at a new node must be asked as well
-    listed = await list_all_transactions(cluster, producer_ids=producer_ids, retry=retry)
+    await budget.limit(cluster.refresh())  # a coordinator at a new node must be asked as well
+    listed = await list_all_transactions(cluster, producer_ids=producer_ids, retry=budget.node_retry())
     names = {each.producer_id: each.transactional_id for each in once_each(Results(listed.require()))}
-    described = await describe_transactions(cluster, sorted(set(names.values())), retry)
+    described = await describe_transactions(cluster, sorted(set(names.values())), budget)
     for error in described.errors.values():
         if not (isinstance(error, BrokerError) and error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
             raise error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final
 
 from asyncgroup.admin.partitions import existing_partitions
 from asyncgroup.admin.transaction_values import (
@@ -14,18 +13,15 @@ from asyncgroup.admin.transaction_values import (
 )
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import producers, transactions
+from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.producers import AbortMarker, ActiveProducer
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.transactions import CoordinatedTransaction, ListedTransaction
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import MillisClock, wall_clock
-from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["abort", "describe_producers", "describe_transactions", "now_ms", "once_each"]
-
-PARTITIONS_PER_REQUEST: Final = 500
-"""Partitions that one request asks for, as in Kafka's TransactionsCommand."""
 
 
 def now_ms() -> int:
@@ -53,10 +49,10 @@ def _liveness(state: str) -> int:
 
 
 async def describe_transactions(
-    cluster: ClusterClient, names: Iterable[str], retry: RetryLoop
+    cluster: ClusterClient, names: Iterable[str], budget: RequestBudget
 ) -> Results[str, TransactionDescription]:
     """Return each transactional id; one that does not exist has the error TRANSACTIONAL_ID_NOT_FOUND."""
-    described = await transactions.describe_all_of_transactions(cluster, names, retry=retry, is_cut=True)
+    described = await transactions.describe_all_of_transactions(cluster, names, retry=budget.retry())
     results: Results[str, TransactionDescription] = Results(errors=dict(described.errors))
     for name, each in described.values.items():
         if each.found.error_code:
@@ -82,18 +78,14 @@ def _transaction(each: CoordinatedTransaction) -> TransactionDescription:
 
 
 async def describe_producers(
-    cluster: ClusterClient, partitions: Iterable[TopicPartition], broker: int | None, retry: RetryLoop
+    cluster: ClusterClient, partitions: Iterable[TopicPartition], broker: int | None, budget: RequestBudget
 ) -> Results[TopicPartition, tuple[ProducerDescription, ...]]:
     """Return the producers that each partition knows, sorted by id."""
-    results: Results[TopicPartition, tuple[ProducerDescription, ...]] = Results()
-    async with existing_partitions(cluster, partitions, "producers of") as (found, errors):
-        results.errors |= errors
-        for begin in range(0, len(found), PARTITIONS_PER_REQUEST):
-            part = found[begin : begin + PARTITIONS_PER_REQUEST]
-            described = await producers.describe_producers(cluster, part, node=broker, retry=retry)
-            results.errors |= described.errors
-            results.values |= {tp: _producers(known) for tp, known in described.values.items()}
-    return results
+    existing = existing_partitions(cluster, partitions, "producers of", budget.deadline)
+    async with existing as (found, errors):
+        described = await producers.describe_producers(cluster, found, node=broker, retry=budget.node_retry())
+    values = {tp: _producers(known) for tp, known in described.values.items()}
+    return Results(values, errors | described.errors)
 
 
 def _producers(known: Iterable[ActiveProducer]) -> tuple[ProducerDescription, ...]:
@@ -115,9 +107,12 @@ def _none_if_negative(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-async def abort(cluster: ClusterClient, tp: TopicPartition, marker: AbortMarker, retry: RetryLoop) -> None:
+async def abort(
+    cluster: ClusterClient, tp: TopicPartition, marker: AbortMarker, budget: RequestBudget
+) -> None:
     """Write the marker that aborts a transaction in one partition."""
-    async with existing_partitions(cluster, [tp], "aborting a transaction in") as (_, errors):
+    existing = existing_partitions(cluster, [tp], "aborting a transaction in", budget.deadline)
+    async with existing as (_, errors):
         for error in errors.values():
             raise error
-        (await producers.write_abort_marker(cluster, tp, marker, retry=retry)).require()
+        (await producers.write_abort_marker(cluster, tp, marker, retry=budget.retry())).require()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from asyncgroup.admin.arguments import check_number, several
+from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, several
 from asyncgroup.admin.hanging import find_hanging, partitions_to_search
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transaction_requests import (
@@ -39,9 +39,6 @@ __all__ = ["AdminTransactions"]
 
 MAX_TRANSACTION_TIMEOUT: Final = 900.0
 """Seconds: the default of the brokers' `transaction.max.timeout.ms`, and of Kafka's `find-hanging`."""
-
-_INT16_MAX: Final = (1 << 15) - 1
-_INT32_MAX: Final = (1 << 31) - 1
 
 
 class AdminTransactions:
@@ -101,7 +98,7 @@ class AdminTransactions:
         Raises ConfigError for an id that is not text or is empty, NoBrokersError.
         """
         wanted = [_checked_id(each) for each in several("transactional_ids", transactional_ids)]
-        return AdminResults(await describe_transactions(self._client, wanted, self._budget().retry()))
+        return AdminResults(await describe_transactions(self._client, wanted, self._budget()))
 
     async def producers(
         self, partitions: Iterable[TopicPartition], *, broker: int | None = None
@@ -113,7 +110,7 @@ class AdminTransactions:
         """
         wanted = check_partitions(partitions)
         _check_broker(broker)
-        return AdminResults(await describe_producers(self._client, wanted, broker, self._budget().retry()))
+        return AdminResults(await describe_producers(self._client, wanted, broker, self._budget()))
 
     async def find_hanging(
         self,
@@ -137,9 +134,9 @@ class AdminTransactions:
         _check_broker(broker)
         places = check_partitions(partitions)
         names = [check_topic(each) for each in several("topics", topics)]
-        retry = self._budget().retry()
-        wanted = await partitions_to_search(self._client, places, names, broker)
-        return await find_hanging(self._client, wanted, broker, max_transaction_timeout, retry)
+        budget = self._budget()
+        wanted = await budget.limit(partitions_to_search(self._client, places, names, broker))
+        return await find_hanging(self._client, wanted, broker, max_transaction_timeout, budget)
 
     async def abort_at(self, partition: TopicPartition, start_offset: int) -> None:
         """Abort the open transaction that begins at this offset of the partition, there only, as Kafka's `abort --start-offset`.
@@ -148,8 +145,8 @@ class AdminTransactions:
         transaction is open from that offset, and as `abort`.
         """
         tp, offset = check_partition(partition), check_offset(start_offset)
-        retry = self._budget().retry()
-        known = (await describe_producers(self._client, [tp], None, retry)).require()[tp]
+        budget = self._budget()
+        known = (await describe_producers(self._client, [tp], None, budget)).require()[tp]
         opened = {each.current_transaction_start_offset: each for each in known}
         if offset not in opened:
             offsets = sorted(each for each in opened if each is not None)
@@ -160,7 +157,7 @@ class AdminTransactions:
         producer = opened[offset]
         epoch = producer.coordinator_epoch or 0
         marker = AbortMarker(producer.producer_id, producer.producer_epoch, epoch)
-        await abort(self._client, tp, marker, retry)
+        await abort(self._client, tp, marker, budget)
 
     async def abort(
         self,
@@ -179,13 +176,13 @@ class AdminTransactions:
         tp = check_partition(partition)
         marker = AbortMarker(
             check_number("producer_id", producer_id),
-            check_number("producer_epoch", producer_epoch, _INT16_MAX),
+            check_number("producer_epoch", producer_epoch, INT16_MAX),
             # 0 is never later than the epoch of the coordinator that is to write the first marker
             0
             if coordinator_epoch is None
-            else check_number("coordinator_epoch", coordinator_epoch, _INT32_MAX),
+            else check_number("coordinator_epoch", coordinator_epoch, INT32_MAX),
         )
-        await abort(self._client, tp, marker, self._budget().retry())
+        await abort(self._client, tp, marker, self._budget())
 
 
 def _checked_state(state: object) -> str:
@@ -202,4 +199,4 @@ def _checked_id(transactional_id: object) -> str:
 
 def _check_broker(broker: int | None) -> None:
     if broker is not None:
-        check_number("broker", broker, _INT32_MAX)
+        check_number("broker", broker, INT32_MAX)

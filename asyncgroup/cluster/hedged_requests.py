@@ -10,7 +10,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from asyncgroup.cluster.connection import Address
-from asyncgroup.errors import ClosedError, NoBrokersError, ProtocolError, TransportError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    NoBrokersError,
+    ProtocolError,
+    TransportError,
+    UnsupportedVersionError,
+)
 from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved, start_task
 
 __all__ = ["HEDGE_SECONDS", "HedgedRequests"]
@@ -39,12 +46,12 @@ class HedgedRequests:
 
         The next node is asked when the previous one failed or did not answer for `HEDGE_SECONDS`, so that a broker
         that accepts connections but never answers costs a second, not a request timeout. Raises NoBrokersError with the
-        error of every node, and with the exception of a user's provider as its `__cause__`; an error other than TransportError
-        and ProtocolError is raised as it is. `what` names the request in messages.
+        error of every node, and as its `__cause__` with the exception of a user's provider, or with the UnsupportedVersionError of
+        the first node if all have one; an error other than TransportError and ProtocolError is raised as it is. `what` names the request in messages.
         """
         left = list(nodes)
         asked: list[asyncio.Task[T]] = []
-        failures: list[str] = []
+        failures: list[AsyncGroupError] = []
         cause: BaseException | None = None
         try:
             while left or asked:
@@ -63,11 +70,13 @@ class HedgedRequests:
                     try:
                         return task.result()
                     except (TransportError, ProtocolError) as error:
-                        failures.append(str(error))
+                        failures.append(error)
                         cause = cause or error.__cause__
         finally:
             await cancel_and_wait(*asked)
-        raise NoBrokersError(f"no broker answered {what}: " + "; ".join(failures)) from cause
+        if failures and all(isinstance(error, UnsupportedVersionError) for error in failures):
+            cause = failures[0]
+        raise NoBrokersError(f"no broker answered {what}: " + "; ".join(map(str, failures))) from cause
 
     def _start(
         self, what: str, node: Address, ask: Callable[[Address], Coroutine[Any, Any, T]]

@@ -124,7 +124,7 @@ async def test_a_broker_that_lacks_a_filter_says_so(env: VirtualEnvironment) -> 
 
 
 async def test_a_silent_and_a_dead_node_cost_the_others_nothing(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers, timeout=5.0) as admin, transaction(env, 0):
+    async with Admin(env.bootstrap_servers) as admin, transaction(env, 0):
         silent, dead = (n for n in (1, 2, 3) if n != env.cluster.transaction_coordinator("tx"))
         env.cluster.faults.on("ListTransactions", node=silent, times=None).drop()
         env.cluster.faults.on("ListTransactions", node=dead, times=None).disconnect()
@@ -134,6 +134,20 @@ async def test_a_silent_and_a_dead_node_cost_the_others_nothing(env: VirtualEnvi
         assert [each.transactional_id for each in found.transactions] == ["tx"]
         assert sorted(found.errors) == sorted([silent, dead])
         assert all(isinstance(error, TransportError) for error in found.errors.values())
+
+
+async def test_a_silent_leader_costs_the_others_nothing(env: VirtualEnvironment) -> None:
+    partitions = [TopicPartition("orders", n) for n in range(4)]
+    silent = env.cluster.leader("orders", 0)
+    env.cluster.faults.on("DescribeProducers", node=silent, times=None).drop()
+    async with Admin(env.bootstrap_servers) as admin:
+        begun = asyncio.get_running_loop().time()
+        found = await admin.transactions.producers(partitions)
+        assert asyncio.get_running_loop().time() - begun <= 5.1
+        assert set(found.errors) == {tp for tp in partitions if env.cluster.leader(*tp) == silent}
+        assert set(found.values_by_name) == set(partitions) - set(found.errors)
+        searched = await admin.transactions.find_hanging(topics=["orders"])
+        assert set(searched.errors) == set(found.errors)
 
 
 async def test_an_id_that_two_nodes_list_is_listed_where_it_is_alive(env: VirtualEnvironment) -> None:

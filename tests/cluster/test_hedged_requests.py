@@ -9,7 +9,14 @@ import pytest
 
 from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.hedged_requests import HEDGE_SECONDS, HedgedRequests
-from asyncgroup.errors import BrokerError, ClosedError, ConnectError, DecodeError, NoBrokersError
+from asyncgroup.errors import (
+    BrokerError,
+    ClosedError,
+    ConnectError,
+    DecodeError,
+    NoBrokersError,
+    UnsupportedVersionError,
+)
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -76,6 +83,18 @@ async def test_the_error_lists_the_error_of_every_node() -> None:
         NoBrokersError, match=r"no broker answered X: node 1 is down; node 2 .*node 4 is down"
     ):
         await HedgedRequests(ignore).first_response("X", NODES, ask)
+
+
+async def test_the_cause_is_the_missing_version_if_all_nodes_lack_it() -> None:
+    errors = [UnsupportedVersionError(f"node {number} is too old") for number in range(1, 5)]
+    plans: dict[str, tuple[float, object]] = {f"n{n}": (0.0, error) for n, error in enumerate(errors, 1)}
+    with pytest.raises(NoBrokersError) as caught:
+        await HedgedRequests(ignore).first_response("X", NODES, Asking(**plans))
+    assert caught.value.__cause__ is errors[0]
+    plans["n3"] = (0.0, ConnectError("node 3 is down"))  # it may be newer
+    with pytest.raises(NoBrokersError) as caught:
+        await HedgedRequests(ignore).first_response("X", NODES, Asking(**plans))
+    assert caught.value.__cause__ is None
 
 
 async def test_any_other_error_is_raised_at_once() -> None:

@@ -15,7 +15,7 @@ from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.net.backoff import RetryLoop
 
-__all__ = ["Ask", "fan_out", "request_apart", "request_each"]
+__all__ = ["Ask", "fan_out", "request_apart", "request_each", "request_one"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -94,6 +94,22 @@ async def request_apart(
         found.values |= results.values
         found.errors |= results.errors
     return found
+
+
+async def request_one(
+    route: RequestRoute[None],
+    ask: Callable[[Target], Awaitable[V]],
+    *,
+    api: str,
+    retry: RetryLoop | None = None,
+    table: ErrorTable = ERRORS,
+) -> V:
+    """Return the value of a request without keys, which one node answers. Raises its last error; the arguments are those of `request_each`."""
+
+    async def ask_node(target: Target, _: list[None]) -> Results[None, V]:
+        return Results({None: await ask(target)})
+
+    return (await request_each([None], route, ask_node, api=api, retry=retry, table=table)).require()[None]
 
 
 async def _locate(

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
-from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.fan_out import request_apart, request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, RequestRoute, Target, ToNode, ToOneTarget
 from asyncgroup.errors import BrokerError
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.topic_partition import by_topic
 from asyncgroup.wire import messages as m
 
 __all__ = ["AbortMarker", "ActiveProducer", "describe_producers", "write_abort_marker"]
+
+PARTITIONS_PER_REQUEST: Final = 500
+"""Partitions that one request asks for, as in Kafka's TransactionsCommand: each may have many producers."""
 
 ActiveProducer: TypeAlias = "m.DescribeProducersResponse.ProducerState"
 
@@ -43,31 +47,34 @@ async def describe_producers(
     async def ask(
         target: Target, asked: list[TopicPartition]
     ) -> Results[TopicPartition, list[ActiveProducer]]:
-        request = m.DescribeProducersRequest(_topics(asked))
-        response = await target.request(m.DescribeProducersRequest, lambda _: request)
         results: Results[TopicPartition, list[ActiveProducer]] = Results()
-        for topic in response.topics:
-            for part in topic.partitions:
-                tp = TopicPartition(topic.name, part.partition_index)
-                if part.error_code:
-                    results.errors[tp] = BrokerError(
-                        part.error_code, f"producers of {tp}", part.error_message
-                    )
-                else:
-                    results.values[tp] = part.active_producers
+        for begin in range(0, len(asked), PARTITIONS_PER_REQUEST):
+            found = await _describe(target, asked[begin : begin + PARTITIONS_PER_REQUEST])
+            results.errors |= found.errors
+            results.values |= found.values
         return results
 
     route: RequestRoute[TopicPartition] = (
         ByLeader(cluster, "producers of") if node is None else ToOneTarget(ToNode(cluster, node))
     )
-    return await request_each(partitions, route, ask, api="DescribeProducers", retry=retry, is_cut=True)
+    return await request_apart(partitions, route, ask, api="DescribeProducers", retry=retry)
 
 
-def _topics(partitions: Iterable[TopicPartition]) -> list[m.DescribeProducersRequest.TopicRequest]:
-    topics: dict[str, list[int]] = {}
-    for tp in partitions:
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    return [m.DescribeProducersRequest.TopicRequest(name, numbers) for name, numbers in topics.items()]
+async def _describe(
+    target: Target, asked: list[TopicPartition]
+) -> Results[TopicPartition, list[ActiveProducer]]:
+    topic_request = m.DescribeProducersRequest.TopicRequest
+    request = m.DescribeProducersRequest([topic_request(*each) for each in by_topic(asked).items()])
+    response = await target.request(m.DescribeProducersRequest, lambda _: request)
+    results: Results[TopicPartition, list[ActiveProducer]] = Results()
+    for topic in response.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.name, part.partition_index)
+            if part.error_code:
+                results.errors[tp] = BrokerError(part.error_code, f"producers of {tp}", part.error_message)
+            else:
+                results.values[tp] = part.active_producers
+    return results
 
 
 async def write_abort_marker(
@@ -103,4 +110,4 @@ async def write_abort_marker(
         return results
 
     route = ByLeader(cluster, "aborting a transaction in")
-    return await request_each([tp], route, ask, api="WriteTxnMarkers", retry=retry, is_cut=True)
+    return await request_each([tp], route, ask, api="WriteTxnMarkers", retry=retry)

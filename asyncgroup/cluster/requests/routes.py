@@ -13,7 +13,13 @@ from asyncgroup.cluster.connection import Address
 from asyncgroup.cluster.connection_pool import CONTROL, Node
 from asyncgroup.cluster.coordinators import GROUP
 from asyncgroup.cluster.network_client import RequestBuilder
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ErrorCode,
+    NoBrokersError,
+    UnsupportedVersionError,
+)
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.message import Message, Request
 
@@ -83,7 +89,10 @@ class ToNode:
 
 
 class ToAnyNode:
-    """The least-loaded node, and the next one on failure or after 1 s without a response; `lane` and `timeout` do not count."""
+    """The least-loaded node, and the next one on failure or after 1 s without a response; `lane` and `timeout` do not count.
+
+    Raises UnsupportedVersionError if all nodes lack the API or the version.
+    """
 
     __slots__ = ("_cluster",)
 
@@ -102,7 +111,12 @@ class ToAnyNode:
         timeout: float | None = None,  # noqa: ARG002
     ) -> R:
         """See `Target`."""
-        return await self._cluster.network.request_any(cls, build)
+        try:
+            return await self._cluster.network.request_any(cls, build)
+        except NoBrokersError as error:
+            if isinstance(error.__cause__, UnsupportedVersionError):
+                raise error.__cause__ from None  # another attempt would not change that
+            raise
 
 
 class ToCoordinator:

@@ -9,7 +9,7 @@ from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.cluster.network_client import RequestBuilder
-from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.fan_out import Ask, request_apart, request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByCoordinator, ByNode, Target, ToCoordinator
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
@@ -136,7 +136,10 @@ async def list_transactions(
             state_filters=wanted, transactional_id_pattern=pattern if version >= PATTERN_VERSION else None
         )
 
-    listed = await _list(cluster, build, retry, is_cut=is_cut)
+    nodes, route = list(cluster.view.brokers), ByNode(cluster)
+    listed = await request_each(
+        nodes, route, _listed_by(build), api="ListTransactions", retry=retry, is_cut=is_cut
+    )
     values = {node: [each.transactional_id for each in found] for node, found in listed.values.items()}
     return Results(values, listed.errors)
 
@@ -171,21 +174,17 @@ async def list_all_transactions(
             wanted_states, wanted_producers, -1 if duration_ms is None else duration_ms, pattern
         )
 
-    return await _list(cluster, build, retry, is_cut=True)
+    nodes, route = list(cluster.view.brokers), ByNode(cluster)
+    return await request_apart(nodes, route, _listed_by(build), api="ListTransactions", retry=retry)
 
 
-async def _list(
-    cluster: ClusterClient,
+def _listed_by(
     build: RequestBuilder[m.ListTransactionsResponse],
-    retry: RetryLoop | None,
-    *,
-    is_cut: bool,
-) -> Results[int, list[ListedTransaction]]:
+) -> Ask[int, list[ListedTransaction]]:
     async def ask(target: Target, nodes: list[int]) -> Results[int, list[ListedTransaction]]:
         response = await target.request(m.ListTransactionsRequest, build)
         if response.error_code:
             raise BrokerError(response.error_code, f"open transactions of {target}")
         return Results(dict.fromkeys(nodes, response.transaction_states))
 
-    nodes = list(cluster.view.brokers)
-    return await request_each(nodes, ByNode(cluster), ask, api="ListTransactions", retry=retry, is_cut=is_cut)
+    return ask

@@ -1,0 +1,217 @@
+"""Replicas and leaders of partitions: elect leaders, and change the nodes that have the replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
+from asyncgroup.cluster.requests.fan_out import request_each, request_one
+from asyncgroup.cluster.requests.results import Results
+from asyncgroup.cluster.requests.routes import ByController, Target
+from asyncgroup.cluster.requests.unanswered import Unanswered
+from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
+from asyncgroup.model import TopicPartition
+from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.topic_partition import by_topic
+from asyncgroup.wire import messages as m
+
+__all__ = [
+    "PREFERRED",
+    "UNCLEAN",
+    "OngoingReassignment",
+    "alter_reassignments",
+    "elect_all_leaders",
+    "elect_leaders",
+    "list_reassignments",
+]
+
+TIMEOUT_MS: Final = 30_000
+"""Milliseconds that the controller may wait until a change is made."""
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+"""`ElectionType` in Kafka."""
+
+UNCLEAN_VERSION: Final = 1
+"""The first ElectLeaders version with a kind of election (KIP-460, Kafka 2.4)."""
+FIXED_FACTOR_VERSION: Final = 1
+"""The first AlterPartitionReassignments version that can forbid other replication factors (KIP-860, Kafka 4.1)."""
+
+OngoingReassignment: TypeAlias = "m.ListPartitionReassignmentsResponse.OngoingPartitionReassignment"
+
+_NOT_NEEDED: Final = ErrorCode.ELECTION_NOT_NEEDED
+_FINAL: Final[ErrorTable] = {
+    # the controller knows which partitions exist: a repetition would not find one
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL,
+    # retriable in Kafka's list of codes; in Java a caller decides after one election
+    _NOT_NEEDED: RequestAction.FAIL,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: RequestAction.FAIL,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: RequestAction.FAIL,
+}
+
+
+async def elect_leaders(
+    cluster: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    election_type: int,
+    *,
+    retry: RetryLoop | None = None,
+) -> Results[TopicPartition, bool]:
+    """Elect the preferred leader of each partition, or one that was not in sync (KIP-460). Raises ClosedError.
+
+    Returns whether there was an election: False if the partition has the leader already.
+    """
+
+    async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, bool]:
+        return await _elect(cluster, target, asked, election_type)
+
+    return await request_each(
+        partitions, ByController(cluster), ask, api="ElectLeaders", retry=retry, table=_FINAL
+    )
+
+
+async def elect_all_leaders(
+    cluster: ClusterClient, election_type: int, *, retry: RetryLoop | None = None
+) -> Results[TopicPartition, bool]:
+    """As `elect_leaders`, for all partitions that need an election; others are not named.
+
+    Raises BrokerError if the controller refuses the request as a whole, and what `request_one` raises.
+    """
+
+    async def ask(target: Target) -> Results[TopicPartition, bool]:
+        return await _elect(cluster, target, None, election_type)
+
+    return await request_one(ByController(cluster), ask, api="ElectLeaders", retry=retry, table=_FINAL)
+
+
+async def _elect(
+    cluster: ClusterClient, target: Target, asked: list[TopicPartition] | None, election_type: int
+) -> Results[TopicPartition, bool]:
+    topics = (
+        None
+        if asked is None
+        else [m.ElectLeadersRequest.TopicPartitions(*each) for each in by_topic(asked).items()]
+    )
+
+    def build(version: int) -> m.ElectLeadersRequest:
+        if election_type != PREFERRED and version < UNCLEAN_VERSION:
+            raise UnsupportedVersionError(
+                "this broker elects only preferred leaders (Kafka 2.4 others as well)"
+            )
+        return m.ElectLeadersRequest(election_type, topics, TIMEOUT_MS)
+
+    response = await target.request(m.ElectLeadersRequest, build, timeout=_timeout(cluster))
+    if response.error_code:
+        raise BrokerError(response.error_code, "electing leaders")
+    results: Results[TopicPartition, bool] = Results()
+    for topic in response.replica_election_results:
+        for part in topic.partition_result:
+            tp = TopicPartition(topic.topic, part.partition_id)
+            if part.error_code in (ErrorCode.NONE, _NOT_NEEDED):
+                results.values[tp] = part.error_code != _NOT_NEEDED
+            else:
+                results.errors[tp] = BrokerError(
+                    part.error_code, f"electing a leader of {tp}", part.error_message
+                )
+    return results
+
+
+async def list_reassignments(
+    cluster: ClusterClient,
+    partitions: Iterable[TopicPartition] | None = None,
+    *,
+    retry: RetryLoop | None = None,
+) -> dict[TopicPartition, OngoingReassignment]:
+    """Return the reassignments in progress of these partitions, or all (KIP-455, Kafka 2.4).
+
+    Raises BrokerError and what `request_one` raises.
+    """
+    names = m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    topics = None if partitions is None else [names(*each) for each in by_topic(partitions).items()]
+    request = m.ListPartitionReassignmentsRequest(TIMEOUT_MS, topics)
+
+    async def ask(target: Target) -> dict[TopicPartition, OngoingReassignment]:
+        timeout = _timeout(cluster)
+        response = await target.request(
+            m.ListPartitionReassignmentsRequest, lambda _: request, timeout=timeout
+        )
+        if response.error_code:
+            raise BrokerError(response.error_code, "reassignments in progress", response.error_message)
+        return {
+            TopicPartition(topic.name, part.partition_index): part
+            for topic in response.topics
+            for part in topic.partitions
+        }
+
+    return await request_one(ByController(cluster), ask, api="ListPartitionReassignments", retry=retry)
+
+
+async def alter_reassignments(
+    cluster: ClusterClient,
+    wanted: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool = True,
+    retry: RetryLoop | None = None,
+) -> Results[TopicPartition, None]:
+    """Begin to move each partition to these nodes, the preferred leader first; None cancels what is in progress (KIP-455).
+
+    Returns when the reassignments have begun. Raises ClosedError.
+    """
+    unanswered: Unanswered[TopicPartition] = Unanswered(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+
+    async def send(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, None]:
+        def build(version: int) -> m.AlterPartitionReassignmentsRequest:
+            if not allow_replication_factor_change and version < FIXED_FACTOR_VERSION:
+                raise UnsupportedVersionError(
+                    "this broker always allows another replication factor (Kafka 4.1 can forbid it)"
+                )
+            return _alter(asked, wanted, allow_replication_factor_change=allow_replication_factor_change)
+
+        timeout = _timeout(cluster)
+        response = await target.request(m.AlterPartitionReassignmentsRequest, build, timeout=timeout)
+        if response.error_code:
+            raise BrokerError(response.error_code, "reassigning partitions", response.error_message)
+        results: Results[TopicPartition, None] = Results()
+        for topic in response.responses:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.name, part.partition_index)
+                if part.error_code:
+                    results.errors[tp] = BrokerError(part.error_code, f"reassigning {tp}", part.error_message)
+                else:
+                    results.values[tp] = None
+        return results
+
+    async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, None]:
+        return await unanswered.track(asked, lambda: send(target, asked))
+
+    return await request_each(
+        wanted, ByController(cluster), ask, api="AlterPartitionReassignments", retry=retry, table=_FINAL
+    )
+
+
+def _alter(
+    asked: Iterable[TopicPartition],
+    wanted: Mapping[TopicPartition, Sequence[int] | None],
+    *,
+    allow_replication_factor_change: bool,
+) -> m.AlterPartitionReassignmentsRequest:
+    request = m.AlterPartitionReassignmentsRequest
+
+    def replicas(tp: TopicPartition) -> list[int] | None:
+        nodes = wanted[tp]
+        return None if nodes is None else list(nodes)
+
+    topics = [
+        request.ReassignableTopic(
+            name, [request.ReassignablePartition(n, replicas(TopicPartition(name, n))) for n in numbers]
+        )
+        for name, numbers in by_topic(asked).items()
+    ]
+    return request(TIMEOUT_MS, allow_replication_factor_change, topics)
+
+
+def _timeout(cluster: ClusterClient) -> float:
+    """Return the seconds to wait for a response that the controller may delay."""
+    return max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)

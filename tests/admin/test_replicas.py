@@ -1,0 +1,146 @@
+"""Admin, replicas: leaders are elected and partitions reassigned, each with its own error; a lost response changes no outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asyncgroup import BrokerError, ConfigError, ErrorCode, TopicPartition, UnsupportedVersionError
+from asyncgroup.admin import Admin, ReassignmentDescription
+from asyncgroup.wire import messages as m
+from tests.admin.test_brokers import changed, code, limit_versions
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+MISSING = TopicPartition("orders", 99)
+
+
+async def move_leaders(env: VirtualEnvironment) -> dict[TopicPartition, int]:
+    """Move the leaders of two partitions away from their preferred replicas; return these."""
+    preferred = {tp: env.cluster.leader(*tp) for tp in (ZERO, ONE)}
+    for tp, node in preferred.items():
+        env.cluster.move_leader(*tp, node % 3 + 1)
+    return preferred
+
+
+async def test_preferred_leaders_are_elected(env: VirtualEnvironment) -> None:
+    preferred = await move_leaders(env)
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.replicas.elect_leaders("preferred", [ZERO, TopicPartition("orders", 2), MISSING])
+        assert found.values_by_name == {ZERO: True, TopicPartition("orders", 2): False}
+        assert code(found[MISSING]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert env.cluster.leader(*ZERO) == preferred[ZERO]
+        rest = await admin.replicas.elect_leaders()
+        assert rest.raise_first() == {ONE: True}
+        assert not await admin.replicas.elect_leaders()
+
+
+async def test_a_preferred_leader_that_is_down_is_an_error_of_its_own(env: VirtualEnvironment) -> None:
+    down = (await move_leaders(env))[ZERO]
+    await env.cluster.stop_node(down)
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.replicas.elect_leaders("preferred", [ZERO, ONE])
+        assert code(found[ZERO]) == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert str(found[ZERO]).startswith("electing a leader of orders-0: PREFERRED_LEADER_NOT_AVAILABLE")
+        assert len(env.cluster.history.of("ElectLeaders")) == 1
+
+
+async def test_an_unclean_election(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.replicas.elect_leaders("unclean", [ZERO])
+        assert found.raise_first() == {ZERO: False}
+        (exchange,) = env.cluster.history.of("ElectLeaders")
+        assert exchange.request.election_type == 1
+
+
+async def test_an_old_controller_elects_preferred_leaders_only(env: VirtualEnvironment) -> None:
+    preferred = await move_leaders(env)
+    limit_versions(env, m.ElectLeadersRequest.API_KEY, 0)
+    async with Admin(env.bootstrap_servers) as admin:
+        with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.4"):
+            await admin.replicas.elect_leaders("unclean")
+        assert (await admin.replicas.elect_leaders("preferred", [ZERO])).raise_first() == {ZERO: True}
+        assert env.cluster.leader(*ZERO) == preferred[ZERO]
+
+
+async def test_an_election_whose_response_is_lost_has_been_held(env: VirtualEnvironment) -> None:
+    preferred = await move_leaders(env)
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("ElectLeaders").error("NOT_CONTROLLER")
+        env.cluster.faults.on("ElectLeaders").disconnect("after")
+        found = await admin.replicas.elect_leaders("preferred", [ZERO])
+        assert found.raise_first() == {ZERO: False}
+        assert env.cluster.leader(*ZERO) == preferred[ZERO]
+
+
+async def test_a_partition_is_reassigned(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        wanted = {ZERO: [3, 1], ONE: [9], MISSING: [1]}
+        env.cluster.faults.on("AlterPartitionReassignments").error("NOT_CONTROLLER")
+        found = await admin.replicas.alter_reassignments(wanted)
+        assert list(found.values_by_name) == [ZERO]
+        assert code(found[ONE]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert code(found[MISSING]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        described = (await admin.describe_topics(["orders"])).raise_first()["orders"]
+        assert described.partitions[0].replicas == (3, 1)
+        assert await admin.replicas.list_reassignments() == {}
+        fixed = await admin.replicas.alter_reassignments({ZERO: [3]}, allow_replication_factor_change=False)
+        assert code(fixed[ZERO]) == ErrorCode.INVALID_REPLICATION_FACTOR
+    limit_versions(env, m.AlterPartitionReassignmentsRequest.API_KEY, 0)
+    async with Admin(env.bootstrap_servers) as admin:
+        fixed = await admin.replicas.alter_reassignments({ZERO: [3]}, allow_replication_factor_change=False)
+        assert "Kafka 4.1" in str(fixed[ZERO])
+
+
+async def test_reassignments_in_progress_are_listed(env: VirtualEnvironment) -> None:
+    response = m.ListPartitionReassignmentsResponse
+
+    def add(answer: Any) -> None:
+        part = response.OngoingPartitionReassignment(0, [3, 1, 2], [3], [2])
+        answer.topics.append(response.OngoingTopicReassignment("orders", [part]))
+
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("ListPartitionReassignments").error("NOT_CONTROLLER")
+        env.cluster.faults.on("ListPartitionReassignments").mutate(changed(add))
+        found = await admin.replicas.list_reassignments([ZERO, ONE])
+        assert found == {ZERO: ReassignmentDescription((3, 1, 2), (3,), (2,))}
+        assert found[ZERO].target == (3, 1)
+        exchange = env.cluster.history.of("ListPartitionReassignments")[-1]
+        assert [(each.name, each.partition_indexes) for each in exchange.request.topics] == [
+            ("orders", [0, 1])
+        ]
+        env.cluster.faults.on("ListPartitionReassignments").error("CLUSTER_AUTHORIZATION_FAILED")
+        with pytest.raises(BrokerError, match="reassignments in progress: CLUSTER_AUTHORIZATION_FAILED"):
+            await admin.replicas.list_reassignments()
+
+
+async def test_a_cancellation(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.replicas.cancel_reassignments([ZERO])
+        assert code(found[ZERO]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        # after a request without a response there is nothing to cancel because that one has cancelled it
+        env.cluster.faults.on("AlterPartitionReassignments").disconnect("after")
+        assert not (await admin.replicas.cancel_reassignments([ZERO])).errors
+
+
+async def test_bad_arguments(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        calls: list[tuple[str, Any]] = [
+            ("election_type='clean'", admin.replicas.elect_leaders("clean")),  # type: ignore[arg-type]
+            ("partition", admin.replicas.elect_leaders("preferred", ["orders"])),  # type: ignore[list-item]
+            ("partition", admin.replicas.list_reassignments([("orders", -1)])),  # type: ignore[list-item]
+            ("a mapping", admin.replicas.alter_reassignments([ZERO])),  # type: ignore[arg-type]
+            ("replicas of orders-0 of type int", admin.replicas.alter_reassignments({ZERO: 1})),  # type: ignore[dict-item]
+            ("one node id or more", admin.replicas.alter_reassignments({ZERO: []})),
+            ("each once", admin.replicas.alter_reassignments({ZERO: [1, 1]})),
+            ("replicas of orders-0=-1", admin.replicas.alter_reassignments({ZERO: [-1]})),
+            ("topic='a/b'", admin.replicas.cancel_reassignments([TopicPartition("a/b", 0)])),
+        ]
+        for text, call in calls:
+            with pytest.raises(ConfigError, match=text):
+                await call
+        apis = ("ElectLeaders", "ListPartitionReassignments", "AlterPartitionReassignments")
+        assert not env.cluster.history.of(*apis)
