@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.configs import ConfigChanges, ConfigDescription, SynonymDescription
     from asyncgroup.admin.group_offsets import GroupOffset
     from asyncgroup.admin.groups import GroupDescription, GroupListing, GroupsListed, MemberDescription
+    from asyncgroup.admin.lag_values import AckWindowLag, GroupLag, PartitionLag
     from asyncgroup.admin.list_offsets import ListOffsetsResultInfo, OffsetSpec
     from asyncgroup.admin.members import MemberToRemove
     from asyncgroup.admin.replicas import AdminReplicas, ReassignmentDescription
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.transactions import AdminTransactions
 
 __all__ = [
+    "AckWindowLag",
     "Admin",
     "AdminBrokers",
     "AdminReplicas",
@@ -62,6 +64,7 @@ __all__ = [
     "FeatureUpdate",
     "FeaturesDescription",
     "GroupDescription",
+    "GroupLag",
     "GroupListing",
     "GroupOffset",
     "GroupsListed",
@@ -76,6 +79,7 @@ __all__ = [
     "NewTopic",
     "OffsetSpec",
     "PartitionDescription",
+    "PartitionLag",
     "PartitionReset",
     "ProducerDescription",
     "QuorumDescription",
@@ -103,6 +107,7 @@ __getattr__, __dir__ = _lazy_names(
         "members": ["MemberToRemove"],
         "reset_plan": ["PartitionReset", "ResetPlan", "ResetRefused"],
         "reset_target": ["ShiftBy"],
+        "lag_values": ["AckWindowLag", "GroupLag", "PartitionLag"],
         "list_offsets": ["ListOffsetsResultInfo", "OffsetSpec"],
         "results": ["AdminResults"],
         "topic_changes": ["NewPartitions", "NewTopic"],

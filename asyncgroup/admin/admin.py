@@ -9,11 +9,14 @@ from asyncgroup.admin import (
     configs,
     group_offsets,
     groups,
+    lag,
+    lag_values,
     list_offsets,
     members as group_members,
     topic_changes,
     topics,
 )
+from asyncgroup.admin.arguments import several
 from asyncgroup.admin.brokers import AdminBrokers
 from asyncgroup.admin.replicas import AdminReplicas
 from asyncgroup.admin.results import AdminResults
@@ -222,6 +225,27 @@ class Admin(ClientArguments):
         """
         wanted = [check_group_id(each) for each in group_ids]
         return AdminResults(await groups.describe_groups(self._client, wanted, self._budget()))
+
+    async def lag(
+        self,
+        group_ids: Iterable[str],
+        *,
+        isolation_level: Isolation = "read_uncommitted",
+        require_stable: bool = False,
+    ) -> AdminResults[str, lag_values.GroupLag]:
+        """Return how far each classic or consumer group is behind the ends of its partitions, in one call.
+
+        A log ends at its high watermark, as in Kafka's tool; for a group whose members read committed records, `read_committed` ends it at
+        the last stable offset, up to which they can read. `require_stable` is that of `list_group_offsets`. A partition whose leader
+        does not answer has its error, and the others their lag. GROUP_ID_NOT_FOUND for a group that does not exist, and
+        for a share or streams group, which it names. Raises ConfigError for an invalid id, NoBrokersError.
+        """
+        wanted = [check_group_id(each) for each in several("group_ids", group_ids)]
+        isolation = list_offsets.check_isolation(isolation_level)
+        found = await lag.lag_of_groups(
+            self._client, wanted, isolation, self._budget(), require_stable=require_stable
+        )
+        return AdminResults(found)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> AdminResults[str, None]:
         """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from copy import copy
 from typing import Final, TypeVar
 
 from asyncgroup.cluster.client import ClusterClient
@@ -38,16 +39,19 @@ class RequestBudget:
 
     def retry(self) -> RetryLoop:
         """Return the limits of one of the requests: it may take what is left of the call's time."""
-        return self._until(self.deadline)
+        retry = self._cluster.retry(retries=float("inf") if self._is_repeated else 0, cuts_attempts=True)
+        retry.deadline = self.deadline
+        return retry
 
     def node_retry(self) -> RetryLoop:
         """Return the limits of a request to several nodes or leaders: one that does not answer delays the others by `NODE_TIMEOUT`."""
-        return self._until(min(self.deadline, asyncio.get_running_loop().time() + NODE_TIMEOUT))
+        return self.for_node().retry()
 
-    def _until(self, deadline: float) -> RetryLoop:
-        retry = self._cluster.retry(retries=float("inf") if self._is_repeated else 0, cuts_attempts=True)
-        retry.deadline = deadline
-        return retry
+    def for_node(self) -> RequestBudget:
+        """Return the limits of several requests to one of many nodes: `NODE_TIMEOUT` from now on, for all of them."""
+        part = copy(self)
+        part.deadline = min(self.deadline, asyncio.get_running_loop().time() + NODE_TIMEOUT)
+        return part
 
     async def limit(self, work: Awaitable[T]) -> T:
         """Await a step of the call that is not repeated. Raises RequestTimedOut at the deadline."""

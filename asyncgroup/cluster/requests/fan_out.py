@@ -15,7 +15,7 @@ from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.net.backoff import RetryLoop
 
-__all__ = ["Ask", "fan_out", "request_apart", "request_each", "request_one"]
+__all__ = ["Ask", "fan_out", "request_apart", "request_each", "request_one", "run_together"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -90,7 +90,7 @@ async def request_apart(
         for part in parts
     ]
     found: Results[K, V] = Results()
-    for results in await _all(works):
+    for results in await run_together(works):
         found.values |= results.values
         found.errors |= results.errors
     return found
@@ -146,11 +146,11 @@ async def fan_out(
             return Results.failed(shard.keys, error)
         return results.completed(shard.keys, f"the response to {api} of {shard.target}")
 
-    results = await _all([(f"{api} to {shard.target}", one(shard)) for shard in shards])
+    results = await run_together([(f"{api} to {shard.target}", one(shard)) for shard in shards])
     return list(zip(shards, results, strict=True))
 
 
-async def _all(works: list[tuple[str, Coroutine[Any, Any, T]]]) -> list[T]:
+async def run_together(works: list[tuple[str, Coroutine[Any, Any, T]]]) -> list[T]:
     """Run the coroutines, each with the name of its task, at the same time; return their results in this order.
 
     Raises the first error, after the others were cancelled.
