@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from asyncgroup.telemetry.client_metrics import ClientMetrics
     from asyncgroup.telemetry.extras import TelemetryUnavailable
     from asyncgroup.telemetry.metric_names import METRICS, Metric
+    from asyncgroup.telemetry.otel.metrics import OpenTelemetryMetrics
     from asyncgroup.telemetry.otel.traces import OpenTelemetryTraces
     from asyncgroup.telemetry.readings import HistogramReading, Readings
 
@@ -26,6 +27,7 @@ __all__ = [
     "ClientMetrics",
     "HistogramReading",
     "Metric",
+    "OpenTelemetryMetrics",
     "OpenTelemetryTraces",
     "Readings",
     "TelemetryUnavailable",
@@ -35,6 +37,7 @@ _NAMES = {
     "client_metrics": ["ClientMetrics"],
     "extras": ["TelemetryUnavailable"],
     "metric_names": ["METRICS", "Metric"],
+    "otel.metrics": ["OpenTelemetryMetrics"],
     "otel.traces": ["OpenTelemetryTraces"],
     "readings": ["HistogramReading", "Readings"],
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from asyncgroup.errors import (
@@ -23,7 +23,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.hooks import StallKind
 from asyncgroup.telemetry.client_readings import read_claim, read_counts, read_health, read_queue
-from asyncgroup.telemetry.readings import Readings
+from asyncgroup.telemetry.readings import LabelValues, Readings
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from asyncgroup.producer import Producer
     from asyncgroup.workqueue.work_queue import WorkQueue
 
-__all__ = ["ClientMetrics"]
+__all__ = ["ClientMetrics", "error_label"]
 
 _STOPS: Final = (GroupClosed, CallerCancelled, HandlerFailed)
 """Ends of a session after which the program decides whether another one follows."""
@@ -70,6 +70,10 @@ class ClientMetrics:
     def __repr__(self) -> str:
         names = [repr(each.group_id) for each in self._groups]
         return f"<ClientMetrics of {', '.join(names) or 'no open group'}, {len(self._producers)} producers>"
+
+    def listen(self, on_observe: Callable[[str, float, LabelValues], None] | None) -> None:
+        """Call a function with each value of a histogram: name, value, labels; None ends that."""
+        self._counted.on_observe = on_observe
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -196,7 +200,7 @@ class ClientMetrics:
         """Count a commit, and the partitions of which it failed."""
         self._counted.add("commits_total", 1, group_id)
         for error in (errors or {}).values():
-            self._counted.add("commit_failures_total", 1, group_id, _name(error))
+            self._counted.add("commit_failures_total", 1, group_id, error_label(error))
 
     def on_member_stalled(self, group_id: str, kind: StallKind, seconds: float, *_: object) -> None:
         """Count a stall, and the seconds of a blocked loop."""
@@ -210,7 +214,7 @@ class ClientMetrics:
         """Count the records of a batch that was acknowledged or has failed."""
         counted, topic = self._counted, batch.topic
         if batch.error is not None:
-            counted.add("record_errors_total", batch.records, topic, _name(batch.error))
+            counted.add("record_errors_total", batch.records, topic, error_label(batch.error))
             return
         counted.add("records_sent_total", batch.records, topic)
         counted.add("bytes_sent_total", batch.wire_size, topic)
@@ -218,6 +222,6 @@ class ClientMetrics:
         counted.observe("send_seconds", batch.latency)
 
 
-def _name(error: BaseException) -> str:
+def error_label(error: BaseException) -> str:
     """Return Kafka's name of an error of a broker, else the error's class."""
     return error.name if isinstance(error, BrokerError) else type(error).__name__

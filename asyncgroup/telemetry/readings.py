@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from asyncgroup.telemetry.metric_names import METRICS, Metric
@@ -43,6 +44,8 @@ class Readings:
         """Counters and gauges, by name and labels."""
         self.histograms: dict[str, dict[LabelValues, HistogramReading]] = {}
         """Histograms, by name and labels."""
+        self.on_observe: Callable[[str, float, LabelValues], None] | None = None
+        """Called with each value of a histogram, for exporters that count by themselves."""
         for metric in METRICS.values():
             if metric.kind == "histogram":
                 self.histograms[metric.name] = {}
@@ -70,6 +73,8 @@ class Readings:
         histogram = histograms.get(labels)
         if histogram is None:
             histogram = histograms[labels] = HistogramReading([0] * (len(metric.bounds) + 1))
+        if self.on_observe is not None:
+            self.on_observe(name, value, labels)
         histogram.counts[metric.bucket(value)] += 1
         histogram.sum += value
 

@@ -245,7 +245,15 @@ async def test_a_send_that_fails_has_the_error_of_its_caller() -> None:
                 await producer.send("orders", b"no partition", partition=7)
             with pytest.raises(InvalidRecordError):
                 await producer.send("orders", b"headers", headers=[("a", 5)])  # type: ignore[list-item]
-    assert [span.status.status_code for span in sdk.spans] == [StatusCode.ERROR] * 3
+            with pytest.raises(InvalidRecordError):
+                await producer.send("orders", b"headers", headers=[5])  # type: ignore[list-item]
+    assert [span.status.status_code for span in sdk.spans] == [StatusCode.ERROR] * 4
+    assert sorted(str((span.attributes or {})["error.type"]) for span in sdk.spans) == [
+        "TOPIC_AUTHORIZATION_FAILED",
+        "asyncgroup.errors.InvalidRecordError",
+        "asyncgroup.errors.InvalidRecordError",
+        "builtins.TypeError",
+    ]
     assert repr(sdk.traces) == "<OpenTelemetryTraces: 0 sends, 0 processings>"
 
 
