@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.lag_values import AckWindowLag, GroupLag, PartitionLag
     from asyncgroup.admin.list_offsets import ListOffsetsResultInfo, OffsetSpec
     from asyncgroup.admin.members import MemberToRemove
+    from asyncgroup.admin.offsets_csv import offsets_to_csv, parse_offsets_csv
     from asyncgroup.admin.replicas import AdminReplicas, ReassignmentDescription
     from asyncgroup.admin.reset_plan import PartitionReset, ResetPlan, ResetRefused
     from asyncgroup.admin.reset_target import ShiftBy
@@ -95,6 +96,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "TransactionsListed",
+    "offsets_to_csv",
+    "parse_offsets_csv",
 ]
 
 __getattr__, __dir__ = _lazy_names(
@@ -105,6 +108,7 @@ __getattr__, __dir__ = _lazy_names(
         "group_offsets": ["GroupOffset"],
         "groups": ["GroupDescription", "GroupListing", "MemberDescription", "GroupsListed"],
         "members": ["MemberToRemove"],
+        "offsets_csv": ["offsets_to_csv", "parse_offsets_csv"],
         "reset_plan": ["PartitionReset", "ResetPlan", "ResetRefused"],
         "reset_target": ["ShiftBy"],
         "lag_values": ["AckWindowLag", "GroupLag", "PartitionLag"],

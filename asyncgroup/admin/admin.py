@@ -13,12 +13,15 @@ from asyncgroup.admin import (
     lag_values,
     list_offsets,
     members as group_members,
+    reset,
+    reset_target,
     topic_changes,
     topics,
 )
 from asyncgroup.admin.arguments import several
 from asyncgroup.admin.brokers import AdminBrokers
 from asyncgroup.admin.replicas import AdminReplicas
+from asyncgroup.admin.reset_plan import ResetPlan
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transactions import AdminTransactions
 from asyncgroup.checks import (
@@ -27,6 +30,7 @@ from asyncgroup.checks import (
     check_offset,
     check_partition,
     check_topic,
+    wrong_type,
 )
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
@@ -34,7 +38,7 @@ from asyncgroup.cluster.requests import groups as group_requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.list_offsets import Isolation
 from asyncgroup.config import ClientConfig
-from asyncgroup.model import TopicPartition
+from asyncgroup.model import TopicPartition, wall_clock
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.net.backoff import RetryLoop
 
@@ -310,6 +314,41 @@ class Admin(ClientArguments):
                 self._client, check_group_id(group_id), wanted, self._retry()
             )
         )
+
+    # --- reset ----------------------------------------------------------------------------------------------------------
+
+    async def plan_reset(
+        self,
+        group_id: str,
+        target: reset_target.ResetTarget,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+    ) -> ResetPlan:
+        """Return new offsets for a group without members; nothing is changed. `reset_offsets` commits the plan.
+
+        The target is "earliest", "latest", "current", an offset, `ShiftBy(n)`, a datetime with a time zone (the first record at or
+        after it), a timedelta (the first record not older than that), or an offset for each partition. The scope is all partitions of
+        `topics` and the given `partitions`; with neither, all partitions with a committed offset. The rules are those of
+        `kafka-consumer-groups --reset-offsets`: an offset outside of the log is moved into it, "current" without a commit and a
+        time after the last record mean the log's end. The reset clears the metadata of the commits; the plan's
+        partitions and `warnings` say where that is an ack window of a work queue.
+
+        Raises ResetRefused for a group with members, for topics and partitions that do not exist or have no leader,
+        and for a shift without a commit; ConfigError for invalid arguments; the error of the group or of a commit.
+        """
+        parsed = reset_target.parse_target(target, wall_clock)
+        scope = reset_target.checked_scope(parsed, topics, partitions)
+        return await reset.plan_reset(self._client, check_group_id(group_id), parsed, scope, self._budget())
+
+    async def reset_offsets(self, plan: ResetPlan) -> AdminResults[TopicPartition, int]:
+        """Commit a plan of `plan_reset`; return the new offset of each partition. A group that does not exist is created.
+
+        UNKNOWN_MEMBER_ID for all partitions, with the group's state and members, if a member joined after the plan was made.
+        """
+        if not isinstance(plan, ResetPlan):
+            raise wrong_type("plan", plan, "a ResetPlan, as plan_reset returns it")
+        return AdminResults(await reset.commit_plan(self._client, plan, self._budget()))
 
 
 def _group_offset(given: int | group_offsets.GroupOffset) -> group_offsets.GroupOffset:

@@ -117,7 +117,7 @@ class ResetPlan:
 class ResetRefused(AsyncGroupError):
     """A plan that was refused: nothing was committed."""
 
-    def __init__(self, group_id: str, reasons: Mapping[TopicPartition | str, str]) -> None:
+    def __init__(self, group_id: str, reasons: Mapping[TopicPartition, str] | Mapping[str, str]) -> None:
         self.group_id = group_id
         self.reasons = dict(reasons)
         """The reason for each partition, topic or group that cannot be reset."""
@@ -141,18 +141,17 @@ class _Choice(NamedTuple):
 def plan_offsets(
     group_id: str, target: ParsedTarget, partitions: Collection[TopicPartition], facts: ResetFacts
 ) -> ResetPlan:
-    """Return the new offsets of these partitions. Raises ResetRefused with the reasons of all that cannot be reset."""
-    planned: dict[TopicPartition, PartitionReset] = {}
-    refused: dict[TopicPartition | str, str] = {}
-    choose = _RULES[target.kind]
-    for tp in sorted(set(partitions)):
-        choice = facts.problems.get(tp) or choose(tp, target, facts)
-        if isinstance(choice, str):
-            refused[tp] = choice
-        else:
-            planned[tp] = _reset(tp, choice, facts)
-    if refused:
+    """Return the new offsets of these partitions. Raises ResetRefused with the reasons of all that cannot be reset.
+
+    If one of them has a problem nothing else has to be known: the problems are the reasons then.
+    """
+    wanted = sorted(set(partitions))
+    if problems := {tp: facts.problems[tp] for tp in wanted if tp in facts.problems}:
+        raise ResetRefused(group_id, problems)
+    choices = {tp: _RULES[target.kind](tp, target, facts) for tp in wanted}
+    if refused := {tp: reason for tp, reason in choices.items() if isinstance(reason, str)}:
         raise ResetRefused(group_id, refused)
+    planned = {tp: _reset(tp, choice, facts) for tp, choice in choices.items() if not isinstance(choice, str)}
     return ResetPlan(group_id, target.text, planned)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.checks import check_offset, check_partition, check_topic, wrong_type
+from asyncgroup.cluster.requests.list_offsets import millis_of
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import MillisClock
 from asyncgroup.topic_partition import TopicPartition
@@ -25,7 +26,6 @@ __all__ = [
 ]
 
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _ALLOWED: Final = (
     "'earliest', 'latest', 'current', an offset (0 or more), ShiftBy(n), a datetime with a time zone, a timedelta "
@@ -116,8 +116,7 @@ def _at(when: datetime) -> ParsedTarget:
     if when.utcoffset() is None:
         rule = "a datetime with a time zone: when.astimezone(), or when.replace(tzinfo=UTC)"
         raise ConfigError("target", when, rule)
-    # round up: a record of the millisecond that has begun may be older than the given time
-    return ParsedTarget(TargetKind.TIME, when.isoformat(), max(0, -((_EPOCH - when) // _MILLISECOND)))
+    return ParsedTarget(TargetKind.TIME, when.isoformat(), millis_of(when))
 
 
 def _checked(place: object) -> TopicPartition:

@@ -105,12 +105,9 @@ def test_a_partition_with_a_problem_refuses_the_plan(
 ) -> None:
     names, facts = made
     bad = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-    for mapping in (facts.starts, facts.ends, facts.at_time):  # nothing is known of it
-        for tp in bad:
-            del mapping[tp]  # type: ignore[attr-defined]
-    target = data.draw(targets(names).filter(lambda each: each.kind is not TargetKind.SHIFT))
+    unknown = ResetFacts(facts.committed, {}, {}, {}, dict.fromkeys(bad, "it has no leader"))
     with pytest.raises(ResetRefused) as refused:
-        plan_offsets("g", target, names, facts._replace(problems=dict.fromkeys(bad, "it has no leader")))
+        plan_offsets("g", data.draw(targets(names)), names, unknown)
     assert refused.value.reasons == dict.fromkeys(sorted(bad), "it has no leader")
 
 

@@ -1,0 +1,163 @@
+"""Reset the offsets of a group without members: look up what a plan needs, and commit a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from asyncgroup.admin.group_offsets import GroupOffset, alter_group_offsets, list_group_offsets
+from asyncgroup.admin.groups import GroupDescription, describe_groups
+from asyncgroup.admin.partitions import existing_partitions
+from asyncgroup.admin.reset_plan import ResetFacts, ResetPlan, ResetRefused, plan_offsets
+from asyncgroup.admin.reset_target import ParsedTarget, ResetScope, TargetKind
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.budget import RequestBudget
+from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST, list_offsets_of_leaders
+from asyncgroup.cluster.requests.results import Results
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.topic_partition import TopicPartition
+
+__all__ = ["commit_plan", "plan_reset"]
+
+_INACTIVE: Final = ("Empty", "Dead")
+"""The states in which offsets are reset, as in `ConsumerGroupCommand.resetOffsets` of Kafka."""
+
+_SHOWN_MEMBERS: Final = 3
+
+_REASONS: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist",
+    ErrorCode.LEADER_NOT_AVAILABLE: "it has no leader",
+}
+"""The reasons of a refused plan in words; other errors have a text that says it."""
+
+
+async def plan_reset(
+    cluster: ClusterClient,
+    group_id: str,
+    target: ParsedTarget,
+    scope: ResetScope,
+    budget: RequestBudget,
+) -> ResetPlan:
+    """Return the plan for a group without members. Raises ResetRefused, and the error of the group."""
+    await _require_inactive(cluster, group_id, budget)
+    committed = (await list_group_offsets(cluster, group_id, budget.retry(), require_stable=False)).require()
+    wanted = await _partitions(cluster, group_id, scope, committed, budget)
+    facts = await _facts(cluster, target, wanted, committed, budget)
+    return plan_offsets(group_id, target, wanted, facts)
+
+
+async def _require_inactive(cluster: ClusterClient, group_id: str, budget: RequestBudget) -> None:
+    """Raise ResetRefused for a group with members; one that does not exist is created by the commit."""
+    described = await describe_groups(cluster, [group_id], budget)
+    error = described.errors.get(group_id)
+    if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return
+    group = described.require()[group_id]
+    if group.state not in _INACTIVE:
+        raise ResetRefused(group_id, dict([_activity(group)]))
+
+
+def _activity(group: GroupDescription) -> tuple[str, str]:
+    """Return the state of a group and what to do with its members, for messages."""
+    shown = [f"{each.member_id} ({each.host})" for each in group.members[:_SHOWN_MEMBERS]]
+    more = len(group.members) - len(shown)
+    names = ", ".join(shown) + (f" and {more} more" if more else "")
+    return f"state {group.state}", "stop its members first" + (f": {names}" if names else "")
+
+
+async def _partitions(
+    cluster: ClusterClient,
+    group_id: str,
+    scope: ResetScope,
+    committed: Mapping[TopicPartition, GroupOffset],
+    budget: RequestBudget,
+) -> list[TopicPartition]:
+    """Return the partitions of a scope. Raises ResetRefused for topics that do not exist."""
+    if scope.topics is None and scope.partitions is None:
+        return list(committed)
+    found = await budget.limit(cluster.existing_topics(scope.topics)) if scope.topics else {}
+    reasons: dict[str, str] = {}
+    for name in scope.topics or ():
+        if name not in found:
+            reasons[f"topic {name}"] = "it does not exist"
+        elif code := found[name].error_code:
+            reasons[f"topic {name}"] = str(BrokerError(code, "its partitions"))
+    if reasons:
+        raise ResetRefused(group_id, reasons)
+    of_topics = [
+        TopicPartition(name, number) for name in scope.topics or () for number in found[name].numbers
+    ]
+    return [*of_topics, *(scope.partitions or ())]
+
+
+async def _facts(
+    cluster: ClusterClient,
+    target: ParsedTarget,
+    partitions: Iterable[TopicPartition],
+    committed: Mapping[TopicPartition, GroupOffset],
+    budget: RequestBudget,
+) -> ResetFacts:
+    """Look the logs up. One partition without a leader refuses the plan at once, as `checkAllTopicPartitionsValid` in Kafka."""
+    async with existing_partitions(cluster, partitions, "offset of", budget.deadline) as (found, errors):
+        problems = dict(errors)
+        for tp in found:
+            if cluster.view.leader(tp) < 0:
+                problems[tp] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offset of {tp}")
+
+        async def listed(timestamp: int) -> dict[TopicPartition, int]:
+            wanted = {} if problems else dict.fromkeys(found, timestamp)
+            results = await list_offsets_of_leaders(cluster, wanted, retry=budget.node_retry())
+            problems.update(results.errors)
+            return {tp: each.offset for tp, each in results.values.items()}
+
+        starts, ends = await listed(EARLIEST), await listed(LATEST)
+        at_time = await listed(target.number) if target.kind is TargetKind.TIME else {}
+    return ResetFacts(
+        committed,
+        starts,
+        ends,
+        {tp: offset if offset >= 0 else None for tp, offset in at_time.items()},
+        {tp: _reason(error) for tp, error in problems.items()},
+    )
+
+
+def _reason(error: AsyncGroupError) -> str:
+    return _REASONS.get(error.code, str(error)) if isinstance(error, BrokerError) else str(error)
+
+
+async def commit_plan(
+    cluster: ClusterClient, plan: ResetPlan, budget: RequestBudget
+) -> Results[TopicPartition, int]:
+    """Commit a plan; return the new offset of each partition, or its error.
+
+    Without metadata and without a leader epoch, as `OffsetsUtils` in Kafka: the epoch of the record before an offset is not known.
+    """
+    offsets = {tp: GroupOffset(offset) for tp, offset in plan.offsets.items()}
+    done = await alter_group_offsets(cluster, plan.group_id, offsets, budget.retry())
+    results: Results[TopicPartition, int] = Results(
+        {tp: offsets[tp].offset for tp in done.values}, dict(done.errors)
+    )
+    if any(_has_members(error) for error in results.errors.values()):
+        await _explain(cluster, plan.group_id, results, budget)
+    return results
+
+
+def _has_members(error: AsyncGroupError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def _explain(
+    cluster: ClusterClient,
+    group_id: str,
+    results: Results[TopicPartition, int],
+    budget: RequestBudget,
+) -> None:
+    """Add the state and the members of the group to the errors of a reset that came after a member."""
+    described = (await describe_groups(cluster, [group_id], budget)).values.get(group_id)
+    if described is None or described.state in _INACTIVE:
+        return  # its members have left again
+    detail = ": ".join(_activity(described))
+    for tp, error in results.errors.items():
+        if _has_members(error):
+            what = f"resetting the offset of group {group_id!r}, partition {tp}"
+            results.errors[tp] = BrokerError(ErrorCode.UNKNOWN_MEMBER_ID, what, detail)
