@@ -55,6 +55,7 @@ MEMBERS: Final = {
     " listen on_member_stalled on_open on_response on_session_end on_session_start on_throttle read",
     "HistogramReading": "copy count counts sum",
     "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",
+    "ProbeAnswer": "as_dict passed reasons",
     "Readings": "add copy gauge histograms numbers observe on_observe",
     "Interceptor": "on_acknowledgement on_consume on_send",
     # values

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from asyncgroup.checks import check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, client_of
 from asyncgroup.cluster.bootstrap import BootstrapServers
+from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptors
@@ -171,14 +173,13 @@ class GroupEngine:
         subscription, handling = self._subscribe(topics), as_handler(handler)
         self._check_caller()
         self._check_no_records()
-        self._subscriptions.append(subscription)
-        try:
+        with self._running(subscription, retries=True):
             self._check_open()
             life = await self._member.run_session(subscription, handling)
-        finally:
-            self._subscriptions.remove(subscription)
-        if life is not None and life.state.failure is not None:
-            raise life.state.failure
+            if life is not None and life.state.failure is not None:
+                if life.state.failed_by_handler:
+                    self._member_health.liveness.note_failure(life.state.failure)
+                raise life.state.failure
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """See `ConsumerGroup.run`."""
@@ -188,9 +189,26 @@ class GroupEngine:
         await self._run(subscription, handling)
 
     async def _run(self, subscription: Subscription, handler: Handler) -> None:
+        with self._running(subscription):
+            await self._member.run_sessions(subscription, handler, self._check_open)
+
+    @contextmanager
+    def _running(self, subscription: Subscription, *, retries: bool = False) -> Iterator[None]:
+        """A call of `run()` or `consume()`; what it raises is fatal for liveness probes until the next call.
+
+        `retries`: the caller retries after errors of brokers that are retriable, as around `consume()`.
+        """
+        liveness = self._member_health.liveness
+        liveness.failure = None
         self._subscriptions.append(subscription)
         try:
-            await self._member.run_sessions(subscription, handler, self._check_open)
+            yield
+        except ClosedError:
+            raise
+        except Exception as error:
+            if not (retries and is_retriable_error(error)):
+                liveness.note_failure(error)
+            raise
         finally:
             self._subscriptions.remove(subscription)
 

@@ -64,6 +64,10 @@ class Health:
       that cannot start, and a topic that does not exist, until it can be read; a hook that was cancelled at its limit
       while it still runs, and for 10 s.
     - `errors`: the last kinds of errors, newest first, at most five.
+    - `fatal`: why only a restart of the process helps, in words: `run()` has raised an error and was not called again, or a claim
+      has held a record for `max_poll_interval` without progress. None while brokers do not answer, in a rebalance, with any lag.
+    - `not_ready`: why the member does not take part in its group, in words: it has not joined, its membership was lost, or no
+      broker has answered for the session timeout. None for a member without partitions, and in a rebalance.
     - `is_healthy`: whether there are no `problems`: the member consumes or is about to. Stalled or paused claims and a
       slow rebalance are no problems.
     """
@@ -80,6 +84,21 @@ class Health:
     waits_for: str | None
     problems: tuple[str, ...]
     errors: tuple[ErrorSeen, ...]
+    fatal: str | None = None
+    not_ready: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the process should go on, for liveness probes: nothing is `fatal`.
+
+        A blocked event loop cannot say so: a probe that runs on it gets no answer.
+        """
+        return self.fatal is None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the member takes part in its group, for readiness probes: nothing is `not_ready`."""
+        return self.not_ready is None
 
     @property
     def is_healthy(self) -> bool:
@@ -110,6 +129,8 @@ class Health:
         return {
             "group_id": self.group_id,
             "is_healthy": self.is_healthy,
+            "live": self.live,
+            "ready": self.ready,
             "state": self.state,
             "state_age": round(self.state_age, 3),
             "member_id": self.member_id,
@@ -122,6 +143,8 @@ class Health:
             "paused": [str(tp) for tp in self.paused],
             "waits_for": self.waits_for,
             "problems": list(self.problems),
+            "fatal": self.fatal,
+            "not_ready": self.not_ready,
             "errors": [{"text": e.text, "count": e.count, "age": round(e.age, 3)} for e in self.errors],
             "claims": [
                 {name: getattr(claim, name) for name in ClaimHealth.__dataclass_fields__}

@@ -18,6 +18,7 @@ from asyncgroup.errors import BrokerError
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.health import ClaimHealth, ErrorSeen, Health
 from asyncgroup.group.join_watch import JoinWatch
+from asyncgroup.group.liveness import Liveness
 from asyncgroup.group.membership import JOIN_GRACE
 from asyncgroup.group.start_lookups import PendingStart
 from asyncgroup.group.topics import Absence
@@ -76,6 +77,8 @@ _ENDING: Final = (MemberState.DRAINING, MemberState.COMMITTING)
 _JOINING_AGAIN: Final = (MemberState.LOOKING_UP_COORDINATOR, MemberState.JOINING, MemberState.SYNCING)
 _JOINING: Final = (MemberState.LOOKING_UP_TOPICS, *_JOINING_AGAIN)
 """The steps of a join; further attempts go through them again."""
+_JOINED: Final = {MemberState.STABLE: True, MemberState.LEAVING: False, MemberState.CLOSED: False}
+"""States in which the member begins or ends to take part in its group."""
 _BETWEEN_ATTEMPTS: Final = (MemberState.NOT_CONSUMING, MemberState.WAITING_TO_REJOIN)
 """States in which a join neither goes on nor ends: a backoff comes next, or nothing consumes."""
 
@@ -119,6 +122,7 @@ class MemberHealth:
         self.problems: dict[ProblemSource, _Occurrences] = {}
         self.errors: dict[tuple[str, str], _Occurrences] = {}
         """By type and error code or text, the least recent first."""
+        self.liveness = Liveness()
         self.join = JoinWatch()
         self.join_refusal: _Occurrences | None = None
         """Errors of the attempts of the last join that do not count as failures."""
@@ -138,6 +142,8 @@ class MemberHealth:
             return
         loop = asyncio.get_running_loop()
         before, self.state, self.state_since = self.state, state, loop.time()
+        if state in _JOINED:
+            self.liveness.has_joined = _JOINED[state]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -271,6 +277,19 @@ def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
             ErrorSeen(text, times, _age(now, last_at))
             for text, times, last_at in list(reversed(member_health.errors.values()))[:ERRORS_SHOWN]
         ),
+        fatal=member_health.liveness.fatal,
+        not_ready=_not_ready(snapshot, now),
+    )
+
+
+def _not_ready(snapshot: HealthSnapshot, now: float) -> str | None:
+    member_health = snapshot.member_health
+    if (state := member_health.state) in _IDLE and member_health.liveness.fatal is None:
+        return _IDLE[state]
+    lost = member_health.problems.get(ProblemSource.LOST)
+    last_response = max(member_health.last_heartbeat, member_health.last_fetch)
+    return member_health.liveness.not_ready(
+        None if lost is None else lost.text, last_response, snapshot.session_timeout, now
     )
 
 

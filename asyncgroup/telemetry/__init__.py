@@ -6,6 +6,7 @@
 - `metric_names` is the table of all metrics, `readings` their values. `client_metrics` is the hook that counts events and reads
   clients (`client_readings`) at the time of a scrape; it knows neither Prometheus nor OpenTelemetry.
 - `otel` makes OpenTelemetry's spans and metrics; `extras` says what to install for it.
+- `probes` judges the `health()` of all clients, for liveness and readiness.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from asyncgroup.telemetry.metric_names import METRICS, Metric
     from asyncgroup.telemetry.otel.metrics import OpenTelemetryMetrics
     from asyncgroup.telemetry.otel.traces import OpenTelemetryTraces
+    from asyncgroup.telemetry.probes import ProbeAnswer, live, ready
     from asyncgroup.telemetry.readings import HistogramReading, Readings
 
 __all__ = [
@@ -29,8 +31,11 @@ __all__ = [
     "Metric",
     "OpenTelemetryMetrics",
     "OpenTelemetryTraces",
+    "ProbeAnswer",
     "Readings",
     "TelemetryUnavailable",
+    "live",
+    "ready",
 ]
 
 _NAMES = {
@@ -39,6 +44,7 @@ _NAMES = {
     "metric_names": ["METRICS", "Metric"],
     "otel.metrics": ["OpenTelemetryMetrics"],
     "otel.traces": ["OpenTelemetryTraces"],
+    "probes": ["ProbeAnswer", "live", "ready"],
     "readings": ["HistogramReading", "Readings"],
 }
 """The public names of each module."""

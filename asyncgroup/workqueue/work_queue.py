@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 
 from asyncgroup.checks import check_count
@@ -333,7 +333,11 @@ class WorkQueue(QueueArguments):
     def health(self) -> Health:
         """Return the health of the queue's group member, with the queue's problems; it sends no request."""
         core = self._core
-        return core.engine.health(core.problems())
+        health, failure = core.engine.health(core.problems()), core.receiver.failure
+        if failure is None:
+            return health
+        ended = f"the queue has ended: {failure}"
+        return replace(health, fatal=health.fatal or ended, not_ready=health.not_ready or ended)
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that are retried: those of the group, CopyFailedError, and failed commits."""

@@ -59,7 +59,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
             "problems",
         ),
         *("is_healthy", "claims", "lag", "paused", "stalled", "errors", "as_dict"),
-        *("last_heartbeat", "last_fetch"),
+        *("last_heartbeat", "last_fetch", "live", "ready", "fatal", "not_ready"),
     },
     "ClaimHealth": {
         *("topic", "partition", "tp", "position", "next_mark", "high_water_mark", "lag", "paused", "stalled"),

@@ -1,0 +1,51 @@
+"""Liveness: what the probes of a member ask: whether only a restart helps, and whether it takes part in its group.
+
+A restart of all members makes an outage longer. So brokers that do not answer, rebalances and lag are never a reason for one.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.errors import ClaimStuck
+from asyncgroup.lifecycle import describe_error
+
+__all__ = ["Liveness"]
+
+
+class Liveness:
+    """What is known for the probes of a member, written where it occurs."""
+
+    def __init__(self) -> None:
+        self.stuck: ClaimStuck | None = None
+        """The claim that was stuck for `max_poll_interval`, until its handler has ended."""
+        self.failure: str | None = None
+        """The error that `run()` or `consume()` has raised, until the next call."""
+        self.has_joined = False
+        """Whether the member has consumed since it last entered its group; a rebalance does not change that."""
+
+    def __repr__(self) -> str:
+        return f"<Liveness: {'joined' if self.has_joined else 'not joined'}, fatal: {self.fatal}>"
+
+    def note_failure(self, error: BaseException) -> None:
+        """`run()` or `consume()` raises this error: nothing consumes until they are called again."""
+        self.failure = f"run() has ended: {describe_error(error)}"
+
+    @property
+    def fatal(self) -> str | None:
+        """Why only a restart helps, in words; None while the member goes on by itself."""
+        return str(self.stuck) if self.stuck is not None else self.failure
+
+    def not_ready(self, lost: str | None, last_response: float, limit: float, now: float) -> str | None:
+        """Return why the member does not take part in its group, in words; None if it does, also without a partition.
+
+        `lost` is the loss of the membership, if there was one. `last_response` is the loop time at which a broker last answered
+        a heartbeat or a fetch; at most `limit` seconds may have passed.
+        """
+        if (fatal := self.fatal) is not None:
+            return fatal
+        if lost is not None:
+            return f"the membership was lost: {lost}"
+        if not self.has_joined:
+            return "the member has not joined its group"
+        if now - last_response > limit:
+            return f"no broker has answered for {now - last_response:.1f} s"
+        return None
