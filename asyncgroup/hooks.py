@@ -15,9 +15,12 @@ __all__ = [
     "DeliveryOutcome",
     "Hooks",
     "StallKind",
+    "add_default_hook",
     "check_hooks",
     "defines_no_listeners",
     "delivery_listeners",
+    "remove_default_hook",
+    "with_default_hooks",
 ]
 
 _log = logging.getLogger("asyncgroup.hooks")
@@ -76,6 +79,27 @@ def defines_no_listeners(base: T) -> T:
     return base
 
 
+_DEFAULTS: Final[list[object]] = []
+"""Hooks that each client gets besides its own."""
+
+
+def add_default_hook(hook: object) -> None:
+    """Give a hook to each client and Cluster that is made from now on, and as an interceptor to producers."""
+    check_hooks([hook])
+    _DEFAULTS.append(hook)
+
+
+def remove_default_hook(hook: object) -> None:
+    """Undo `add_default_hook`: clients that exist keep the hook."""
+    _DEFAULTS[:] = [each for each in _DEFAULTS if each is not hook]
+
+
+def with_default_hooks(given: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the hooks with the default ones, without those of a class that the client has a hook of."""
+    classes = set(map(type, given))
+    return (*given, *(hook for hook in _DEFAULTS if type(hook) not in classes))
+
+
 def check_hooks(hooks: object) -> tuple[object, ...]:
     """Return the hook objects; raise ConfigError unless each has a method for at least one event."""
     if isinstance(hooks, str) or not isinstance(hooks, Iterable):
@@ -99,7 +123,7 @@ class Hooks:
     """
 
     def __init__(self, hooks: Iterable[object] = ()) -> None:
-        given = check_hooks(hooks)
+        given = with_default_hooks(check_hooks(hooks))
         self._listeners: dict[str, list[Any]] = {
             event: [getattr(hook, event) for hook in given if _implements(hook, event)] for event in EVENTS
         }

@@ -47,6 +47,7 @@ MEMBERS: Final = {
     "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_open on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle"
     " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start",
+    "AsyncGroupInstrumentor": "instrument instrumentation_dependencies is_instrumented_by_opentelemetry uninstrument",
     "OpenTelemetryMetrics": "close listen loop on_batch_done on_commit on_connect on_disconnect on_fetch on_handler_end on_handler_start on_heartbeat"
     " on_join on_member_stalled on_open on_process_end on_process_start on_response on_session_end on_session_start on_throttle read wants_records",
     "OpenTelemetryTraces": "close is_recording on_acknowledgement on_delivery_end on_delivery_start on_process_end on_process_start on_send"

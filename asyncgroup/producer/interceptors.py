@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from asyncgroup.hooks import with_default_hooks
 from asyncgroup.interceptor import (
     PRODUCER_METHODS,
     ProduceInterceptor,
@@ -26,7 +27,12 @@ class ProducerInterceptors:
 
     def __init__(self, chain: Iterable[ProduceInterceptor]) -> None:
         """Raises ConfigError unless all are interceptors."""
-        self._chain = check_interceptors(chain, PRODUCER_METHODS)
+        given = check_interceptors(chain, PRODUCER_METHODS)
+        self._chain = tuple(
+            each
+            for each in with_default_hooks(given)
+            if each in given or any(hasattr(each, method) for method in PRODUCER_METHODS)
+        )
         self._on_send = listeners(self._chain, "on_send", PRODUCER_METHODS)
         self._on_acknowledgement = listeners(self._chain, "on_acknowledgement", PRODUCER_METHODS)
         self._logged: set[tuple[int, str, type]] = (

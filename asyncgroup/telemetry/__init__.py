@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from asyncgroup.telemetry.client_metrics import ClientMetrics
     from asyncgroup.telemetry.extras import TelemetryUnavailable
     from asyncgroup.telemetry.metric_names import METRICS, Metric
+    from asyncgroup.telemetry.otel.instrumentor import AsyncGroupInstrumentor
     from asyncgroup.telemetry.otel.metrics import OpenTelemetryMetrics
     from asyncgroup.telemetry.otel.traces import OpenTelemetryTraces
     from asyncgroup.telemetry.probes import ProbeAnswer, live, ready
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METRICS",
+    "AsyncGroupInstrumentor",
     "ClientMetrics",
     "HistogramReading",
     "Metric",
@@ -42,6 +44,7 @@ _NAMES = {
     "client_metrics": ["ClientMetrics"],
     "extras": ["TelemetryUnavailable"],
     "metric_names": ["METRICS", "Metric"],
+    "otel.instrumentor": ["AsyncGroupInstrumentor"],
     "otel.metrics": ["OpenTelemetryMetrics"],
     "otel.traces": ["OpenTelemetryTraces"],
     "probes": ["ProbeAnswer", "live", "ready"],

@@ -69,7 +69,7 @@ class ClientMetrics:
 
     def __repr__(self) -> str:
         names = [repr(each.group_id) for each in self._groups]
-        return f"<ClientMetrics of {', '.join(names) or 'no open group'}, {len(self._producers)} producers>"
+        return f"<{type(self).__name__} of {', '.join(names) or 'no open group'}, {len(self._producers)} producers>"
 
     def listen(self, on_observe: Callable[[str, float, LabelValues], None] | None) -> None:
         """Call a function with each value of a histogram: name, value, labels; None ends that."""
