@@ -302,7 +302,7 @@ OF_QUEUES = {
     "cancelled workers go on": 3,
     "late acks raise": 115,
     "ack timeouts are not counted": 7,
-    "timers are late": 0,
+    "timers are late": 1,
     "retries are early": 0,
     "copies are due at once": 2,
     "acknowledged before the copy": 2,
