@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ __all__ = [
     "MemberDescription",
     "describe_groups",
     "list_groups",
+    "other_types",
 ]
 
 CONSUMER: Final = "consumer"
@@ -122,6 +123,18 @@ async def list_groups(
         for name, each in sorted(unique.items())
     )
     return GroupsListed(tuple(listed), dict(found.errors))
+
+
+async def other_types(
+    cluster: ClusterClient, group_ids: Collection[str], budget: RequestBudget
+) -> dict[str, str]:
+    """Return the types of those groups that a description did not find because they are neither classic nor consumer groups."""
+    if not group_ids:
+        return {}
+    listed = await requests.list_groups(cluster, retry=budget.node_retry())
+    types = {group.group_id: group.group_type for part in listed.values.values() for group in part}
+    known = (None, "", "classic", CONSUMER)
+    return {name: types[name] for name in group_ids if types.get(name) not in known}
 
 
 def _liveness(group: ListedGroup) -> int:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from asyncgroup.admin.group_offsets import GroupOffset, list_group_offsets
-from asyncgroup.admin.groups import GroupDescription, describe_groups
+from asyncgroup.admin.groups import GroupDescription, describe_groups, other_types
 from asyncgroup.admin.lag_values import GroupLag, PartitionFacts, group_lag
 from asyncgroup.admin.partitions import existing_partitions
 from asyncgroup.cluster.client import ClusterClient
-from asyncgroup.cluster.requests import groups as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.fan_out import run_together
 from asyncgroup.cluster.requests.list_offsets import (
@@ -116,18 +115,14 @@ async def _other_types(
         for name, error in errors.items()
         if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND
     }
-    if not missing:
-        return {}
-    listed = await requests.list_groups(cluster, retry=budget.node_retry())
-    types = {group.group_id: group.group_type for part in listed.values.values() for group in part}
+    types = await other_types(cluster, missing, budget)
     return {
         name: BrokerError(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"lag of group {name!r}",
-            f"it is a {types[name]} group; the lag is that of classic and consumer groups",
+            f"it is a {group_type} group; the lag is that of classic and consumer groups",
         )
-        for name in missing
-        if types.get(name) not in (None, "", "classic", "consumer")
+        for name, group_type in types.items()
     }
 
 

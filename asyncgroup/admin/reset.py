@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from asyncgroup.admin.group_offsets import GroupOffset, alter_group_offsets, list_group_offsets
-from asyncgroup.admin.groups import GroupDescription, describe_groups
+from asyncgroup.admin.groups import GroupDescription, describe_groups, other_types
 from asyncgroup.admin.partitions import existing_partitions
 from asyncgroup.admin.reset_plan import ResetFacts, ResetPlan, ResetRefused, plan_offsets
 from asyncgroup.admin.reset_target import ParsedTarget, ResetScope, TargetKind
@@ -47,10 +47,13 @@ async def plan_reset(
 
 
 async def _require_inactive(cluster: ClusterClient, group_id: str, budget: RequestBudget) -> None:
-    """Raise ResetRefused for a group with members; one that does not exist is created by the commit."""
+    """Raise ResetRefused for a group with members or of another type; one that does not exist is created by the commit."""
     described = await describe_groups(cluster, [group_id], budget)
     error = described.errors.get(group_id)
     if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
+        for group_type in (await other_types(cluster, [group_id], budget)).values():
+            reason = "only classic and consumer groups have committed offsets that are reset"
+            raise ResetRefused(group_id, {f"type {group_type}": reason})
         return
     group = described.require()[group_id]
     if group.state not in _INACTIVE:

@@ -23,6 +23,7 @@ from asyncgroup import (
 )
 from asyncgroup.admin import Admin, GroupOffset, ResetRefused, ShiftBy, parse_offsets_csv
 from asyncgroup.model import wall_clock
+from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -206,6 +207,17 @@ async def test_a_group_with_a_member_is_refused(env: VirtualEnvironment, protoco
         assert (await admin.plan_reset("g", "latest", topics=["orders"])).offsets == dict.fromkeys(
             (ZERO, ONE, TWO, THREE), 0
         )
+
+
+async def test_a_group_of_another_type_is_refused(env: VirtualEnvironment) -> None:
+    def shared(response: Any) -> Any:
+        response.groups.append(m.ListGroupsResponse.ListedGroup("s", "share", "Empty", "share"))
+        return response
+
+    env.cluster.faults.on("ListGroups", node=2).mutate(shared)
+    async with Admin(env.bootstrap_servers) as admin:
+        with pytest.raises(ResetRefused, match="'s' are not reset: type share: only classic and consumer"):
+            await admin.plan_reset("s", "latest", topics=["orders"])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

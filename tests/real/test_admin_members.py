@@ -12,6 +12,8 @@ import pytest
 
 from asyncgroup import BrokerError, Claim, ConsumerConfig, ConsumerGroup, Session
 from asyncgroup.admin import Admin, MemberToRemove
+from asyncgroup.error_codes import error_name
+from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 
 pytestmark = pytest.mark.asyncio
@@ -35,8 +37,16 @@ async def member(servers: str, topic: str, **config: Any) -> AsyncIterator[async
 @pytest.mark.full
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
 async def test_members_are_removed_and_join_again(apache_kafka: RunningKafka, protocol: str) -> None:
+    await removed_and_joined_again(apache_kafka.bootstrap_servers, protocol)
+
+
+@pytest.mark.full
+async def test_members_of_an_old_kafka(kafka_39: RunningKafka) -> None:
+    await removed_and_joined_again(kafka_39.bootstrap_servers, "classic")
+
+
+async def removed_and_joined_again(servers: str, protocol: str) -> None:
     topic = f"members-{uuid4().hex[:8]}"
-    servers = apache_kafka.bootstrap_servers
     one, none = MemberToRemove(group_instance_id="one"), MemberToRemove("nothing")
     async with Admin(servers) as admin:
         (await admin.create_topics({topic: 1})).raise_first()
@@ -68,3 +78,56 @@ async def test_all_members_of_a_group(apache_kafka: RunningKafka, protocol: str)
             first = await ids.get()
             assert list((await admin.remove_members(topic, "all")).raise_first()) == [MemberToRemove(first)]
             assert await ids.get() != first
+
+
+@pytest.mark.full
+async def test_the_same_results_as_kafka_python(apache_kafka: RunningKafka) -> None:
+    topic = f"members-{uuid4().hex[:8]}"
+    servers = apache_kafka.bootstrap_servers
+    async with Admin(servers) as admin:
+        (await admin.create_topics({topic: 1})).raise_first()
+        results = []
+        for remove in (by_admin, by_kafka_python):
+            async with member(servers, topic, group_instance_id="one") as ids:
+                await ids.get()
+            results.append(await remove(admin, servers, topic))
+        assert results[0] == results[1]
+        assert sorted(results[0].values()) == [
+            "FENCED_INSTANCE_ID",
+            "NONE",
+            "UNKNOWN_MEMBER_ID",
+            "UNKNOWN_MEMBER_ID",
+        ]
+
+
+WANTED = [("former", "one"), ("", "one"), ("other", None), ("", "two")]
+"""Member ids and instance ids of two requests: the first is refused, the second removes the member."""
+
+
+async def by_admin(admin: Admin, _: str, group_id: str) -> dict[str | None, str]:
+    found: dict[str | None, str] = {}
+    for wanted in (WANTED[:1], WANTED[1:]):
+        removed = await admin.remove_members(group_id, [MemberToRemove(*each) for each in wanted])
+        for each, error in removed.items():
+            found[each.member_id or each.group_instance_id] = getattr(error, "name", "NONE")
+    return found
+
+
+async def by_kafka_python(_: Admin, servers: str, group_id: str) -> dict[str | None, str]:
+    """Its results are by member id, or by instance id without one."""
+
+    def run() -> dict[str | None, str]:
+        import kafka.admin
+
+        client = kafka.admin.KafkaAdminClient(bootstrap_servers=servers.split(","))
+        found = {}
+        try:
+            for wanted in (WANTED[:1], WANTED[1:]):
+                members = [kafka.admin.MemberToRemove(each or None, instance) for each, instance in wanted]
+                for name, error in client.remove_group_members(group_id, members).items():
+                    found[name] = error_name(error.errno)
+        finally:
+            client.close()
+        return found
+
+    return await in_thread(run)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session, TopicPartition
-from asyncgroup.admin import Admin
+from asyncgroup.admin import Admin, ResetRefused
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.java_tools import JavaTools
 from tests.real.reset_cases import ACTIVE, LEADERLESS, NO_ROWS, ResetScene, scene, unique
-from tests.real.support import RunningKafka
+from tests.real.support import IS_NEWEST_RELEASE, RunningKafka, require_newest_release
 
 pytestmark = pytest.mark.asyncio
 
@@ -59,11 +59,21 @@ async def member(servers: str, group_id: str, topic: str, protocol: str) -> Asyn
 async def test_random_resets(
     apache_kafka: RunningKafka, java_tools: JavaTools, tmp_path: Path, seed: int
 ) -> None:
-    """Groups that do not exist, have only commits, or had members of either protocol; and one that has a member."""
+    protocol = "consumer" if IS_NEWEST_RELEASE and seed % 4 != 1 else "classic"
+    await random_resets(apache_kafka.bootstrap_servers, java_tools, tmp_path, seed, protocol)
+
+
+@pytest.mark.full
+async def test_random_resets_on_an_old_kafka(
+    kafka_39: RunningKafka, java_tools: JavaTools, tmp_path: Path
+) -> None:
+    await random_resets(kafka_39.bootstrap_servers, java_tools, tmp_path, 1, "classic")
+
+
+async def random_resets(servers: str, tools: JavaTools, path: Path, seed: int, protocol: str) -> None:
+    """Groups that do not exist, have only commits, or had members; and one that has a member."""
     rng = random.Random(seed)
-    servers = apache_kafka.bootstrap_servers
-    protocol = "classic" if seed % 4 == 1 else "consumer"
-    async with topics(servers, java_tools, tmp_path) as made, AsyncExitStack() as stack:
+    async with topics(servers, tools, path) as made, AsyncExitStack() as stack:
         topic = next(iter(made.ends)).topic
         ours, theirs, active = (unique(name) for name in ("ours", "theirs", "active"))
         await asyncio.gather(*(once(servers, group_id, topic, protocol) for group_id in (ours, theirs)))
@@ -104,3 +114,22 @@ async def test_random_resets_while_some_partitions_have_no_leader(
         finally:
             await asyncio.to_thread(apache_kafka_3.start_node, 2)
     assert {"", LEADERLESS} <= set(outcomes)
+
+
+@pytest.mark.full
+async def test_a_share_group_is_refused(
+    apache_kafka: RunningKafka, java_tools: JavaTools, tmp_path: Path
+) -> None:
+    """The command plans a reset, and fails when it commits."""
+    require_newest_release("share groups")
+    servers, group_id = apache_kafka.bootstrap_servers, unique("share")
+    async with topics(servers, java_tools, tmp_path) as made:
+        topic = next(iter(made.ends)).topic
+        reader = ("--bootstrap-server", servers, "--group", group_id, "--topic", topic)
+        await java_tools("kafka-console-share-consumer", *reader, "--timeout-ms", "1000")
+        output = await java_tools(
+            "kafka-consumer-groups", *reader, "--reset-offsets", "--to-latest", "--execute"
+        )
+        assert "GroupIdNotFoundException" in output.text
+        with pytest.raises(ResetRefused, match="type share"):
+            await made.admin.plan_reset(group_id, "latest", topics=[topic])
