@@ -29,6 +29,7 @@ __all__ = [
     "add_subject",
     "comma_separated",
     "connected",
+    "node_problems",
     "opened_admin",
     "status_rows",
 ]
@@ -77,7 +78,7 @@ def add_action(
     output.add_argument("--json", action="store_true", help="print a JSON object for each row")
     output.add_argument("-q", "--quiet", action="store_true", help="print only the names")
     if has_wide:
-        output.add_argument(
+        parser.add_argument(
             "--wide", action="store_true", help="print the columns that are left out by default"
         )
     parser.set_defaults(run=run, wide=False, has_advice=True)
@@ -153,6 +154,14 @@ class Report:
         elif all_rows := list(rows):
             for line in table_lines(columns, all_rows, width=self._width(), wide=self._is_wide):
                 print(line)
+        self._flush()
+
+    def text(self, text: str) -> None:
+        """Print text as it is."""
+        print(text, end="")
+        self._flush()
+
+    def _flush(self) -> None:
         if sys.stdout is not None:  # the program may have been started without one (`>&-`)
             sys.stdout.flush()  # a reader that has closed the pipe (`| head`) is an error here, not at exit
 
@@ -177,8 +186,16 @@ class Report:
 
     def node_errors(self, errors: Mapping[int, Exception]) -> None:
         """Print the errors of the nodes that did not answer, whose rows are missing."""
-        for node, error in errors.items():
-            self.error(f"node {node} did not answer, its rows are missing: {with_advice(error)}")
+        for problem in node_problems(errors):
+            self.error(problem)
+
+
+def node_problems(errors: Mapping[int, Exception]) -> list[str]:
+    """Return a sentence for each node that did not answer."""
+    return [
+        f"node {node} did not answer, its rows are missing: {with_advice(error)}"
+        for node, error in errors.items()
+    ]
 
 
 def status_rows(

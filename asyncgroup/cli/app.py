@@ -14,12 +14,14 @@ from typing import Any, Final
 
 from asyncgroup.cli import (
     broker,
+    cluster,
     completion,
     configs,
     consume,
     demo,
     dlq,
     groups,
+    health,
     offsets,
     produce,
     topics,
@@ -39,6 +41,8 @@ ADMINISTRATION: Final = {
     "groups": groups,
     "offsets": offsets,
     "transactions": transactions,
+    "cluster": cluster,
+    "health": health,
 }
 """The commands of an operator; `COLUMNS` of each has the columns of its actions."""
 COMMANDS: Final = (demo, broker, produce, consume, work, dlq, *ADMINISTRATION.values(), completion)

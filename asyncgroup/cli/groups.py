@@ -15,6 +15,9 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.common import group_id
+from asyncgroup.cli.group_lag import add_lag
+from asyncgroup.cli.group_names import chosen_groups
+from asyncgroup.cli.group_reset import RESET_COLUMNS, add_reset
 from asyncgroup.cli.group_rows import (
     DESCRIBE_COLUMNS,
     LIST_COLUMNS,
@@ -23,6 +26,7 @@ from asyncgroup.cli.group_rows import (
     listing_row,
     member_row,
 )
+from asyncgroup.cli.lag_rows import LAG_COLUMNS, SUMMARY_COLUMNS, WATCH_COLUMNS
 from asyncgroup.cli.tables import Column
 
 if TYPE_CHECKING:
@@ -41,6 +45,10 @@ COLUMNS: Final = {
     "list": LIST_COLUMNS,
     "describe": DESCRIBE_COLUMNS,
     "describe --members": MEMBER_COLUMNS,
+    "lag": LAG_COLUMNS,
+    "lag --summary": SUMMARY_COLUMNS,
+    "lag --watch": WATCH_COLUMNS,
+    "reset": RESET_COLUMNS,
     "remove-members": _REMOVED,
     "delete": _DELETED,
 }
@@ -85,6 +93,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--members", action="store_true", help="a row for each member; --wide shows their partitions"
     )
+    add_lag(actions, common)
+    add_reset(actions, common)
     _add_remove_members(actions, common)
     parser = add_action(actions, common, "delete", run_delete, "Delete groups with their committed offsets.")
     parser.add_argument("groups", nargs="+", type=group_id, metavar="GROUP")
@@ -127,11 +137,7 @@ async def run_describe(options: argparse.Namespace) -> int:
     """Describe groups or their members."""
     report = Report(options)
     async with opened_admin(options) as admin:
-        names = list(dict.fromkeys(options.groups))
-        if not names:
-            listed = await admin.list_groups()
-            report.node_errors(listed.errors)
-            names = [group.group_id for group in listed.groups if group.group_type in DESCRIBED_TYPES]
+        names = await chosen_groups(admin, options.groups, report.node_errors)
         described = await admin.describe_groups(names)
     found = described.values_by_name
     groups = [found[name] for name in names if name in found]
@@ -143,10 +149,6 @@ async def run_describe(options: argparse.Namespace) -> int:
         report.rows(DESCRIBE_COLUMNS, map(description_row, groups))
     report.errors(described.errors)
     return report.exit_code
-
-
-DESCRIBED_TYPES: Final = ("", "classic", "consumer")
-"""The types of groups that are described; before Kafka 3.8 a broker names none."""
 
 
 async def run_remove_members(options: argparse.Namespace) -> int:

@@ -16,6 +16,7 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.common import group_id
+from asyncgroup.cli.group_lag import add_isolation_level
 from asyncgroup.cli.instants import millis_of, parse_instant
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
@@ -62,8 +63,6 @@ COLUMNS: Final = {
     "at": _OF_PARTITIONS,
 }
 """The columns of each action."""
-
-ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
 
 _ALTERATION: Final = re.compile(r"(.+):(\d{1,10})=(\d{1,19})", re.ASCII)
 
@@ -130,12 +129,7 @@ def _add_of_partitions(actions: Commands, common: argparse.ArgumentParser) -> No
             metavar="TOPIC[:PARTITIONS]",
             help="default: all topics but Kafka's own",
         )
-        parser.add_argument(
-            "--isolation-level",
-            choices=ISOLATION_LEVELS,
-            default=ISOLATION_LEVELS[0],
-            help="(default: %(default)s)",
-        )
+        add_isolation_level(parser)
 
 
 _TIME_HELP: Final = (

@@ -14,7 +14,17 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup.escaping import printable
 
-__all__ = ["ABSENT", "Column", "Row", "cell_text", "display_width", "json_line", "name_of", "table_lines"]
+__all__ = [
+    "ABSENT",
+    "Column",
+    "Row",
+    "cell_text",
+    "display_width",
+    "json_line",
+    "name_of",
+    "shortened",
+    "table_lines",
+]
 
 Row: TypeAlias = Mapping[str, Any]
 """The values of a row, by the keys of its columns."""
@@ -69,7 +79,7 @@ def _character_width(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _shortened(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
     """Return the beginning of `text` that takes at most `width` terminal columns, with an ellipsis if characters are missing."""
     if display_width(text) <= width:
         return text
@@ -152,7 +162,7 @@ def _fitted(columns: Sequence[Column], widths: Sequence[int], width: int) -> lis
 def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]) -> str:
     parts = []
     for column, cell, width in zip(columns, cells, widths, strict=True):
-        text = _shortened(cell, width)
+        text = shortened(cell, width)
         blanks = " " * (width - display_width(text))
         parts.append(blanks + text if column.is_number else text + blanks)
     return (" " * GAP).join(parts).rstrip()

@@ -47,8 +47,8 @@ def actions() -> list[str]:
     (commands_of,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
     for subject in ADMINISTRATION:
         parser = commands_of.choices[subject]
-        (each,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-        found += [f"{subject} {action}" for action in each.choices]
+        several = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        found += [f"{subject} {action}" for each in several for action in each.choices] or [subject]
     return found
 
 
