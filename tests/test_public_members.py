@@ -57,6 +57,9 @@ MEMBERS: Final = {
     "HistogramReading": "copy count counts sum",
     "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",
     "ProbeAnswer": "as_dict passed reasons",
+    "ProbeApp": "add",
+    "ProbeServer": "aclose host port",
+    "PrometheusCollector": "collect describe",
     "Readings": "add copy gauge histograms numbers observe on_observe",
     "Interceptor": "on_acknowledgement on_consume on_send",
     # values

@@ -6,7 +6,9 @@
 - `metric_names` is the table of all metrics, `readings` their values. `client_metrics` is the hook that counts events and reads
   clients (`client_readings`) at the time of a scrape; it knows neither Prometheus nor OpenTelemetry.
 - `otel` makes OpenTelemetry's spans and metrics; `extras` says what to install for it.
-- `probes` judges the `health()` of all clients, for liveness and readiness.
+- `prometheus` is the collector over it for prometheus_client.
+- `probes` judges the `health()` of all clients, for liveness and readiness. `probe_server` answers probes over HTTP, `probe_app`
+  as an ASGI application; `probe_responses` says what both answer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
     from asyncgroup.telemetry.otel.instrumentor import AsyncGroupInstrumentor
     from asyncgroup.telemetry.otel.metrics import OpenTelemetryMetrics
     from asyncgroup.telemetry.otel.traces import OpenTelemetryTraces
+    from asyncgroup.telemetry.probe_app import ProbeApp
+    from asyncgroup.telemetry.probe_server import ProbeServer, serve_probes
     from asyncgroup.telemetry.probes import ProbeAnswer, live, ready
+    from asyncgroup.telemetry.prometheus import PrometheusCollector
     from asyncgroup.telemetry.readings import HistogramReading, Readings
 
 __all__ = [
@@ -34,10 +39,14 @@ __all__ = [
     "OpenTelemetryMetrics",
     "OpenTelemetryTraces",
     "ProbeAnswer",
+    "ProbeApp",
+    "ProbeServer",
+    "PrometheusCollector",
     "Readings",
     "TelemetryUnavailable",
     "live",
     "ready",
+    "serve_probes",
 ]
 
 _NAMES = {
@@ -47,6 +56,9 @@ _NAMES = {
     "otel.instrumentor": ["AsyncGroupInstrumentor"],
     "otel.metrics": ["OpenTelemetryMetrics"],
     "otel.traces": ["OpenTelemetryTraces"],
+    "probe_app": ["ProbeApp"],
+    "probe_server": ["ProbeServer", "serve_probes"],
+    "prometheus": ["PrometheusCollector"],
     "probes": ["ProbeAnswer", "live", "ready"],
     "readings": ["HistogramReading", "Readings"],
 }
