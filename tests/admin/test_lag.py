@@ -205,7 +205,14 @@ async def test_an_unknown_group_and_one_of_another_type(env: VirtualEnvironment)
         assert "lag of group 's': GROUP_ID_NOT_FOUND (69): it is a share group" in str(found["s"])
 
 
-@pytest.mark.parametrize("api", ["ConsumerGroupDescribe", "DescribeGroups", "OffsetFetch"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        "ConsumerGroupDescribe",
+        pytest.param("DescribeGroups", marks=pytest.mark.full),
+        pytest.param("OffsetFetch", marks=pytest.mark.full),
+    ],
+)
 async def test_a_silent_coordinator_costs_the_other_groups_a_few_seconds(
     env: VirtualEnvironment, api: str
 ) -> None:

@@ -207,6 +207,24 @@ async def test_a_refused_spec_does_not_hold_up_a_partition_of_the_same_leader(
         assert len(env.cluster.history.of("ListOffsets")) == 1
 
 
+async def test_each_refused_partition_of_a_leader_is_named(env: VirtualEnvironment) -> None:
+    """Found on Kafka 3.9: if a request had no other partition, all of them had the error of the first."""
+
+    def limit(response: Any) -> Any:
+        for each in response.api_keys:
+            if each.api_key == m.ListOffsetsRequest.API_KEY:
+                each.max_version = 9
+        return response
+
+    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    env.cluster.move_leader("orders", 1, env.cluster.leader(*ZERO))
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.list_offsets(dict.fromkeys([ZERO, ONE], "earliest-pending-upload"))
+        for tp in ZERO, ONE:
+            assert str(found[tp]).startswith(f"offset of {tp}: node ")
+            assert isinstance(found[tp], UnsupportedVersionError)
+
+
 async def test_bad_arguments(env: VirtualEnvironment) -> None:
     cases: list[tuple[str, Any]] = [
         ("a mapping", [ZERO]),

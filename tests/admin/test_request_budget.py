@@ -48,7 +48,11 @@ async def test_one_node_costs_a_list_of_groups_a_few_seconds(env: VirtualEnviron
         assert now() - begun <= NODE_TIMEOUT + 1.1  # a hedged Metadata request waits 1 s at the frozen node
         assert [group.group_id for group in found.groups] == ["g"]
         assert list(found.errors) == [bad]
-        assert isinstance(found.errors[bad], ConnectError if state == "dead" else RequestTimedOut)
+        if state == "dead":  # the last attempt may be cut while the client waits to connect again
+            assert isinstance(found.errors[bad], ConnectError | RequestTimedOut)
+            assert "Connection refused" in str(found.errors[bad])
+        else:
+            assert isinstance(found.errors[bad], RequestTimedOut)
         if state == "silent":
             assert str(found.errors[bad]) == f"ListGroups to node {bad}: no answer in time"
 
@@ -100,7 +104,12 @@ CALLS: dict[str, Call] = {
 }
 
 
-@pytest.mark.parametrize("api", CALLS)
+QUICK = ("DeleteGroups", "OffsetFetch", "CreateTopics", "Metadata")
+
+
+@pytest.mark.parametrize(
+    "api", [*QUICK, *(pytest.param(api, marks=pytest.mark.full) for api in CALLS if api not in QUICK)]
+)
 async def test_a_request_in_flight_ends_with_the_call(env: VirtualEnvironment, api: str) -> None:
     async with Admin(env.bootstrap_servers, timeout=3.0) as admin:
         env.cluster.faults.on(api, times=None).drop()
@@ -146,7 +155,7 @@ async def test_a_frozen_node_that_is_not_connected_is_not_waited_for_longer(env:
         assert now() - begun == pytest.approx(NODE_TIMEOUT, abs=1.1)
 
 
-@pytest.mark.parametrize("former", ["Empty", "Dead", "Stable"])
+@pytest.mark.parametrize("former", ["Empty", pytest.param("Dead", marks=pytest.mark.full), "Stable"])
 async def test_a_group_that_two_nodes_list_is_listed_once_with_the_live_state(
     env: VirtualEnvironment, former: str
 ) -> None:

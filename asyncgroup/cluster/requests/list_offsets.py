@@ -192,8 +192,12 @@ async def list_offsets_of_leaders(
                 ]
             return request
 
-        response = await target.request(m.ListOffsetsRequest, build)
-        results = parse_list_offsets(response)
+        try:
+            results = parse_list_offsets(await target.request(m.ListOffsetsRequest, build))
+        except UnsupportedVersionError:
+            if not unsupported:
+                raise  # the node does not know the request at all
+            results = Results()
         results.errors |= unsupported
         return results
 
