@@ -32,6 +32,7 @@ DESCRIBE_COLUMNS: Final = (
     Column("group", is_name=True, can_shrink=True),
     Column("type"),
     Column("state"),
+    Column("coordinator", is_number=True),
     Column("assignor"),
     Column("members", "#MEMBERS", is_number=True),
     Column("group_epoch", is_number=True),
@@ -63,12 +64,13 @@ def listing_row(group: GroupListing) -> Row:
     }
 
 
-def description_row(group: GroupDescription) -> Row:
-    """Return the row of a group."""
+def description_row(group: GroupDescription, coordinator: int | None) -> Row:
+    """Return the row of a group; `coordinator` is a node id."""
     return {
         "group": group.group_id,
         "type": group.group_type,
         "state": group.state,
+        "coordinator": coordinator,
         "assignor": group.assignor or None,
         "members": len(group.members),
         "group_epoch": group.group_epoch,

@@ -11,6 +11,7 @@ from asyncgroup.cli.administration import (
     add_action,
     add_subject,
     comma_separated,
+    connected,
     opened_admin,
     status_rows,
 )
@@ -28,9 +29,11 @@ from asyncgroup.cli.group_rows import (
 )
 from asyncgroup.cli.lag_rows import LAG_COLUMNS, SUMMARY_COLUMNS, WATCH_COLUMNS
 from asyncgroup.cli.tables import Column
+from asyncgroup.errors import AsyncGroupError
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
+    from asyncgroup.cluster import Cluster
 
 __all__ = ["COLUMNS", "add_parser"]
 
@@ -136,19 +139,30 @@ async def run_list(options: argparse.Namespace) -> int:
 async def run_describe(options: argparse.Namespace) -> int:
     """Describe groups or their members."""
     report = Report(options)
-    async with opened_admin(options) as admin:
+    async with connected(options) as (cluster, admin):
         names = await chosen_groups(admin, options.groups, report.node_errors)
         described = await admin.describe_groups(names)
-    found = described.values_by_name
-    groups = [found[name] for name in names if name in found]
+        found = described.values_by_name
+        groups = [found[name] for name in names if name in found]
+        # known since the description, unless a node failed in between
+        coordinators = {} if options.members else {name: await _coordinator(cluster, name) for name in found}
     if options.members:
         report.rows(
             MEMBER_COLUMNS, [member_row(group, member) for group in groups for member in group.members]
         )
     else:
-        report.rows(DESCRIBE_COLUMNS, map(description_row, groups))
+        report.rows(
+            DESCRIBE_COLUMNS, [description_row(group, coordinators[group.group_id]) for group in groups]
+        )
     report.errors(described.errors)
     return report.exit_code
+
+
+async def _coordinator(cluster: Cluster, group: str) -> int | None:
+    try:
+        return await cluster.coordinators.find(group)
+    except AsyncGroupError:
+        return None
 
 
 async def run_remove_members(options: argparse.Namespace) -> int:

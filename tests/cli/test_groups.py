@@ -53,6 +53,9 @@ async def test_groups_are_listed_and_described(asyncgroup: Commands, env: Virtua
             "new": ("Stable", 1),
             "old": ("Stable", 1),
         }
+        assert {name: row["coordinator"] for name, row in rows.items()} == {
+            name: env.cluster.coordinator(name) for name in rows
+        }
         assert rows["old"]["group_epoch"] is None
         assert rows["new"]["group_epoch"] == rows["new"]["assignment_epoch"] > 0
 
