@@ -218,16 +218,23 @@ def test_imports_on_the_loops_thread_are_recorded() -> None:
 
 
 ADMINISTRATIVE: Final = {
+    "alter_client_quotas",
     "alter_partition_reassignments",
+    "alter_user_scram_credentials",
+    "create_acls",
     "create_partitions",
     "create_topics",
+    "delete_acls",
     "delete_groups",
     "delete_records",
     "delete_topics",
+    "describe_acls",
+    "describe_client_quotas",
     "describe_cluster",
     "describe_log_dirs",
     "describe_producers",
     "describe_quorum",
+    "describe_user_scram_credentials",
     "elect_leaders",
     "incremental_alter_configs",
     "list_groups",

@@ -4,6 +4,8 @@
         for name, topic in (await admin.describe_topics(["orders"])).raise_first().items():
             print(name, len(topic.partitions))
 
+Further subjects are attributes: `admin.transactions`, `brokers`, `replicas`, `acls`, `users`, `quotas`.
+
 `Admin` is the face; each subject has a file, over the requests of `asyncgroup.cluster.requests`. A call for several names returns
 `AdminResults`: a value or an error for each of them.
 """
@@ -15,6 +17,14 @@ from typing import TYPE_CHECKING
 from asyncgroup.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
+    from asyncgroup.admin.acl_values import (
+        AccessControlEntry,
+        AclBinding,
+        AclBindingFilter,
+        AclsDeleted,
+        ResourcePattern,
+    )
+    from asyncgroup.admin.acls import AdminAcls
     from asyncgroup.admin.admin import Admin
     from asyncgroup.admin.broker_values import (
         BrokerDescription,
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from asyncgroup.admin.list_offsets import ListOffsetsResultInfo, OffsetSpec
     from asyncgroup.admin.members import MemberToRemove
     from asyncgroup.admin.offsets_csv import offsets_to_csv, parse_offsets_csv
+    from asyncgroup.admin.quotas import AdminQuotas, ClientQuotaEntity, QuotaName
     from asyncgroup.admin.replicas import AdminReplicas, ReassignmentDescription
     from asyncgroup.admin.reset_plan import PartitionReset, ResetPlan, ResetRefused
     from asyncgroup.admin.reset_target import ShiftBy
@@ -50,15 +61,24 @@ if TYPE_CHECKING:
         TransactionsListed,
     )
     from asyncgroup.admin.transactions import AdminTransactions
+    from asyncgroup.admin.users import AdminUsers, UserScramCredentialDeletion, UserScramCredentialUpsertion
 
 __all__ = [
+    "AccessControlEntry",
     "AckWindowLag",
+    "AclBinding",
+    "AclBindingFilter",
+    "AclsDeleted",
     "Admin",
+    "AdminAcls",
     "AdminBrokers",
+    "AdminQuotas",
     "AdminReplicas",
     "AdminResults",
     "AdminTransactions",
+    "AdminUsers",
     "BrokerDescription",
+    "ClientQuotaEntity",
     "ClusterDescription",
     "ConfigChanges",
     "ConfigDescription",
@@ -86,9 +106,11 @@ __all__ = [
     "QuorumDescription",
     "QuorumEndpoint",
     "QuorumReplica",
+    "QuotaName",
     "ReassignmentDescription",
     "ResetPlan",
     "ResetRefused",
+    "ResourcePattern",
     "ShiftBy",
     "SynonymDescription",
     "TopicDescription",
@@ -96,6 +118,8 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "TransactionsListed",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "offsets_to_csv",
     "parse_offsets_csv",
 ]
@@ -129,6 +153,16 @@ __getattr__, __dir__ = _lazy_names(
         ],
         "brokers": ["AdminBrokers"],
         "replicas": ["AdminReplicas", "ReassignmentDescription"],
+        "acl_values": [
+            "AccessControlEntry",
+            "AclBinding",
+            "AclBindingFilter",
+            "AclsDeleted",
+            "ResourcePattern",
+        ],
+        "acls": ["AdminAcls"],
+        "quotas": ["AdminQuotas", "ClientQuotaEntity", "QuotaName"],
+        "users": ["AdminUsers", "UserScramCredentialDeletion", "UserScramCredentialUpsertion"],
         "transaction_values": [
             "HangingTransaction",
             "HangingTransactionsFound",

@@ -18,12 +18,16 @@ from asyncgroup.admin import (
     topic_changes,
     topics,
 )
+from asyncgroup.admin.acls import AdminAcls
 from asyncgroup.admin.arguments import several
 from asyncgroup.admin.brokers import AdminBrokers
+from asyncgroup.admin.denied import needs
+from asyncgroup.admin.quotas import AdminQuotas
 from asyncgroup.admin.replicas import AdminReplicas
 from asyncgroup.admin.reset_plan import ResetPlan
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transactions import AdminTransactions
+from asyncgroup.admin.users import AdminUsers
 from asyncgroup.checks import (
     check_duration_or_zero,
     check_group_id,
@@ -76,12 +80,18 @@ class Admin(ClientArguments):
         self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
         self._client = client_of(self._cluster)
         self._timeout = timeout
+        self.acls: Final = AdminAcls(self._client, self._budget)
+        """Access control lists."""
         self.brokers: Final = AdminBrokers(self._client, self._budget)
         """The cluster's nodes, their log directories, the metadata quorum, and features."""
+        self.quotas: Final = AdminQuotas(self._client, self._budget)
+        """Client quotas."""
         self.replicas: Final = AdminReplicas(self._client, self._budget)
         """Elections of leaders, and reassignments of partitions."""
         self.transactions: Final = AdminTransactions(self._client, self._budget)
         """Transactions, producers and hanging transactions."""
+        self.users: Final = AdminUsers(self._client, self._budget)
+        """Users with SCRAM credentials."""
 
     def __repr__(self) -> str:
         return f"<Admin of {self._cluster!r}>"
@@ -113,11 +123,13 @@ class Admin(ClientArguments):
         """Return the topics that the user may describe, sorted by name; with `internal` also Kafka's own."""
         return await self._budget().limit(topics.list_topics(self._client, internal=internal))
 
+    @needs("DESCRIBE on the topic")
     async def describe_topics(self, names: Iterable[str]) -> AdminResults[str, topics.TopicDescription]:
         """Return each topic with its partitions. Raises ConfigError for an invalid name."""
         checked = [check_topic(name) for name in names]
         return AdminResults(await self._budget().limit(topics.describe_topics(self._client, checked)))
 
+    @needs("CREATE on the topic or on the cluster")
     async def create_topics(
         self, wanted: Mapping[str, topic_changes.NewTopic | int | None], *, validate_only: bool = False
     ) -> AdminResults[str, None]:
@@ -134,11 +146,13 @@ class Admin(ClientArguments):
             )
         )
 
+    @needs("DELETE on the topic")
     async def delete_topics(self, names: Iterable[str]) -> AdminResults[str, None]:
         """Delete topics with all their records. Raises ConfigError for an invalid name, NoBrokersError."""
         checked = [check_topic(name) for name in names]
         return AdminResults(await topic_changes.delete_topics(self._client, checked, self._retry()))
 
+    @needs("ALTER on the topic")
     async def create_partitions(
         self, wanted: Mapping[str, topic_changes.NewPartitions | int], *, validate_only: bool = False
     ) -> AdminResults[str, None]:
@@ -154,6 +168,7 @@ class Admin(ClientArguments):
             )
         )
 
+    @needs("DELETE on the topic")
     async def delete_records(
         self, before: Mapping[TopicPartition, int | None]
     ) -> AdminResults[TopicPartition, int]:
@@ -165,6 +180,7 @@ class Admin(ClientArguments):
         checked = topic_changes.checked_offsets(before)
         return AdminResults(await topic_changes.delete_records(self._client, checked, self._retry()))
 
+    @needs("DESCRIBE on the topic")
     async def list_offsets(
         self,
         partitions: Mapping[TopicPartition, list_offsets.OffsetSpec],
@@ -182,6 +198,7 @@ class Admin(ClientArguments):
 
     # --- configurations -------------------------------------------------------------------------------------------------
 
+    @needs("DESCRIBE_CONFIGS on the topic or group, for a broker on the cluster")
     async def describe_configs(
         self, kind: configs.Kind, names: Iterable[str | int], *, keys: Collection[str] | None = None
     ) -> AdminResults[str, dict[str, configs.ConfigDescription]]:
@@ -192,6 +209,7 @@ class Admin(ClientArguments):
         checked = configs.checked_resources(kind, names)
         return AdminResults(await configs.describe_configs(self._client, checked, keys, self._budget()))
 
+    @needs("ALTER_CONFIGS on the topic or group, for a broker on the cluster")
     async def alter_configs(
         self,
         kind: configs.Kind,
@@ -222,6 +240,7 @@ class Admin(ClientArguments):
             self._client, states=list(states), types=list(types), budget=self._budget()
         )
 
+    @needs("DESCRIBE on the group")
     async def describe_groups(self, group_ids: Iterable[str]) -> AdminResults[str, groups.GroupDescription]:
         """Return each group with its members, of the classic and of the consumer protocol.
 
@@ -230,6 +249,7 @@ class Admin(ClientArguments):
         wanted = [check_group_id(each) for each in group_ids]
         return AdminResults(await groups.describe_groups(self._client, wanted, self._budget()))
 
+    @needs("DESCRIBE on the group and on its topics")
     async def lag(
         self,
         group_ids: Iterable[str],
@@ -251,11 +271,13 @@ class Admin(ClientArguments):
         )
         return AdminResults(found)
 
+    @needs("DELETE on the group")
     async def delete_groups(self, group_ids: Iterable[str]) -> AdminResults[str, None]:
         """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""
         wanted = [check_group_id(each) for each in group_ids]
         return AdminResults(await group_requests.delete_groups(self._client, wanted, retry=self._retry()))
 
+    @needs("READ on the group")
     async def remove_members(
         self, group_id: str, members: group_members.MembersToRemove, *, reason: str = ""
     ) -> AdminResults[group_members.MemberToRemove, None]:
@@ -273,6 +295,7 @@ class Admin(ClientArguments):
             )
         )
 
+    @needs("DESCRIBE on the group")
     async def list_group_offsets(
         self, group_id: str, *, require_stable: bool = False
     ) -> AdminResults[TopicPartition, group_offsets.GroupOffset]:
@@ -286,6 +309,7 @@ class Admin(ClientArguments):
         )
         return AdminResults(found)
 
+    @needs("READ on the group and on the topics")
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | group_offsets.GroupOffset]
     ) -> AdminResults[TopicPartition, None]:
@@ -301,6 +325,7 @@ class Admin(ClientArguments):
             )
         )
 
+    @needs("DELETE on the group and READ on the topics")
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> AdminResults[TopicPartition, None]:
@@ -317,6 +342,7 @@ class Admin(ClientArguments):
 
     # --- reset ----------------------------------------------------------------------------------------------------------
 
+    @needs("DESCRIBE on the group and on the topics")
     async def plan_reset(
         self,
         group_id: str,
@@ -341,6 +367,7 @@ class Admin(ClientArguments):
         scope = reset_target.checked_scope(parsed, topics, partitions)
         return await reset.plan_reset(self._client, check_group_id(group_id), parsed, scope, self._budget())
 
+    @needs("READ on the group and on the topics")
     async def reset_offsets(self, plan: ResetPlan) -> AdminResults[TopicPartition, int]:
         """Commit a plan of `plan_reset`; return the new offset of each partition. A group that does not exist is created.
 

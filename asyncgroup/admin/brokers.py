@@ -17,6 +17,7 @@ from asyncgroup.admin.broker_values import (
     QuorumEndpoint,
     QuorumReplica,
 )
+from asyncgroup.admin.denied import needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import check_partitions, wrong_type
 from asyncgroup.cluster.client import ClusterClient
@@ -50,6 +51,7 @@ class AdminBrokers:
     def __repr__(self) -> str:
         return f"<AdminBrokers of {self._client!r}>"
 
+    @needs("DESCRIBE on the cluster")
     async def describe(self, *, include_fenced: bool = False) -> ClusterDescription:
         """Return the cluster's id, its controller and its brokers; with `include_fenced` those that are registered but not active as well.
 
@@ -74,6 +76,7 @@ class AdminBrokers:
         )
         return ClusterDescription(view.cluster_id, _known(view.controller_id), _by_node(found))
 
+    @needs("DESCRIBE on the cluster")
     async def log_dirs(
         self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
     ) -> AdminResults[int, tuple[LogDirDescription, ...]]:
@@ -91,6 +94,7 @@ class AdminBrokers:
         values = {node: tuple(map(_log_dir, dirs)) for node, dirs in found.values.items()}
         return AdminResults(Results(values, found.errors))
 
+    @needs("DESCRIBE on the cluster")
     async def quorum(self) -> QuorumDescription:
         """Return the active controller, and how far voters and observers of the metadata log are (KIP-836, Kafka 3.3).
 
@@ -111,6 +115,7 @@ class AdminBrokers:
             epoch=_known(found.finalized_features_epoch),
         )
 
+    @needs("ALTER on the cluster")
     async def update_features(
         self, wanted: Mapping[str, FeatureUpdate | int], *, validate_only: bool = False
     ) -> AdminResults[str, None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from asyncgroup.admin.arguments import INT32_MAX, check_number
+from asyncgroup.admin.denied import needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import check_partition, check_partitions, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
@@ -53,6 +54,7 @@ class AdminReplicas:
     def __repr__(self) -> str:
         return f"<AdminReplicas of {self._client!r}>"
 
+    @needs("ALTER on the cluster")
     async def elect_leaders(
         self,
         election_type: Literal["preferred", "unclean"] = "preferred",
@@ -75,6 +77,7 @@ class AdminReplicas:
             return AdminResults(await requests.elect_all_leaders(self._client, number, retry=retry))
         return AdminResults(await requests.elect_leaders(self._client, wanted, number, retry=retry))
 
+    @needs("DESCRIBE on the cluster")
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ReassignmentDescription]:
@@ -86,6 +89,7 @@ class AdminReplicas:
         found = await requests.list_reassignments(self._client, wanted, retry=self._budget().retry())
         return {tp: _reassignment(found[tp]) for tp in sorted(found)}
 
+    @needs("ALTER on the cluster")
     async def alter_reassignments(
         self,
         wanted: Mapping[TopicPartition, Sequence[int] | None],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, several
+from asyncgroup.admin.denied import needs
 from asyncgroup.admin.hanging import find_hanging, partitions_to_search
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.admin.transaction_requests import (
@@ -92,6 +93,7 @@ class AdminTransactions:
         )
         return TransactionsListed(once_each(found), dict(found.errors))
 
+    @needs("DESCRIBE on the transactional id")
     async def describe(self, transactional_ids: Iterable[str]) -> AdminResults[str, TransactionDescription]:
         """Return what the coordinator of each transactional id knows; TRANSACTIONAL_ID_NOT_FOUND if it does not exist.
 
@@ -100,6 +102,7 @@ class AdminTransactions:
         wanted = [_checked_id(each) for each in several("transactional_ids", transactional_ids)]
         return AdminResults(await describe_transactions(self._client, wanted, self._budget()))
 
+    @needs("READ on the topic")
     async def producers(
         self, partitions: Iterable[TopicPartition], *, broker: int | None = None
     ) -> AdminResults[TopicPartition, tuple[ProducerDescription, ...]]:
@@ -112,6 +115,7 @@ class AdminTransactions:
         _check_broker(broker)
         return AdminResults(await describe_producers(self._client, wanted, broker, self._budget()))
 
+    @needs("READ on the topics and DESCRIBE on the transactional ids")
     async def find_hanging(
         self,
         *,
@@ -138,6 +142,7 @@ class AdminTransactions:
         wanted = await budget.limit(partitions_to_search(self._client, places, names, broker))
         return await find_hanging(self._client, wanted, broker, max_transaction_timeout, budget)
 
+    @needs("READ on the topic and ALTER on the cluster")
     async def abort_at(self, partition: TopicPartition, start_offset: int) -> None:
         """Abort the open transaction that begins at this offset of the partition, there only, as Kafka's `abort --start-offset`.
 
@@ -159,6 +164,7 @@ class AdminTransactions:
         marker = AbortMarker(producer.producer_id, producer.producer_epoch, epoch)
         await abort(self._client, tp, marker, budget)
 
+    @needs("ALTER on the cluster")
     async def abort(
         self,
         partition: TopicPartition,

@@ -1,0 +1,111 @@
+"""Admin, denied calls: the error names the operation and the resource, and says in one line what to do."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from asyncgroup import BrokerError, ErrorCode, TopicPartition
+from asyncgroup.admin import (
+    Admin,
+    AdminAcls,
+    AdminBrokers,
+    AdminQuotas,
+    AdminReplicas,
+    AdminTransactions,
+    AdminUsers,
+)
+from asyncgroup.admin.denied import DENIALS, explained
+from asyncgroup.errors import RequestTimedOut
+from tests.stories.virtual import VirtualEnvironment
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+
+ADVICE = "an administrator can allow it with an ACL (admin.acls.create, kafka-acls.sh)"
+
+NEVER_DENIED = {
+    "Admin.aclose",
+    "Admin.list_groups",
+    "Admin.list_topics",
+    "AdminBrokers.features",
+    "AdminReplicas.cancel_reassignments",  # as alter_reassignments
+    "AdminTransactions.list",
+}
+"""Calls in which brokers leave out what the user may not see, or that need no permission."""
+
+
+async def test_the_errors_of_names(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("DeleteTopics").error("TOPIC_AUTHORIZATION_FAILED")
+        found = await admin.delete_topics(["orders"])
+        assert str(found["orders"]) == (
+            f"deleting topic 'orders': TOPIC_AUTHORIZATION_FAILED (29): this user needs DELETE on the topic; {ADVICE}"
+        )
+        env.cluster.create_topic("b", 1)
+        (await admin.delete_topics(["b"])).raise_first()
+
+
+async def test_the_errors_of_nodes(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("DescribeLogDirs", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
+        found = await admin.brokers.log_dirs()
+        assert sorted(found.values_by_name) == [1, 3]
+        assert str(found[2]) == (
+            "log directories of node 2: CLUSTER_AUTHORIZATION_FAILED (31): "
+            f"this user needs DESCRIBE on the cluster; {ADVICE}"
+        )
+
+
+async def test_an_error_that_is_raised(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("DescribeQuorum").error("CLUSTER_AUTHORIZATION_FAILED")
+        with pytest.raises(BrokerError, match="this user needs DESCRIBE on the cluster") as caught:
+            await admin.brokers.quorum()
+        assert caught.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert isinstance(caught.value.__cause__, BrokerError)
+
+
+async def test_the_errors_beside_what_was_found(env: VirtualEnvironment) -> None:
+    tp = TopicPartition("orders", 0)
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("DescribeProducers").error("TOPIC_AUTHORIZATION_FAILED")
+        found = await admin.transactions.find_hanging(partitions=[tp])
+        assert "this user needs READ on the topics" in str(found.errors[tp])
+
+
+async def test_other_errors_stay_as_they_are(env: VirtualEnvironment) -> None:
+    for error in BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'x'"), RequestTimedOut("no answer"):
+        assert explained(error, "READ on the topic") is error
+    for denial in DENIALS:
+        assert not explained(BrokerError(denial, "x"), "READ on the topic").retriable
+    async with Admin(env.bootstrap_servers) as admin:
+        assert "this user" not in str((await admin.delete_topics(["none"]))["none"])
+        env.cluster.faults.on("DescribeQuorum").error("INVALID_REQUEST")
+        with pytest.raises(BrokerError) as caught:
+            await admin.brokers.quorum()
+        assert "this user" not in str(caught.value)
+
+
+async def test_every_call_says_what_it_needs() -> None:
+    faces: list[type] = [
+        Admin,
+        AdminAcls,
+        AdminBrokers,
+        AdminQuotas,
+        AdminReplicas,
+        AdminTransactions,
+        AdminUsers,
+    ]
+    silent = {
+        f"{face.__name__}.{name}"
+        for face in faces
+        for name, call in vars(face).items()
+        if not name.startswith("_") and _is_call(call) and not hasattr(call, "__wrapped__")
+    }
+    assert silent == NEVER_DENIED
+
+
+def _is_call(value: Any) -> bool:
+    return inspect.iscoroutinefunction(value)
