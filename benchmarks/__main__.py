@@ -19,6 +19,7 @@ BENCHMARKS: Final = (
     "broker",
     "queue",
     "spark",
+    "telemetry",
     "trips",
 )
 """The benchmarks: modules of this package with a docstring and `main(arguments) -> exit code`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any
 
@@ -35,6 +36,7 @@ __all__ = [
     "records",
     "records_without_thread",
     "threads",
+    "with_hooks",
 ]
 
 
@@ -89,6 +91,12 @@ async def records(settings: Settings, meter: Meter) -> None:
 async def batches(settings: Settings, meter: Meter) -> None:
     """One batch at a time, each marked."""
     await _run(settings, _Batches(settings, meter))
+
+
+async def with_hooks(settings: Settings, meter: Meter, hooks: Sequence[object], *, in_batches: bool) -> None:
+    """As `batches` or `records`, with hooks."""
+    handler = _Batches(settings, meter) if in_batches else _Records(settings, meter)
+    await _run(settings, handler, hooks=hooks)
 
 
 async def records_without_thread(settings: Settings, meter: Meter) -> None:
@@ -179,12 +187,13 @@ async def _run(
     *,
     heartbeat_thread: bool = True,
     finished: asyncio.Event | None = None,
+    hooks: Sequence[object] = (),
 ) -> None:
     if finished is None:
         assert isinstance(handler, _Measured)
         finished = handler.finished
     config = _config(settings, heartbeat_thread=heartbeat_thread)
-    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config) as group:
+    async with ConsumerGroup(settings.bootstrap_servers, settings.group_id, config, hooks=hooks) as group:
         running = asyncio.create_task(group.run(settings.topic, handler))
         waiting = asyncio.create_task(finished.wait())
         await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
