@@ -88,6 +88,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("in-production", "asyncio.start_server"): f"{PRODUCTION}::worker",
     ("in-production", "FastAPI(lifespan=lifespan)"): f"{PRODUCTION}::application",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
+    ("monitoring", "OpenTelemetryTraces()"): "tests/telemetry/test_otlp.py::test_the_program_of_the_guide",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
     (
         "rebalances",

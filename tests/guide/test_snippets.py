@@ -14,6 +14,7 @@ import asyncgroup.admin
 import asyncgroup.broker
 import asyncgroup.security
 import asyncgroup.spark
+import asyncgroup.telemetry
 import asyncgroup.testing
 import asyncgroup.workqueue
 from asyncgroup.group.health import Health
@@ -68,6 +69,7 @@ MODULES = (
     asyncgroup.spark,
     asyncgroup.security,
     asyncgroup.broker,
+    asyncgroup.telemetry,
     asyncgroup.testing,
     asyncgroup.workqueue,
 )
