@@ -27,6 +27,7 @@ from asyncgroup.cli.start_positions import (
     parse_time,
     start_offsets,
 )
+from asyncgroup.cli.telemetry_options import CommandMetrics, add_telemetry_options
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError
@@ -78,6 +79,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--timeout", type=seconds, metavar="S", help="stop when no record has been printed for S seconds"
     )
     add_missing_topics(parser, "with --group: ")
+    add_telemetry_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -135,6 +137,7 @@ class ConsumeOptions(NamedTuple):
     group_id: str | None
     start: StartPosition
     config: ConsumerConfig
+    metrics: CommandMetrics
 
 
 def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
@@ -158,7 +161,8 @@ def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
     # without a group there are no committed offsets, so the reset policy must be a position
     default: StartPosition = "latest" if config.auto_offset_reset == "error" else config.auto_offset_reset
     start = next((each for each in (options.offset, options.start) if each is not None), default)
-    return ConsumeOptions(servers, options.topic, options.partitions, group, start, config)
+    metrics = CommandMetrics(options)
+    return ConsumeOptions(servers, options.topic, options.partitions, group, start, config, metrics)
 
 
 def _group_id(options: argparse.Namespace, given: ConnectionOptions) -> str | None:
@@ -211,7 +215,9 @@ async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -
 async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
     """Read as a member of a group; at the end commit everything that was printed, and leave the group."""
     assert options.group_id is not None
-    async with ConsumerGroup(options.servers, options.group_id, options.config) as group:
+    metrics = options.metrics
+    group = ConsumerGroup(options.servers, options.group_id, options.config, hooks=metrics.hooks)
+    async with group, metrics.serving(group):
         handler = PrintingHandler(printer, _seek_at_start(group, options.start))
         running = asyncio.create_task(group.run(options.topic, handler), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -300,7 +306,8 @@ async def _read_alone(options: ConsumeOptions, printer: Printer, stop: asyncio.E
     """Read without a group: the given partitions, or all that the topic has now."""
     from asyncgroup.consumer import Consumer
 
-    async with Consumer(options.servers, options.config) as consumer:
+    consumer = Consumer(options.servers, options.config, hooks=options.metrics.hooks)
+    async with consumer, options.metrics.serving():
         starts = await start_offsets(consumer, options.topic, options.partitions, options.start)
         partitions = [
             await consumer.partition(options.topic, number, start) for number, start in starts.items()

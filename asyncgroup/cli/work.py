@@ -24,6 +24,7 @@ from asyncgroup.cli.common import (
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.extras import INSTALL_RICH, has_rich
 from asyncgroup.cli.handler_loading import handler_name, load_handler
+from asyncgroup.cli.telemetry_options import CommandMetrics, add_telemetry_options
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
 from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_shielded
@@ -78,6 +79,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         help="print the statistics as a JSON object every second, to standard output",
     )
     add_missing_topics(parser)
+    add_telemetry_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -135,18 +137,19 @@ class RunningQueue(Protocol):
 
 async def run(options: argparse.Namespace) -> int:
     """Run the handler until Ctrl-C or SIGTERM. Raises HandlerNotFound, ConfigError, ConsumerBusy, and as `WorkQueue.run`."""
-    queue = _queue(options)
+    metrics = CommandMetrics(options)
+    queue = _queue(options, metrics.hooks)
     handler = load_handler(options.handler, plain=options.in_thread)
     with stop_signals() as stop:
         opening = await run_until(stop.wait(), queue.__aenter__(), "open")
         if not opening.cancelled():
             opening.result()
-            async with aclosing(queue):
+            async with aclosing(queue), metrics.serving(queue):
                 await serve(queue, handler, stop, _title(queue, options), as_json=options.json)
     return stop.exit_code
 
 
-def _queue(options: argparse.Namespace) -> WorkQueue:
+def _queue(options: argparse.Namespace, hooks: Sequence[object] = ()) -> WorkQueue:
     from asyncgroup.workqueue import GroupSource, WorkQueue
 
     given = connection_options(options)
@@ -161,6 +164,7 @@ def _queue(options: argparse.Namespace) -> WorkQueue:
         options.topics,
         config=_consumer_config(options),
         producer_config=client_config(options, ProducerConfig, client_id="asyncgroup-work"),
+        hooks=hooks,
     )
     names = [each.name for each in fields(QueueSettings)]
     settings: Any = {name: getattr(options, name) for name in names if hasattr(options, name)}
