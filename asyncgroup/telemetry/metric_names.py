@@ -125,7 +125,7 @@ _TABLE: Final[Sequence[Metric]] = (
         "counter",
         "",
         ("group", "cause"),
-        "Sessions that ended, by the name of the cause; `Incremental`: joins of the classic protocol during a session.",
+        "Sessions that ended, by the name of the cause; as Incremental also joins of the classic protocol during a session.",
     ),
     Metric(
         "rebalance_seconds",

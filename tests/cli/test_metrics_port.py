@@ -14,13 +14,9 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
 from asyncgroup.cli.app import _parser
 from asyncgroup.lifecycle import cancel_and_wait
+from tests.cli.programs import free_ports
 
 pytest.importorskip("prometheus_client")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def get(port: int, path: str) -> tuple[int, str]:
@@ -53,7 +49,7 @@ async def running(*arguments: str) -> AsyncIterator[tuple[EmbeddedCluster, int]]
         cluster.create_topic("t", 1)
         for number in range(5):
             cluster.produce("t", b"%d" % number, partition=0)
-        port = free_port()
+        port = free_ports(1)
         words = [*arguments, "-b", cluster.bootstrap_servers, "--metrics-port", str(port)]
         options = _parser().parse_args(words)
         command = asyncio.create_task(options.run(options))

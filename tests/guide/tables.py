@@ -19,6 +19,7 @@ from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.properties.sarama_keys import SARAMA_KEYS
 from asyncgroup.properties.suggestions import ARGUMENTS, PYTHON_ALIASES, PYTHON_NAMES
+from asyncgroup.telemetry import METRICS
 from tests.guide.pages import GUIDE
 from tests.properties.test_suggestions import CONFLUENT, JAVA, LIBRDKAFKA
 
@@ -66,6 +67,19 @@ def key_table(cls: type[ClientConfig]) -> list[str]:
             rows.append(
                 f"| {', '.join(f'`{key}`' for key in here)} | {defaults} | {meaning[0].upper()}{meaning[1:]} |"
             )
+    return rows
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def metrics_table() -> list[str]:
+    """Return a table of all metrics, as they are on a page of Prometheus."""
+    rows = ["| metric | type | labels | |", "|---|---|---|---|"]
+    for metric in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        only = " Only with `partitions=True`." if metric.per_partition else ""
+        rows.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.help}{only} |")
     return rows
 
 
@@ -208,6 +222,7 @@ def columns_table() -> list[str]:
 
 
 TABLES: Final[Mapping[str, Callable[[], list[str]]]] = {
+    "metrics": metrics_table,
     "ClientConfig": lambda: key_table(ClientConfig),
     "ConsumerConfig": lambda: key_table(ConsumerConfig),
     "ProducerConfig": lambda: key_table(ProducerConfig),

@@ -40,6 +40,7 @@ SUITES: Final = "tests/testing/test_pytest_guide.py"
 SPARK: Final = "tests/spark/test_guide.py"
 QUEUES: Final = "tests/guide/test_work_queues.py"
 PRODUCTION: Final = "tests/guide/test_in_production.py"
+MONITORING: Final = "tests/guide/test_monitoring.py"
 
 EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -87,6 +88,8 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("in-production", "class Service"): f"{PRODUCTION}::worker",
     ("in-production", "asyncio.start_server"): f"{PRODUCTION}::worker",
     ("in-production", "FastAPI(lifespan=lifespan)"): f"{PRODUCTION}::application",
+    ("monitoring", "serve_probes(8080"): f"{MONITORING}::test_metrics_and_probes_of_a_program",
+    ("monitoring", "REGISTRY.register"): f"{MONITORING}::test_metrics_in_a_registry_of_the_program",
     ("monitoring", "class Meter(Hook)"): f"{STORIES}::test_the_meter_counts_records_and_lag",
     ("monitoring", "OpenTelemetryTraces()"): "tests/telemetry/test_otlp.py::test_the_program_of_the_guide",
     ("rebalances", "class Totals"): f"{REBALANCES}::test_a_handler_for_all_protocols",
