@@ -43,6 +43,7 @@ CLUSTER = AclBinding(ResourcePattern("CLUSTER"), AccessControlEntry("User:bob", 
 ALL = [READ, WRITE, GROUP, CLUSTER]
 
 
+@pytest.mark.full
 async def test_without_an_authorizer_there_are_no_acls(apache_kafka: RunningKafka) -> None:
     async with Admin(apache_kafka.bootstrap_servers) as admin:
         with pytest.raises(BrokerError, match="describing ACLs: SECURITY_DISABLED"):
