@@ -9,7 +9,7 @@ from asyncgroup.errors import BrokerError, ErrorCode, NoBrokersError, Unsupporte
 
 __all__ = ["with_advice"]
 
-_PERMISSION: Final = "the user needs the permission; `asyncgroup acls list` shows the permissions that exist"
+_PERMISSION: Final = "`asyncgroup acls list` shows the permissions that exist"
 
 _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`asyncgroup topics describe` shows the topics and partitions that exist",

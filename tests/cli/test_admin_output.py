@@ -103,5 +103,6 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     printed = await asyncgroup("topics", "create", "t")
     assert (printed.code, printed.table()[1]) == (1, ["t", "failed", "TOPIC_AUTHORIZATION_FAILED"])
     assert printed.err.endswith(
-        "; the user needs the permission; `asyncgroup acls list` shows the permissions that exist\n"
+        ": this user needs CREATE on the topic or on the cluster; an administrator can allow it with an ACL "
+        "(admin.acls.create, kafka-acls.sh); `asyncgroup acls list` shows the permissions that exist\n"
     )
