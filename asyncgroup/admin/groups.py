@@ -153,9 +153,11 @@ async def describe_groups(
     GROUP_ID_NOT_FOUND for a group that does not exist, with old brokers as well as new ones.
     """
     wanted = list(dict.fromkeys(group_ids))
-    modern = await requests.describe_consumer_groups(cluster, wanted, retry=budget.retry())
+    # of several coordinators, one that does not answer must leave time for the second request to the others
+    limits = budget.node_retry if len(wanted) > 1 else budget.retry
+    modern = await requests.describe_consumer_groups(cluster, wanted, retry=limits())
     others = [name for name, error in modern.errors.items() if _is_other_type(error)]
-    classic = await requests.describe_groups(cluster, others, retry=budget.retry())
+    classic = await requests.describe_groups(cluster, others, retry=limits())
     results: Results[str, GroupDescription] = Results()
     results.errors |= {name: error for name, error in modern.errors.items() if name not in others}
     results.errors |= classic.errors
@@ -166,7 +168,7 @@ async def describe_groups(
             results.errors[name] = BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"members of group {name!r}")
         else:
             results.values[name] = _classic(group)
-    return results
+    return results.in_order(wanted)
 
 
 def _is_other_type(error: AsyncGroupError) -> bool:

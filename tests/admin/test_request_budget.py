@@ -193,3 +193,37 @@ async def test_a_silent_node_costs_a_list_of_transactions_a_few_seconds(env: Vir
         found = await admin.transactions.list()
         assert now() - begun == pytest.approx(NODE_TIMEOUT)
         assert list(found.errors) == [2]
+
+
+async def test_a_silent_coordinator_costs_described_groups_a_few_seconds(env: VirtualEnvironment) -> None:
+    """The groups of other coordinators are described in the second request, as classic ones."""
+    names = [f"g{number}" for number in range(12)]
+    for name in names:
+        env.cluster.commit(name, {ZERO: 0})
+    silent = env.cluster.coordinator("g0")
+    lost = {name for name in names if env.cluster.coordinator(name) == silent}
+    env.cluster.faults.on("ConsumerGroupDescribe", node=silent, times=None).drop()
+    async with Admin(env.bootstrap_servers) as admin:
+        begun = now()
+        found = await admin.describe_groups(names)
+        assert now() - begun == pytest.approx(NODE_TIMEOUT, abs=0.1)
+        assert set(found.errors) == lost
+        assert set(found.values_by_name) == set(names) - lost
+        assert list(found) == [*(name for name in names if name not in lost), *found.errors]
+
+
+async def test_a_coordinator_that_moved_is_asked_again_while_another_is_silent(
+    env: VirtualEnvironment,
+) -> None:
+    names = [f"g{number}" for number in range(12)]
+    for name in names:
+        env.cluster.commit(name, {ZERO: 0})
+    silent = env.cluster.coordinator("g0")
+    lost = {name for name in names if env.cluster.coordinator(name) == silent}
+    env.cluster.faults.on("DeleteGroups", node=silent, times=None).drop()
+    for node in {1, 2, 3} - {silent}:
+        env.cluster.faults.on("DeleteGroups", node=node, times=2).error("NOT_COORDINATOR")
+    async with Admin(env.bootstrap_servers, timeout=10.0) as admin:
+        found = await admin.delete_groups(names)
+        assert set(found.errors) == lost
+        assert set(found.values_by_name) == set(names) - lost

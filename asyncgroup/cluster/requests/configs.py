@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeAlias
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import Node
 from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable
-from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.fan_out import request_apart, request_each
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import Located, Shard, Target, ToAnyNode, ToNode
 from asyncgroup.errors import BrokerError
@@ -120,7 +120,7 @@ async def describe_all_configs(
                 results.values[resource] = list(found.configs)
         return results
 
-    return await request_each(
+    return await request_apart(
         resources, _ByResource(cluster), ask, api="DescribeConfigs", retry=retry, table=table
     )
 

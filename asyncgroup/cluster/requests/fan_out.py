@@ -93,7 +93,7 @@ async def request_apart(
     for results in await run_together(works):
         found.values |= results.values
         found.errors |= results.errors
-    return found
+    return found.in_order(wanted)
 
 
 async def request_one(

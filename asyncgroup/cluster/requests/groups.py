@@ -95,7 +95,7 @@ async def describe_groups(
                 results.values[group.group_id] = group
         return results
 
-    return await request_each(group_ids, ByCoordinator(cluster), ask, api="DescribeGroups", retry=retry)
+    return await request_apart(group_ids, ByCoordinator(cluster), ask, api="DescribeGroups", retry=retry)
 
 
 async def describe_consumer_groups(
@@ -118,7 +118,7 @@ async def describe_consumer_groups(
                 results.values[group.group_id] = group
         return results
 
-    return await request_each(
+    return await request_apart(
         group_ids, ByCoordinator(cluster), ask, api="ConsumerGroupDescribe", retry=retry
     )
 
@@ -139,7 +139,7 @@ async def delete_groups(
         errors = {name: BrokerError(code, f"deleting group {name!r}") for name, code in codes.items() if code}
         return Results({name: None for name, code in codes.items() if not code}, {**errors})
 
-    return await request_each(group_ids, ByCoordinator(cluster), ask, api="DeleteGroups", retry=retry)
+    return await request_apart(group_ids, ByCoordinator(cluster), ask, api="DeleteGroups", retry=retry)
 
 
 class MemberToRemove(NamedTuple):

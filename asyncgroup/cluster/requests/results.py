@@ -45,6 +45,12 @@ class Results(Generic[K, V]):
             raise error
         return self.values
 
+    def in_order(self, keys: Iterable[K]) -> Results[K, V]:
+        """Return the results of these keys in this order."""
+        wanted = list(keys)
+        values = {key: self.values[key] for key in wanted if key in self.values}
+        return Results(values, {key: self.errors[key] for key in wanted if key in self.errors})
+
     def completed(self, keys: Sequence[K], what: str) -> Results[K, V]:
         """Return the results of these keys only; one that is missing has IncompleteResponse, `what` names the response."""
         known = self.values.keys() | self.errors.keys()

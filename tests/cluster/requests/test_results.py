@@ -74,3 +74,10 @@ def test_require() -> None:
     assert Results({"a": 1}, {}).require() == {"a": 1}
     with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
         Results({"a": 1}, {"b": MOVED, "c": REFUSED}).require()
+
+
+def test_results_in_the_order_of_their_keys() -> None:
+    error = BrokerError(1, "b")
+    results = Results({"c": 3, "a": 1, "x": 9}, {"d": error, "b": error}).in_order(["a", "b", "c", "d", "e"])
+    assert list(results.values.items()) == [("a", 1), ("c", 3)]
+    assert list(results.errors) == ["b", "d"]
