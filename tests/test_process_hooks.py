@@ -19,7 +19,9 @@ from asyncgroup import (
     Producer,
     Record,
     Session,
+    ThreadClaim,
     WorkQueue,
+    in_thread,
 )
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.hooks import Hooks
@@ -137,6 +139,22 @@ async def test_a_batch_is_one_and_its_handlers_exception_is_its_error() -> None:
     assert process.events == ["0-1", "/0-1", "2-2", "/2-2"]
     assert process.errors == [LookupError]
     assert not process.open
+
+
+@pytest.mark.parametrize("by_batches", [False, True])
+async def test_a_function_in_a_thread_has_the_context_of_its_batch(*, by_batches: bool) -> None:
+    process, seen = Process(), []
+
+    def read(session: Session, claim: ThreadClaim) -> None:
+        for each in claim.batches() if by_batches else claim:
+            seen.append((name_of(each), CURRENT.get()))
+            if seen[-1][0].endswith("3"):
+                return
+
+    async with topic(4) as servers, ConsumerGroup(servers, "g", CONFIG, hooks=[process]) as group:
+        await group.consume("orders", in_thread(read))
+    assert seen == [(name, "0:0-3") for name in (["0-3"] if by_batches else "0123")]
+    assert process.events == ["0-3", "/0-3"]
 
 
 async def test_after_a_break_the_record_is_processed_until_the_handler_ends() -> None:

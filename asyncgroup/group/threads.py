@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from contextvars import ContextVar, copy_context
 from operator import itemgetter
 from threading import get_ident
-from typing import Final
+from typing import Any, Final
 
 import anyio.from_thread
 
@@ -29,6 +30,8 @@ than reading its record.
 
 
 _OFFSET = itemgetter(0)
+_UNSET: Final = object()
+"""The value of a context variable that has none."""
 
 
 class _ThreadMarks:
@@ -145,12 +148,21 @@ class ThreadClaim:
             self._left_over.clear()
             return left_over
         self._left_over.clear()
-        return anyio.from_thread.run(self._fetch_batch)
+        batch, changed = anyio.from_thread.run(self._fetch_batch)
+        for variable, value in changed:
+            variable.set(value)
+        return batch
 
-    async def _fetch_batch(self) -> Batch | None:
+    async def _fetch_batch(self) -> tuple[Batch | None, list[tuple[ContextVar[Any], Any]]]:
+        """Return the next batch, None at the end, and the context variables that hooks have set for its reader.
+
+        They were set in a task that is only for this call, whose context is a copy of the thread's.
+        """
+        before = copy_context()
         # a mark is judged by what had been delivered when it was made: the log may have lost its record since then
         self._marks.apply()
-        return await anext(self._batches, None)
+        batch = await anext(self._batches, None)
+        return batch, [item for item in copy_context().items() if before.get(item[0], _UNSET) is not item[1]]
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
         """Mark as `Claim.mark` does; the event loop learns of it within 10 ms, and before it commits.
