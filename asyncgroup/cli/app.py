@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from asyncgroup.cli import (
+    acls,
     broker,
     cluster,
     completion,
@@ -24,8 +25,10 @@ from asyncgroup.cli import (
     health,
     offsets,
     produce,
+    quotas,
     topics,
     transactions,
+    users,
     work,
 )
 from asyncgroup.cli.advice import with_advice
@@ -41,6 +44,9 @@ ADMINISTRATION: Final = {
     "groups": groups,
     "offsets": offsets,
     "transactions": transactions,
+    "acls": acls,
+    "users": users,
+    "quotas": quotas,
     "cluster": cluster,
     "health": health,
 }

@@ -1,4 +1,4 @@
-"""`asyncgroup cluster`: brokers, the metadata quorum, features and log directories."""
+"""`asyncgroup cluster`: brokers, the metadata quorum, features, log directories; leaders and replicas."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.common import whole
+from asyncgroup.cli.replicas import REPLICA_COLUMNS, add_replica_actions
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import parse_scope, partitions_in, shown_timestamp
 
@@ -78,6 +79,7 @@ COLUMNS: Final = {
     "set-features": _FEATURES_SET,
     "log-dirs": _LOG_DIRS,
     "log-dirs --replicas": _REPLICAS,
+    **REPLICA_COLUMNS,
 }
 """The columns of each action. Sizes are in bytes."""
 
@@ -89,8 +91,9 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     actions = add_subject(
         commands,
         "cluster",
-        "describe brokers, quorum, features and log directories",
-        "Describes the brokers, the metadata quorum, the features and the log directories of a cluster.",
+        "brokers, quorum, features, log directories and replicas",
+        "Describes the brokers, the metadata quorum, the features and the log directories of a cluster; elects leaders, and "
+        "reassigns replicas.",
     )
     parser = add_action(actions, common, "describe", run_describe, "Describe the brokers.", has_wide=True)
     parser.add_argument(
@@ -128,6 +131,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "--broker", type=whole, action="append", metavar="NODE", help="only this node; can be repeated"
     )
     parser.add_argument("--replicas", action="store_true", help="a row for each replica")
+    add_replica_actions(actions, common)
 
 
 def _add_set_features(actions: Commands, common: argparse.ArgumentParser) -> None:
