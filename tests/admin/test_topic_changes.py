@@ -231,3 +231,10 @@ async def test_an_error_of_a_broker_is_that_of_its_topic(env: VirtualEnvironment
         made = await admin.create_topics({"a": 1, "b": 1})
         assert isinstance(made["b"], BrokerError)
         assert codes(made) == {"b": "POLICY_VIOLATION"}
+
+
+async def test_a_topic_that_the_user_may_create_but_not_describe_is_created(env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("Metadata", topic="secret", times=None).error("TOPIC_AUTHORIZATION_FAILED")
+    async with Admin(env.bootstrap_servers) as admin:
+        (await admin.create_topics({"secret": 1})).raise_first()
+        assert "secret" in env.cluster.topics

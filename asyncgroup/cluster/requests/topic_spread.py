@@ -91,7 +91,9 @@ def _request(topics: list[str], version: int) -> m.MetadataRequest:
 def _missing(
     topic: m.MetadataResponse.MetadataResponseTopic | None, count: int | None
 ) -> tuple[int, str] | None:
-    """Return an error code and what the node lacks; None if it knows the topic."""
+    """Return an error code and what the node lacks; None if it knows the topic, or if this user may not know."""
+    if topic is not None and topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return None  # a user may create topics that it may not describe
     if topic is None or topic.error_code:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error_code
         return code, "does not know the topic yet"
