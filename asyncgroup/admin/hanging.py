@@ -13,7 +13,6 @@ from asyncgroup.admin.transaction_requests import (
     describe_producers,
     describe_transactions,
     now_ms,
-    once_each,
 )
 from asyncgroup.admin.transaction_values import (
     HangingTransaction,
@@ -23,7 +22,6 @@ from asyncgroup.admin.transaction_values import (
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.cluster.requests.budget import RequestBudget
-from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.transactions import list_all_transactions
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.topic_partition import TopicPartition
@@ -114,7 +112,9 @@ async def _judged(
     producer_ids = {each.producer_id for each in candidates}
     await budget.limit(cluster.refresh())  # a coordinator at a new node must be asked as well
     listed = await list_all_transactions(cluster, producer_ids=producer_ids, retry=budget.node_retry())
-    names = {each.producer_id: each.transactional_id for each in once_each(Results(listed.require()))}
+    # of two coordinators, while one moves, both count: each may know another producer id
+    rows = [each for found in listed.require().values() for each in found]
+    names = {each.producer_id: each.transactional_id for each in rows}
     described = await describe_transactions(cluster, sorted(set(names.values())), budget)
     for error in described.errors.values():
         if not (isinstance(error, BrokerError) and error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):

@@ -237,6 +237,22 @@ async def test_a_transaction_that_ends_during_the_search_did_not_hang(env: Virtu
         assert not (await search).raise_first()
 
 
+async def test_a_stale_listing_with_another_producer_id_makes_no_transaction_hang(
+    env: VirtualEnvironment,
+) -> None:
+    def stale(response: Any) -> Any:
+        response.transaction_states.append(type(response).TransactionState("tx", 77, "Ongoing"))
+        return response
+
+    async with Admin(env.bootstrap_servers) as admin, transaction(env, 0):
+        await asyncio.sleep(1)
+        for node in (1, 2, 3):
+            if node != env.cluster.transaction_coordinator("tx"):
+                env.cluster.faults.on("ListTransactions", node=node).mutate(stale)
+        found = await admin.transactions.find_hanging(topics=["orders"], max_transaction_timeout=0.0)
+        assert not found.raise_first()
+
+
 async def test_a_silent_coordinator_makes_no_transaction_hang(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers, timeout=5.0) as admin, transaction(env, 0):
         await asyncio.sleep(1)
