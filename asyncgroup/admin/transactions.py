@@ -164,7 +164,7 @@ class AdminTransactions:
         marker = AbortMarker(producer.producer_id, producer.producer_epoch, epoch)
         await abort(self._client, tp, marker, budget)
 
-    @needs("ALTER on the cluster")
+    @needs("ALTER on the cluster and DESCRIBE on the topic")
     async def abort(
         self,
         partition: TopicPartition,

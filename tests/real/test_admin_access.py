@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,6 +28,7 @@ from asyncgroup.security import Scram, Security
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
+from tests.real.test_admin_transactions import transaction
 
 pytestmark = pytest.mark.asyncio
 
@@ -247,61 +248,93 @@ async def test_quotas_are_as_kafkas_tool_sees_them(secured: ApacheKafka) -> None
                 await asyncio.sleep(0.05)
 
 
+def acl(kind: str, name: str, operation: str) -> AclBinding:
+    return AclBinding(ResourcePattern(kind, name), AccessControlEntry("User:alice", operation))
+
+
+def cluster(operation: str) -> AclBinding:
+    return AclBinding(ResourcePattern("CLUSTER"), AccessControlEntry("User:alice", operation))
+
+
+class Denied(NamedTuple):
+    """A call that is denied: what its error names, and the ACLs that allow the call."""
+
+    operation: str
+    resource: str
+    acls: list[AclBinding]
+    call: Callable[[Admin], Any]
+
+
+ZERO = TopicPartition("denied", 0)
+RATE = {"producer_byte_rate": 1000}
+TOPIC, GONE = ("TOPIC", "denied"), ("TOPIC", "gone")
+DENIED = [
+    Denied("DESCRIBE on the topic", "denied", [acl(*TOPIC, "DESCRIBE")], lambda admin: admin.describe_topics(["denied"])),
+    Denied("CREATE on the topic", "'new'", [acl("TOPIC", "new", "CREATE")], lambda admin: admin.create_topics({"new": 1})),
+    Denied("CREATE on the topic or on the cluster", "'newer'", [cluster("CREATE")], lambda admin: admin.create_topics({"newer": 1})),
+    Denied("ALTER on the topic", "denied", [acl(*TOPIC, "ALTER")], lambda admin: admin.create_partitions({"denied": 3})),
+    Denied("DELETE on the topic", "denied", [acl(*TOPIC, "DELETE")], lambda admin: admin.delete_records({ZERO: 0})),
+    Denied("DELETE on the topic", "gone", [acl(*GONE, "DELETE")], lambda admin: admin.delete_topics(["gone"])),
+    Denied("DESCRIBE on the topic", "denied", [acl(*TOPIC, "DESCRIBE")], lambda admin: admin.list_offsets({ZERO: "latest"})),
+    Denied("DESCRIBE_CONFIGS on the topic", "denied", [acl(*TOPIC, "DESCRIBE_CONFIGS")], lambda admin: admin.describe_configs("topic", ["denied"])),
+    Denied("DESCRIBE_CONFIGS on the topic or group, for a broker on the cluster", "broker 1", [cluster("DESCRIBE_CONFIGS")], lambda admin: admin.describe_configs("broker", [1])),
+    Denied("ALTER_CONFIGS on the topic", "denied", [acl(*TOPIC, "ALTER_CONFIGS")], lambda admin: admin.alter_configs("topic", {"denied": ConfigChanges(delete=["retention.ms"])})),
+    Denied("DESCRIBE on the group", "'g'", [acl("GROUP", "g", "DESCRIBE")], lambda admin: admin.describe_groups(["g"])),
+    Denied("DESCRIBE on the group", "'g'", [acl("GROUP", "g", "DESCRIBE"), acl(*TOPIC, "DESCRIBE")], lambda admin: admin.list_group_offsets("g")),
+    Denied("READ on the group and on the topics", "", [acl("GROUP", "g", "READ"), acl(*TOPIC, "READ")], lambda admin: admin.alter_group_offsets("g", {ZERO: 0})),
+    Denied("DESCRIBE on the group and on its topics", "'g'", [acl("GROUP", "g", "DESCRIBE"), acl(*TOPIC, "DESCRIBE")], lambda admin: admin.lag(["g"])),
+    Denied("DESCRIBE on the group and on the topics", "'g'", [acl("GROUP", "g", "DESCRIBE"), acl(*TOPIC, "DESCRIBE")], lambda admin: admin.plan_reset("g", "earliest")),
+    Denied("DELETE on the group and READ on the topics", "'g'", [acl("GROUP", "g", "DELETE"), acl(*TOPIC, "READ")], lambda admin: admin.delete_group_offsets("g", [ZERO])),
+    Denied("DELETE on the group", "'g'", [acl("GROUP", "g", "DELETE")], lambda admin: admin.delete_groups(["g"])),
+    Denied("DESCRIBE on the transactional id", "'tx'", [acl("TRANSACTIONAL_ID", "tx", "DESCRIBE")], lambda admin: admin.transactions.describe(["tx"])),
+    Denied("READ on the topic", "denied", [acl(*TOPIC, "READ")], lambda admin: admin.transactions.producers([ZERO])),
+    Denied("READ on the topics", "denied", [acl(*TOPIC, "READ")], lambda admin: admin.transactions.find_hanging(partitions=[ZERO])),
+    Denied("ALTER on the cluster and DESCRIBE on the topic", "denied", [cluster("ALTER"), acl(*TOPIC, "DESCRIBE")], lambda admin: admin.transactions.abort(ZERO, producer_id=1, producer_epoch=0)),
+    Denied("DESCRIBE on the cluster", "log directories", [cluster("DESCRIBE")], lambda admin: admin.brokers.log_dirs()),
+    Denied("DESCRIBE on the cluster", "metadata quorum", [cluster("DESCRIBE")], lambda admin: admin.brokers.quorum()),
+    Denied("ALTER on the cluster", "'group.version'", [cluster("ALTER")], lambda admin: admin.brokers.update_features({"group.version": 1})),
+    Denied("ALTER on the cluster", "leaders", [cluster("ALTER")], lambda admin: admin.replicas.elect_leaders("preferred", [ZERO])),
+    Denied("DESCRIBE on the cluster", "reassignments", [cluster("DESCRIBE")], lambda admin: admin.replicas.list_reassignments()),
+    Denied("ALTER on the cluster", "reassigning", [cluster("ALTER")], lambda admin: admin.replicas.alter_reassignments({ZERO: [1]})),
+    Denied("DESCRIBE on the cluster", "ACLs", [cluster("DESCRIBE")], lambda admin: admin.acls.describe()),
+    Denied("ALTER on the cluster", "'orders'", [cluster("ALTER")], lambda admin: admin.acls.create([READ])),
+    Denied("ALTER on the cluster", "ACLs", [cluster("ALTER")], lambda admin: admin.acls.delete([AclBindingFilter(host="x")])),
+    Denied("DESCRIBE on the cluster", "SCRAM user", [cluster("DESCRIBE")], lambda admin: admin.users.describe()),
+    Denied("ALTER on the cluster", "'x'", [cluster("ALTER")], lambda admin: admin.users.alter([UserScramCredentialUpsertion("x", "y")])),
+    Denied("DESCRIBE_CONFIGS on the cluster", "quotas", [cluster("DESCRIBE_CONFIGS")], lambda admin: admin.quotas.describe()),
+    Denied("ALTER_CONFIGS on the cluster", "quotas", [cluster("ALTER_CONFIGS")], lambda admin: admin.quotas.alter({ClientQuotaEntity(user="x"): RATE})),
+]  # fmt: skip
+
+
 @pytest.mark.full
-async def test_a_denied_call_names_the_operation_and_the_resource(secured: ApacheKafka) -> None:
-    topic, zero = "denied", TopicPartition("denied", 0)
-    async with Admin(secured.bootstrap_servers) as admin:
-        (await admin.create_topics({topic: 1})).raise_first()
-        (await admin.alter_group_offsets("g", {zero: 0})).raise_first()
-    async with as_user(secured, "alice", PASSWORD) as admin:
-        calls: list[tuple[str, str, Any]] = [
-            ("DESCRIBE on the topic", topic, admin.describe_topics([topic])),
-            ("CREATE on the topic", "'new'", admin.create_topics({"new": 1})),
-            ("DELETE on the topic", topic, admin.delete_topics([topic])),
-            ("ALTER on the topic", topic, admin.create_partitions({topic: 2})),
-            ("DELETE on the topic", topic, admin.delete_records({zero: 0})),
-            ("DESCRIBE_CONFIGS on the topic", topic, admin.describe_configs("topic", [topic])),
-            (
-                "ALTER_CONFIGS on the topic",
-                topic,
-                admin.alter_configs("topic", {topic: ConfigChanges(delete=["retention.ms"])}),
-            ),
-            ("DESCRIBE on the group", "'g'", admin.describe_groups(["g"])),
-            ("DELETE on the group", "'g'", admin.delete_groups(["g"])),
-            ("DESCRIBE on the group", "'g'", admin.list_group_offsets("g")),
-            ("READ on the group", "", admin.alter_group_offsets("g", {zero: 0})),
-            ("DELETE on the group", "'g'", admin.delete_group_offsets("g", [zero])),
-            ("DESCRIBE on the transactional id", "'tx'", admin.transactions.describe(["tx"])),
-            ("READ on the topic", topic, admin.transactions.producers([zero])),
-            ("READ on the topics", topic, admin.transactions.find_hanging(partitions=[zero])),
-            ("ALTER on the cluster", topic, admin.transactions.abort(zero, producer_id=1, producer_epoch=0)),
-            ("DESCRIBE on the cluster", "log directories", admin.brokers.log_dirs()),
-            ("DESCRIBE on the cluster", "metadata quorum", admin.brokers.quorum()),
-            ("ALTER on the cluster", "'group.version'", admin.brokers.update_features({"group.version": 1})),
-            ("ALTER on the cluster", "leaders", admin.replicas.elect_leaders("preferred", [zero])),
-            ("DESCRIBE on the cluster", "reassignments", admin.replicas.list_reassignments()),
-            ("ALTER on the cluster", "reassigning", admin.replicas.alter_reassignments({zero: [1]})),
-            ("DESCRIBE on the cluster", "ACLs", admin.acls.describe()),
-            ("ALTER on the cluster", "'orders'", admin.acls.create([READ])),
-            ("ALTER on the cluster", "ACLs", admin.acls.delete([AclBindingFilter()])),
-            ("DESCRIBE on the cluster", "SCRAM user", admin.users.describe()),
-            ("ALTER on the cluster", "'x'", admin.users.alter([UserScramCredentialUpsertion("x", "y")])),
-            ("DESCRIBE_CONFIGS on the cluster", "quotas", admin.quotas.describe()),
-            (
-                "ALTER_CONFIGS on the cluster",
-                "quotas",
-                admin.quotas.alter({ClientQuotaEntity(user="x"): {"producer_byte_rate": 1}}),
-            ),
-        ]
-        for operation, resource, call in calls:
-            error = await error_of(call)
-            assert isinstance(error, BrokerError), (operation, resource, error)
-            assert error.code in DENIALS, (operation, resource, error)
+async def test_a_denied_call_names_the_operation_and_the_resource_that_an_acl_allows(
+    secured: ApacheKafka,
+) -> None:
+    async with Admin(secured.bootstrap_servers) as owner, as_user(secured, "alice", PASSWORD) as admin:
+        (await owner.create_topics({"denied": 2, "gone": 1})).raise_first()
+        (await owner.alter_group_offsets("g", {ZERO: 0})).raise_first()
+        async with transaction(secured.bootstrap_servers, "denied", "tx"):
+            pass  # the transactional id exists
+        for denied in DENIED:
+            error = await error_of(denied.call(admin))
+            assert isinstance(error, BrokerError), (denied, error)
+            assert error.code in DENIALS, (denied, error)
             text = str(error)
-            assert f"this user needs {operation}" in text
-            assert resource in text
+            assert f"this user needs {denied.operation}" in text
+            assert denied.resource in text
             assert "kafka-acls.sh" in text
             assert "\n" not in text
+        for denied in DENIED:
+            (await owner.acls.create(denied.acls)).raise_first()
+            async with asyncio.timeout(30):  # the broker learns of an ACL a moment after the controller
+                while (
+                    isinstance(error := await error_of(denied.call(admin)), BrokerError)
+                    and error.code in DENIALS
+                ):
+                    await asyncio.sleep(0.05)
+            assert error is None, (denied, error)
+            filters = [AclBindingFilter.exactly(each) for each in denied.acls]
+            (await owner.acls.delete(filters)).raise_first()
 
 
 async def error_of(call: Any) -> AsyncGroupError | None:
@@ -310,4 +343,4 @@ async def error_of(call: Any) -> AsyncGroupError | None:
         found = await call
     except AsyncGroupError as error:
         return error
-    return next(iter(found.errors.values()), None)
+    return next(iter(getattr(found, "errors", {}).values()), None)
