@@ -1,4 +1,4 @@
-"""The lag of groups: their members and commits, each group by itself, then the logs of all their partitions at once."""
+"""The lag of groups: their members, their commits, then the logs of all their partitions at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from asyncgroup.admin.group_offsets import GroupOffset, list_group_offsets
+from asyncgroup.admin.group_offsets import GroupOffset, list_offsets_of_groups
 from asyncgroup.admin.groups import GroupDescription, describe_groups, other_types
 from asyncgroup.admin.lag_values import GroupLag, PartitionFacts, group_lag
 from asyncgroup.admin.partitions import existing_partitions
@@ -21,7 +21,7 @@ from asyncgroup.cluster.requests.list_offsets import (
     list_offsets_of_leaders,
 )
 from asyncgroup.cluster.requests.results import Results
-from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.topic_partition import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 
@@ -69,41 +69,15 @@ class _Committed(NamedTuple):
 async def _committed(
     cluster: ClusterClient, group_ids: list[str], budget: RequestBudget, *, require_stable: bool
 ) -> Results[str, _Committed]:
-    """Return each group with its commits, or its error; each is asked for by itself, because one coordinator may be silent."""
-    if len(group_ids) > 1:  # one lookup for all of them; its errors are those of the groups' own requests
-        await _prepare(cluster, group_ids, budget)
-
-    async def one(group_id: str) -> _Committed | AsyncGroupError:
-        limits = budget.for_node()
-        try:
-            group = (await describe_groups(cluster, [group_id], limits)).require()[group_id]
-            offsets = await list_group_offsets(
-                cluster, group_id, limits.retry(), require_stable=require_stable
-            )
-        except ClosedError:
-            raise
-        except AsyncGroupError as error:
-            return error
-        return _Committed(group, offsets)
-
-    made = await run_together([(f"lag of group {name!r}", one(name)) for name in group_ids])
-    results: Results[str, _Committed] = Results()
-    for name, outcome in zip(group_ids, made, strict=True):
-        if isinstance(outcome, AsyncGroupError):
-            results.errors[name] = outcome
-        else:
-            results.values[name] = outcome
-    results.errors |= await _other_types(cluster, results.errors, budget)
-    return results
-
-
-async def _prepare(cluster: ClusterClient, group_ids: list[str], budget: RequestBudget) -> None:
-    try:
-        await budget.for_node().limit(cluster.coordinators.locate_each(group_ids))
-    except ClosedError:
-        raise
-    except AsyncGroupError:
-        pass
+    """Return each group with its commits, or its error."""
+    limits = (
+        budget if len(group_ids) > 1 else budget.for_node()
+    )  # of several, each request has the limit of a node
+    described = await describe_groups(cluster, group_ids, limits)
+    commits = await list_offsets_of_groups(cluster, described.values, budget, require_stable=require_stable)
+    errors = described.errors | commits.errors
+    values = {name: _Committed(described.values[name], offsets) for name, offsets in commits.values.items()}
+    return Results(values, errors | await _other_types(cluster, errors, budget))
 
 
 async def _other_types(

@@ -18,6 +18,7 @@ from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
 __all__ = [
+    "GROUPS_VERSION",
     "STABLE_TIMEOUT",
     "CommitsResult",
     "StoredCommit",

@@ -176,7 +176,7 @@ async def test_the_ack_window_of_a_work_queue(env: VirtualEnvironment) -> None:
         assert found.window == AckWindowLag(done=2, open=3, failed=1, end=6, beyond=4)
 
 
-async def test_several_groups_with_one_request_to_each_leader(env: VirtualEnvironment) -> None:
+async def test_several_groups_with_one_request_to_each_node(env: VirtualEnvironment) -> None:
     fill(env, 5, 0, 1, 2, 3)
     names = [f"g{number}" for number in range(6)]
     for number, name in enumerate(names):
@@ -187,8 +187,47 @@ async def test_several_groups_with_one_request_to_each_leader(env: VirtualEnviro
         leaders = {env.cluster.leader(*tp) for tp in TPS}
         assert len(env.cluster.history.of("ListOffsets")) == 2 * len(leaders)
         assert len(env.cluster.history.of("FindCoordinator")) == 1
+        coordinators = sorted({env.cluster.coordinator(name) for name in names})
+        for api in "ConsumerGroupDescribe", "DescribeGroups", "OffsetFetch":
+            assert sorted(each.node_id for each in env.cluster.history.of(api)) == coordinators
         assert len(env.cluster.history.of("ListGroups")) == 0
         assert not await admin.lag([])
+
+
+async def test_old_brokers_are_asked_for_each_group_by_itself(env: VirtualEnvironment) -> None:
+    def limit(response: Any) -> Any:
+        for each in response.api_keys:
+            if each.api_key == m.OffsetFetchRequest.API_KEY:
+                each.max_version = 7
+        return response
+
+    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    fill(env, 5, 0)
+    names = [f"g{number}" for number in range(6)]
+    for name in names:
+        env.cluster.commit(name, {ZERO: 1})
+    env.cluster.faults.on("OffsetFetch", node=env.cluster.coordinator("g0"), times=2).error("NOT_COORDINATOR")
+    async with Admin(env.bootstrap_servers) as admin:
+        found = (await admin.lag(names)).raise_first()
+        assert {name: each.lag_sum for name, each in found.items()} == dict.fromkeys(names, 4)
+
+
+async def test_a_group_whose_offsets_are_refused_costs_the_others_nothing(env: VirtualEnvironment) -> None:
+    def refuse(response: Any) -> Any:
+        for group in response.groups:
+            if group.group_id == "g0":
+                group.error_code, group.topics = ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+        return response
+
+    fill(env, 5, 0)
+    names = [f"g{number}" for number in range(6)]
+    for name in names:
+        env.cluster.commit(name, {ZERO: 1})
+    env.cluster.faults.on("OffsetFetch", times=None).mutate(refuse)
+    async with Admin(env.bootstrap_servers) as admin:
+        found = await admin.lag(names)
+        assert list(found.values_by_name) == names[1:]
+        assert str(found["g0"]).startswith("committed offsets of group 'g0': GROUP_AUTHORIZATION_FAILED")
 
 
 async def test_an_unknown_group_and_one_of_another_type(env: VirtualEnvironment) -> None:

@@ -55,10 +55,11 @@ class Target(Protocol):
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
+        highest: int | None = None,
     ) -> R:
         """Send the request that `build(version)` makes. Raises TransportError, ProtocolError, ClosedError.
 
-        `timeout` is in seconds, by default `request_timeout`.
+        `timeout` is in seconds, by default `request_timeout`; `highest` limits the version.
         """
 
 
@@ -81,15 +82,16 @@ class ToNode:
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
+        highest: int | None = None,
     ) -> R:
         """See `Target`."""
         return await self._cluster.network.request_versioned(
-            self.node, cls, build, lane=lane, timeout=timeout
+            self.node, cls, build, lane=lane, timeout=timeout, highest=highest
         )
 
 
 class ToAnyNode:
-    """The least-loaded node, and the next one on failure or after 1 s without a response; `lane` and `timeout` do not count.
+    """The least-loaded node, and the next one on failure or after 1 s without a response; `lane`, `timeout` and `highest` do not count.
 
     Raises UnsupportedVersionError if all nodes lack the API or the version.
     """
@@ -109,6 +111,7 @@ class ToAnyNode:
         *,
         lane: str = CONTROL,  # noqa: ARG002  the hedged request has its own
         timeout: float | None = None,  # noqa: ARG002
+        highest: int | None = None,  # noqa: ARG002
     ) -> R:
         """See `Target`."""
         try:
@@ -140,10 +143,18 @@ class ToCoordinator:
         *,
         lane: str = CONTROL,
         timeout: float | None = None,
+        highest: int | None = None,
     ) -> R:
         """See `Target`; raises CoordinatorMoved besides."""
         return await self._cluster.coordinators.request_at(
-            self.address, self._keys, cls, build, lane=lane, timeout=timeout, kind=self._kind
+            self.address,
+            self._keys,
+            cls,
+            build,
+            lane=lane,
+            timeout=timeout,
+            highest=highest,
+            kind=self._kind,
         )
 
 
