@@ -15,6 +15,7 @@ from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST, list_offsets_of_leaders
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["commit_plan", "plan_reset"]
@@ -62,7 +63,10 @@ async def _require_inactive(cluster: ClusterClient, group_id: str, budget: Reque
 
 def _activity(group: GroupDescription) -> tuple[str, str]:
     """Return the state of a group and what to do with its members, for messages."""
-    shown = [f"{each.member_id} ({each.host})" for each in group.members[:_SHOWN_MEMBERS]]
+    shown = [
+        f"{printable(each.member_id, MAX_TEXT_LENGTH)} at {printable(each.host.removeprefix('/'))}"
+        for each in group.members[:_SHOWN_MEMBERS]
+    ]
     more = len(group.members) - len(shown)
     names = ", ".join(shown) + (f" and {more} more" if more else "")
     return f"state {group.state}", "stop its members first" + (f": {names}" if names else "")

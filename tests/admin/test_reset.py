@@ -200,13 +200,21 @@ async def test_a_group_with_a_member_is_refused(env: VirtualEnvironment, protoco
     async with Admin(env.bootstrap_servers) as admin:
         async with running(env, group_protocol=protocol) as member:
             with pytest.raises(
-                ResetRefused, match=rf"'g' are not reset: state Stable: .* first: {member} \(/10"
+                ResetRefused, match=rf"'g' are not reset: state Stable: .* first: {member} at 10\."
             ) as refused:
                 await admin.plan_reset("g", "latest", topics=["orders"])
             assert list(refused.value.reasons) == ["state Stable"]
         assert (await admin.plan_reset("g", "latest", topics=["orders"])).offsets == dict.fromkeys(
             (ZERO, ONE, TWO, THREE), 0
         )
+
+
+async def test_a_refusal_escapes_what_members_call_themselves(env: VirtualEnvironment) -> None:
+    async with running(env, client_id="red\x1b[31m"), Admin(env.bootstrap_servers) as admin:
+        with pytest.raises(ResetRefused) as refused:
+            await admin.plan_reset("g", "latest", topics=["orders"])
+        (reason,) = refused.value.reasons.values()
+        assert "first: red\\x1b[31m" in reason
 
 
 async def test_a_group_of_another_type_is_refused(env: VirtualEnvironment) -> None:
@@ -235,7 +243,7 @@ async def test_a_member_that_joins_after_the_plan_is_an_error_of_each_partition(
                 assert isinstance(error, BrokerError)
                 assert error.code == ErrorCode.UNKNOWN_MEMBER_ID
                 assert f"group 'g', partition {tp}" in str(error)
-                assert f"state Stable: stop its members first: {member} (/10." in str(error)
+                assert f"state Stable: stop its members first: {member} at 10." in str(error)
         assert (await admin.list_group_offsets("g")).raise_first() == before
 
 
