@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session, TopicPartition
-from asyncgroup.admin import Admin, ResetRefused
+from asyncgroup.admin import Admin, NewTopic, ResetRefused
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.java_tools import JavaTools
 from tests.real.reset_cases import ACTIVE, LEADERLESS, NO_ROWS, ResetScene, scene, unique
-from tests.real.support import IS_NEWEST_RELEASE, RunningKafka, require_newest_release
+from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4, RunningKafka, require_newest_release
 
 pytestmark = pytest.mark.asyncio
 
@@ -133,3 +133,18 @@ async def test_a_share_group_is_refused(
         assert "GroupIdNotFoundException" in output.text
         with pytest.raises(ResetRefused, match="type share"):
             await made.admin.plan_reset(group_id, "latest", topics=[topic])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
+async def test_a_member_that_joins_after_the_plan(apache_kafka: RunningKafka, protocol: str) -> None:
+    servers, name = apache_kafka.bootstrap_servers, unique("late")
+    async with Admin(servers) as admin:
+        (await admin.create_topics({name: NewTopic(2, 1)})).raise_first()
+        plan = await admin.plan_reset(name, "latest", topics=[name])
+        async with member(servers, name, name, protocol):
+            done = await admin.reset_offsets(plan)
+            assert list(done.errors) == [TopicPartition(name, 0), TopicPartition(name, 1)]
+            for error in done.errors.values():
+                assert "UNKNOWN_MEMBER_ID (25): state Stable: stop its members first" in str(error)
+        assert (await admin.reset_offsets(plan)).raise_first() == plan.offsets
