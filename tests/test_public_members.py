@@ -56,6 +56,7 @@ MEMBERS: Final = {
     " listen on_member_stalled on_open on_response on_session_end on_session_start on_throttle read",
     "HistogramReading": "copy count counts sum",
     "Metric": "bounds bucket combine full_name help kind labels name per_partition unit",
+    "JsonLogFormatter": "converter default_msec_format default_time_format format formatException formatMessage formatStack formatTime usesTime",
     "ProbeAnswer": "as_dict passed reasons",
     "ProbeApp": "add",
     "ProbeServer": "aclose host port",

@@ -58,7 +58,8 @@ LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit code: 0 success, 1 failure, 2 wrong arguments, 128 + n ended by signal n."""
     options = _parser().parse_args(arguments)
-    _log_to_stderr(LEVELS[min(options.verbose, len(LEVELS) - 1)])
+    as_json = getattr(options, "log_format", "text") == "json"
+    _log_to_stderr(LEVELS[min(options.verbose, len(LEVELS) - 1)], as_json=as_json)
     try:
         return int(asyncio.run(options.run(options)))
     except KeyboardInterrupt:
@@ -104,8 +105,13 @@ class _Stderr(logging.StreamHandler[Any]):
         super().emit(record)
 
 
-def _log_to_stderr(level: int) -> None:
-    logging.basicConfig(level=level, format="asyncgroup: %(message)s", handlers=[_Stderr()])
+def _log_to_stderr(level: int, *, as_json: bool) -> None:
+    handler = _Stderr()
+    if as_json:
+        from asyncgroup.telemetry import JsonLogFormatter
+
+        handler.setFormatter(JsonLogFormatter())
+    logging.basicConfig(level=level, format="asyncgroup: %(message)s", handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call into Java at lower levels
 
 

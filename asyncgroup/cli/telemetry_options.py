@@ -1,4 +1,4 @@
-"""Options of commands that run for long: metrics and probes on a port."""
+"""Options of commands that run for long: metrics and probes on a port, and log lines as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 def add_telemetry_options(parser: argparse.ArgumentParser) -> None:
-    """Add --metrics-port and --metrics-host."""
+    """Add --metrics-port, --metrics-host and --log-format."""
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="log lines as text or as JSON objects, on standard error; -v also logs joins, assignments and dead letters "
+        "(default: %(default)s)",
+    )
     parser.add_argument(
         "--metrics-port",
         type=port,

@@ -41,6 +41,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 from asyncgroup.lifecycle import copy_error
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import MillisClock, TopicPartition
 
 __all__ = ["FetchScheduler"]
@@ -187,7 +188,8 @@ class FetchScheduler:
         if out_of_range_policy(self._config) == "error":
             self.states.raise_to_reader(partition, error, now)
             return False
-        _log.warning("%s; continuing at its first record", error)
+        fields = log_fields("offset_reset", tp=partition.tp, offset=0, error=error)
+        _log.warning("%s; continuing at its first record", error, extra=fields)
         partition.fetch_source.forget()
         partition.restart(0, topic_id=topic_id)
         self.states.report([partition], error)
@@ -401,7 +403,8 @@ class FetchScheduler:
             partition.rewind(partition.fetched_epoch)
             self.states.raise_to_reader(partition, error, now)
             return
-        _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, partition.fetched_epoch)
+        fields = log_fields("offset_reset", tp=partition.tp, offset=error.divergent_offset, error=error)
+        _log.warning("%s (epoch %d of epoch %d)", error, end.epoch, partition.fetched_epoch, extra=fields)
         if error.divergent_offset is None:
             self.resets.reset(partition, now)
             return

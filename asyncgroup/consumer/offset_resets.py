@@ -18,6 +18,7 @@ from asyncgroup.consumer.list_offsets import ListOffsetsResult, parse_start, tim
 from asyncgroup.consumer.partition import TopicPartitionState
 from asyncgroup.consumer.partition_states import NEVER, PartitionStates
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, OffsetOutOfRangeError
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import MillisClock, TopicPartition
 
 __all__ = ["LogRange", "OffsetLookup", "OffsetResets", "out_of_range_error", "out_of_range_policy"]
@@ -185,7 +186,7 @@ class OffsetResets:
             # the three lookups ran concurrently, and the log may have changed between them
             target = min(max(log.start, found), log.end)
         error = out_of_range_error(tp, offset, log, target)
-        _log.warning("%s", error)
+        _log.warning("%s", error, extra=log_fields("offset_reset", tp=tp, offset=target, error=error))
         partition.reset(target, log.end)
         self._states.report([partition], error)
         self._states.assign(partition, now)

@@ -55,6 +55,7 @@ from asyncgroup.group.subscription_pattern import SubscriptionPattern, check_cla
 from asyncgroup.group.topics import count_partitions
 from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
@@ -337,6 +338,13 @@ class ClassicMembership:
         self._protocols.on_assignment(protocol, assignment, joined.generation_id)
         self._cluster.hooks.emit(
             "on_join", self._group_id, self.identity.member_id, joined.generation_id, is_leader
+        )
+        _log.info(
+            "group %s: member %s has joined generation %d",
+            self._group_id,
+            self.identity.member_id,
+            joined.generation_id,
+            extra=log_fields("joined", group=self._group_id, generation=joined.generation_id),
         )
         if joined.skip_assignment:
             current = await describe_current_assignment(

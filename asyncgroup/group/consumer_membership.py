@@ -29,6 +29,7 @@ from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topic_names import TopicNames
 from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.log_events import log_fields
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.wire import messages as m
@@ -143,6 +144,13 @@ class ConsumerMembership:
         first = self._first = self._state.begin_reconciliation(self._names())
         assert first is not None
         self._cluster.hooks.emit("on_join", self._group_id, self._state.member_id, self._state.epoch, False)
+        _log.info(
+            "group %s: member %s has joined at epoch %d",
+            self._group_id,
+            self._state.member_id,
+            self._state.epoch,
+            extra=log_fields("joined", group=self._group_id, generation=self._state.epoch),
+        )
         return _joined(first)
 
     async def _attempt(self, retry: RetryLoop, first_generation: RetryLoop) -> RetryLoop | None:

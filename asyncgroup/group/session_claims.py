@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.errors import RevokeTimeout, SessionEnd
@@ -22,11 +23,15 @@ from asyncgroup.group.session_commits import SessionCommits
 from asyncgroup.group.session_starts import SessionStarts
 from asyncgroup.group.start_lookups import FoundStart, PendingStart
 from asyncgroup.lifecycle import BackgroundTasks
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import TopicPartition
 
 __all__ = ["SessionClaims"]
 
 _log = logging.getLogger("asyncgroup.group")
+
+LOGGED_PARTITIONS: Final = 20
+"""Partitions of an assignment that the text of its log line names; `partitions` of the line has all."""
 
 
 class SessionClaims:
@@ -71,7 +76,31 @@ class SessionClaims:
         """Make this the assignment; return what it revokes and what it adds. What has not started yet is only forgotten."""
         changes = self._state.claims.apply(assignment)
         self._starts.keep(self._state.claims.starting)
+        if not self._state.is_lost:  # that is in the log already
+            self._log_partitions("revoked", changes.revoked)
+        self._log_partitions("assigned", changes.added)
         return changes
+
+    def _log_partitions(
+        self, event: Literal["assigned", "revoked"], partitions: Sequence[TopicPartition]
+    ) -> None:
+        if not partitions:
+            return
+        state, names = self._state, ", ".join(map(str, partitions[:LOGGED_PARTITIONS]))
+        more = len(partitions) - LOGGED_PARTITIONS
+        _log.info(
+            "group %s: %s %s%s",
+            state.group_id,
+            event,
+            names,
+            f" and {more} more" if more > 0 else "",
+            extra=log_fields(
+                event,
+                group=state.group_id,
+                generation=state.identity.generation_id,
+                partitions=partitions,
+            ),
+        )
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Start the claims of newly assigned partitions, each as soon as its start offset is known."""

@@ -9,6 +9,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import CommitFailedError
 from asyncgroup.group.member_health import MemberHealth, ProblemSource
 from asyncgroup.group.session_state import SessionState
+from asyncgroup.log_events import commit_failed_fields, log_fields
 from asyncgroup.model import TopicPartition
 
 __all__ = ["SessionCommits"]
@@ -48,7 +49,10 @@ class SessionCommits:
                     await self._offsets.wait_idle()  # a commit of the user may be in flight
         except TimeoutError:
             last = f": {error}" if (error := self._offsets.last_error) is not None else ""
-            _log.warning("group %s: the last commit took too long%s", self._state.group_id, last)
+            fields = log_fields("commit_failed", group=self._state.group_id, error=error or TimeoutError())
+            _log.warning(
+                "group %s: the last commit took too long%s", self._state.group_id, last, extra=fields
+            )
         finally:
             self._revocation = None
 
@@ -71,6 +75,6 @@ class SessionCommits:
             self._member_health.report(ProblemSource.COMMIT, error)
             self._member_health.report_error(error)
             if not self._state.is_lost:
-                _log.warning("%s", error)
+                _log.warning("%s", error, extra=commit_failed_fields(error))
         else:
             self._member_health.clear(ProblemSource.COMMIT)

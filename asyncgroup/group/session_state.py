@@ -12,6 +12,7 @@ from asyncgroup.group.claim import Claim
 from asyncgroup.group.member_health import MemberHealth, ProblemSource
 from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.lifecycle import add_note, describe_error, run_until
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity
 
@@ -192,7 +193,11 @@ class SessionState:
         if is_fatal and self.failure is None:
             self.failure = error
         if not self.is_lost:
-            _log.log(logging.INFO if is_logged else logging.WARNING, "group %s: %s", self.group_id, text)
+            fields = log_fields(
+                "lost", group=self.group_id, generation=self.identity.generation_id, error=error
+            )
+            level = logging.INFO if is_logged else logging.WARNING
+            _log.log(level, "group %s: %s", self.group_id, text, extra=fields)
             self._member_health.report(ProblemSource.LOST, error or cause)
         if error is not None and is_fatal:
             self._member_health.count_error(error)
@@ -218,7 +223,8 @@ class SessionState:
         self._end_because_of(error, kind(text))
         # logged after the end: a program's log filter that raises must not keep the session alive
         if by_handler or not is_first:
-            _log.error("group %s: %s", self.group_id, text, exc_info=error)
+            fields = log_fields("handler_failed", group=self.group_id, error=error)
+            _log.error("group %s: %s", self.group_id, text, exc_info=error, extra=fields)
 
     def _end_because_of(self, error: BaseException | None, cause: SessionEnd) -> None:
         cause.__cause__ = error

@@ -13,6 +13,7 @@ from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
 from asyncgroup.lifecycle import BackgroundTasks, start_task, wait_shielded
+from asyncgroup.log_events import commit_failed_fields, log_fields
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.offsets.committer import GROUP_LANE, Committer
@@ -113,14 +114,15 @@ class OffsetManager(ClientArguments):
         try:
             await (committer.commit_last() if last else committer.commit(retry_rejected=False))
         except CommitFailedError as error:
-            _log.warning("%s", error)
+            _log.warning("%s", error, extra=commit_failed_fields(error))
 
     async def _flush(self) -> None:
         try:
             async with asyncio.timeout(self.config.close_timeout):
                 await self._commit_quietly(last=True)
         except TimeoutError:
-            _log.warning("group %s: the last commit took too long", self.group_id)
+            fields = log_fields("commit_failed", group=self.group_id, error=TimeoutError())
+            _log.warning("group %s: the last commit took too long", self.group_id, extra=fields)
 
     def _check_open(self) -> None:
         if not self._tasks.is_open:

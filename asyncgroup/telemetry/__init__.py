@@ -7,6 +7,7 @@
   clients (`client_readings`) at the time of a scrape; it knows neither Prometheus nor OpenTelemetry.
 - `otel` makes OpenTelemetry's spans and metrics; `extras` says what to install for it.
 - `prometheus` is the collector over it for prometheus_client.
+- `json_logs` formats log lines, with the fields of `asyncgroup.log_events`.
 - `probes` judges the `health()` of all clients, for liveness and readiness. `probe_server` answers probes over HTTP, `probe_app`
   as an ASGI application; `probe_responses` says what both answer.
 """
@@ -20,6 +21,7 @@ from asyncgroup.lazy_names import lazy_names
 if TYPE_CHECKING:
     from asyncgroup.telemetry.client_metrics import ClientMetrics
     from asyncgroup.telemetry.extras import TelemetryUnavailable
+    from asyncgroup.telemetry.json_logs import JsonLogFormatter
     from asyncgroup.telemetry.metric_names import METRICS, Metric
     from asyncgroup.telemetry.otel.instrumentor import AsyncGroupInstrumentor
     from asyncgroup.telemetry.otel.metrics import OpenTelemetryMetrics
@@ -35,6 +37,7 @@ __all__ = [
     "AsyncGroupInstrumentor",
     "ClientMetrics",
     "HistogramReading",
+    "JsonLogFormatter",
     "Metric",
     "OpenTelemetryMetrics",
     "OpenTelemetryTraces",
@@ -52,6 +55,7 @@ __all__ = [
 _NAMES = {
     "client_metrics": ["ClientMetrics"],
     "extras": ["TelemetryUnavailable"],
+    "json_logs": ["JsonLogFormatter"],
     "metric_names": ["METRICS", "Metric"],
     "otel.instrumentor": ["AsyncGroupInstrumentor"],
     "otel.metrics": ["OpenTelemetryMetrics"],

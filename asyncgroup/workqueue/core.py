@@ -15,6 +15,7 @@ from typing import Any
 
 from asyncgroup.errors import AsyncGroupError, UsageError
 from asyncgroup.lifecycle import await_shared, cancel_and_wait, start_task, wait_shielded
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.delivery import Delivery, Work
@@ -233,7 +234,10 @@ class QueueCore(Watcher):
         self._interceptors.on_nack(delivery, error)
 
     def _on_dead_letter(self, delivery: Delivery, metadata: RecordMetadata, reason: str) -> None:
-        _log.info("dead letter %s-%d@%d: %r, %s", *metadata[:3], delivery, reason)
+        record = delivery.record
+        tp = TopicPartition(record.topic, record.partition)
+        fields = log_fields("dead_letter", group=self.name, tp=tp, offset=record.offset)
+        _log.info("dead letter %s-%d@%d: %r, %s", *metadata[:3], delivery, reason, extra=fields)
         self._interceptors.on_dead_letter(delivery, reason)
 
     # --- called by WorkQueue --------------------------------------------------------------------------------------------

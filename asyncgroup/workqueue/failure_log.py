@@ -7,6 +7,8 @@ import logging
 from typing import Final
 
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.log_events import log_fields
+from asyncgroup.topic_partition import TopicPartition
 from asyncgroup.workqueue.delivery import Delivery
 
 __all__ = ["FailureLog"]
@@ -37,4 +39,13 @@ class FailureLog:
             return
         more = f" ({self._omitted} more since the last message)" if self._omitted else ""
         self._next_at, self._omitted = now + INTERVAL, 0
-        _log.warning("the handler of %r raised %s%s", delivery, describe_error(error), more, exc_info=error)
+        record = delivery.record
+        tp = TopicPartition(record.topic, record.partition)
+        _log.warning(
+            "the handler of %r raised %s%s",
+            delivery,
+            describe_error(error),
+            more,
+            exc_info=error,
+            extra=log_fields("delivery_failed", tp=tp, offset=record.offset, error=error),
+        )

@@ -25,6 +25,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
@@ -360,7 +361,9 @@ class TopicPublisher:
             return
         self._log_times[error.topic] = (now, 0)
         more = f" ({omitted} more failures since the last message)" if omitted else ""
-        _log.warning("%s%s", error, more)
+        tp = TopicPartition(error.record_topic, error.partition)
+        fields = log_fields("copy_failed", tp=tp, offset=error.offset, error=error.__cause__)
+        _log.warning("%s%s", error, more, extra=fields)
 
     def _call(self, hook: Callable[[], None]) -> None:
         """Call a function of the queue or the program; its error must not end the copy."""

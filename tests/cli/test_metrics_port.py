@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
 from asyncgroup.cli.app import _parser
 from asyncgroup.lifecycle import cancel_and_wait
-from tests.cli.programs import free_ports
+from tests.cli.programs import broker, free_ports, run
 
 pytest.importorskip("prometheus_client")
 
@@ -129,3 +130,24 @@ def test_a_host_without_a_port_is_a_usage_error(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["consume", "-t", "t", "-b", "localhost:9", "--metrics-host", "0.0.0.0"])
     assert "--metrics-host is for --metrics-port" in capsys.readouterr().err
+
+
+def test_log_lines_as_json() -> None:
+    with broker("--topic", "orders:1") as servers:
+        run("produce", "-b", servers, "-t", "orders", stdin="one\n")
+        arguments = (
+            "--group",
+            "g",
+            "--from",
+            "earliest",
+            "--max-messages",
+            "1",
+            "--log-format",
+            "json",
+            "-v",
+        )
+        result = run("consume", "-b", servers, "-t", "orders", *arguments)
+    assert (result.returncode, result.stdout) == (0, "one\n")
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert [line["event"] for line in lines if "event" in line] == ["joined", "assigned", "revoked"]
+    assert {line["level"] for line in lines} == {"INFO"}

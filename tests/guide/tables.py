@@ -15,6 +15,7 @@ import aiokafka
 
 from asyncgroup.cli.app import ADMINISTRATION
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
+from asyncgroup.log_events import LOG_EVENTS
 from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.properties.sarama_keys import SARAMA_KEYS
@@ -223,6 +224,11 @@ def columns_table() -> list[str]:
 
 TABLES: Final[Mapping[str, Callable[[], list[str]]]] = {
     "metrics": metrics_table,
+    "log_events": lambda: [
+        "| event | |",
+        "|---|---|",
+        *(f"| `{name}` | {text} |" for name, text in LOG_EVENTS.items()),
+    ],
     "ClientConfig": lambda: key_table(ClientConfig),
     "ConsumerConfig": lambda: key_table(ConsumerConfig),
     "ProducerConfig": lambda: key_table(ProducerConfig),
