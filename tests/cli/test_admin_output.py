@@ -14,6 +14,8 @@ import termios
 
 import pytest
 
+from asyncgroup import TopicPartition
+from asyncgroup.admin import Admin
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
 from tests.cli.admin_commands import Commands
@@ -106,3 +108,47 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
         ": this user needs CREATE on the topic or on the cluster; an administrator can allow it with an ACL "
         "(admin.acls.create, kafka-acls.sh); `asyncgroup acls list` shows the permissions that exist\n"
     )
+
+
+@pytest.mark.asyncio
+async def test_the_live_table_is_drawn_until_ctrl_c() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders", 2)
+        async with Admin(cluster.bootstrap_servers) as admin:
+            offsets = {TopicPartition("orders", 0): 0, TopicPartition("orders", 1): 0}
+            (await admin.alter_group_offsets("g", offsets)).raise_first()
+        arguments = ("groups", "lag", "g", "--watch", "--interval", "0.1", "-b", cluster.bootstrap_servers)
+        seen, code = await asyncio.to_thread(watched_on_a_terminal, arguments, b"\x1b[H", 3)
+    assert code == 130
+    first, second, *_ = seen.split("\x1b[H")[1:]
+    assert first.startswith("\x1b[J")
+    lines = [line.removesuffix("\x1b[K") for line in second.removesuffix("\x1b[J").splitlines()]
+    assert lines[0] == "g, every 0.1 s; Ctrl-C ends"
+    assert lines[1].split()[:6] == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+    assert [line.split()[:3] for line in lines[2:5]] == [
+        ["g", "-", "-"],
+        ["g", "orders", "0"],
+        ["g", "orders", "1"],
+    ]
+    assert lines[2].split()[5:9] == ["0", "0.0", "0.0", "0s"]
+    assert max(map(len, lines)) <= 100
+
+
+def watched_on_a_terminal(arguments: tuple[str, ...], frame: bytes, frames: int) -> tuple[str, int]:
+    """Run a command on a pseudo-terminal of 100 columns until it has drawn `frames` of them, and end it with Ctrl-C."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    chosen = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=chosen)
+    os.close(theirs)
+    seen = b""
+    try:
+        while seen.count(frame) <= frames:
+            seen += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(LIMIT)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    return seen.decode().replace("\r\n", "\n"), code

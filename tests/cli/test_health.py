@@ -13,9 +13,11 @@ from asyncgroup import Producer
 from asyncgroup.checks import ConfigError
 from asyncgroup.cli.http_get import MAX_ANSWER, http_get, parse_url
 from asyncgroup.errors import UsageError
+from asyncgroup.telemetry import serve_probes
 from tests.cli.admin_commands import Commands
 from tests.cli.test_groups import member
 from tests.stories.virtual import VirtualEnvironment
+from tests.telemetry.test_probe_server import Client
 
 LIVE = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{"passed": true, "reasons": []}'
 NOT_READY = (
@@ -72,6 +74,24 @@ async def test_a_process_that_is_not_ready_says_why(health: Commands) -> None:
         "http_status": 503,
         "reasons": ["g: not joined\\x1b[2J"],
     }
+
+
+@pytest.mark.asyncio
+async def test_the_probes_that_this_package_serves(health: Commands) -> None:
+    client = Client()
+    async with serve_probes(0, client) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        rows = await health.json("health", url)
+        assert [(row["probe"], row["healthy"], row["http_status"]) for row in rows] == [
+            ("live", True, 200),
+            ("ready", True, 200),
+        ]
+        client.not_ready = "not joined yet"
+        printed = await health("health", url, "--json")
+    assert printed.code == 1
+    live, ready = printed.rows
+    assert (live["healthy"], ready["healthy"], ready["http_status"]) == (True, False, 503)
+    assert ready["reasons"] == ["g: not joined yet"]
 
 
 @pytest.mark.asyncio
