@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import sys
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(error, what, options)
 
 
+@functools.cache  # tests parse many command lines, and it takes 10 ms
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="asyncgroup", description="Kafka consumer groups for asyncio: a demonstration and small tools."

@@ -80,7 +80,9 @@ async def test_a_reader_may_close_the_pipe() -> None:
     assert len(ended.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_a_signal_ends_a_command_that_waits_for_a_broker(number: signal.Signals, code: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(LIMIT)
@@ -110,6 +112,7 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     )
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_the_live_table_is_drawn_until_ctrl_c() -> None:
     async with EmbeddedCluster() as cluster:

@@ -23,7 +23,9 @@ def run_shell(shell: str, *arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.fixture(params=SCRIPTS)
+@pytest.fixture(
+    params=["bash", pytest.param("zsh", marks=pytest.mark.full), pytest.param("fish", marks=pytest.mark.full)]
+)
 def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -65,7 +65,7 @@ def test_a_group_is_the_sum_of_its_partitions() -> None:
     assert total_rate([LagRate(1, 2.0, 3.0), LagRate(10, 20.0, 30.0)]) == LagRate(11, 22.0, 33.0)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.integers(0, 100), st.integers(0, 100)), min_size=2, max_size=8)
 )

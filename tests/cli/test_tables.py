@@ -89,7 +89,7 @@ def test_wide_and_combining_characters_are_counted_as_a_terminal_does() -> None:
     assert [display_width(line) for line in lines] == [30, 23, 23]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(ROWS, st.none() | st.integers(0, 200), st.booleans())
 def test_no_line_is_wider_than_the_terminal_if_that_is_possible(
     rows: list[dict[str, Any]], width: int | None, wide: bool
@@ -111,7 +111,7 @@ def test_no_line_is_wider_than_the_terminal_if_that_is_possible(
             assert all(cell_text(each[column.key]).strip() in line for column in shown)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(ROWS)
 def test_json_loses_nothing(rows: list[dict[str, Any]]) -> None:
     for each in rows:
