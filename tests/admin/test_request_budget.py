@@ -227,3 +227,20 @@ async def test_a_coordinator_that_moved_is_asked_again_while_another_is_silent(
         found = await admin.delete_groups(names)
         assert set(found.errors) == lost
         assert set(found.values_by_name) == set(names) - lost
+
+
+async def test_records_are_deleted_at_a_leader_that_moved_while_another_is_silent(
+    env: VirtualEnvironment,
+) -> None:
+    tps = [TopicPartition("orders", number) for number in range(4)]
+    for tp in tps:
+        env.cluster.produce("orders", b"x", b"x", partition=tp.partition)
+    silent = env.cluster.leader(*ZERO)
+    lost = {tp for tp in tps if env.cluster.leader(*tp) == silent}
+    env.cluster.faults.on("DeleteRecords", node=silent, times=None).drop()
+    for node in {1, 2, 3} - {silent}:
+        env.cluster.faults.on("DeleteRecords", node=node, times=2).error("NOT_LEADER_OR_FOLLOWER")
+    async with Admin(env.bootstrap_servers, timeout=10.0) as admin:
+        found = await admin.delete_records(dict.fromkeys(tps, 1))
+        assert set(found.errors) == lost
+        assert set(found.values_by_name) == set(tps) - lost

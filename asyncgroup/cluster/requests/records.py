@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.cluster.client import ClusterClient
-from asyncgroup.cluster.requests.fan_out import request_each
+from asyncgroup.cluster.requests.fan_out import request_apart
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.errors import BrokerError
@@ -44,7 +44,7 @@ async def delete_records(
         return results
 
     route = ByLeader(cluster, "deleting records of")
-    return await request_each(offsets, route, ask, api="DeleteRecords", retry=retry)
+    return await request_apart(offsets, route, ask, api="DeleteRecords", retry=retry)
 
 
 def _request(offsets: Mapping[TopicPartition, int]) -> m.DeleteRecordsRequest:
