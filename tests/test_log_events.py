@@ -158,6 +158,7 @@ async def test_commits_that_fail_and_offsets_that_are_reset(
     assert failed["partitions"] == ["orders-0"]
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_handlers_that_raise_and_dead_letters(

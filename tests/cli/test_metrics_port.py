@@ -132,6 +132,7 @@ def test_a_host_without_a_port_is_a_usage_error(capsys: pytest.CaptureFixture[st
     assert "--metrics-host is for --metrics-port" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_log_lines_as_json() -> None:
     with broker("--topic", "orders:1") as servers:
         run("produce", "-b", servers, "-t", "orders", stdin="one\n")

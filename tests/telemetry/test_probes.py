@@ -81,7 +81,8 @@ async def test_an_outage_of_ten_minutes_restarts_nothing(broker: EmbeddedCluster
     assert up[0] < 60
 
 
-@pytest.mark.parametrize("assignors", ["range", pytest.param("cooperative-sticky", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("assignors", ["range", "cooperative-sticky"])
 async def test_rebalances_and_members_without_partitions_stay_ready(
     broker: EmbeddedCluster, assignors: str
 ) -> None:
@@ -226,6 +227,7 @@ async def test_consume_in_a_loop_is_not_restarted_for_an_outage(broker: Embedded
         assert "GROUP_AUTHORIZATION_FAILED" in str(group.health().fatal)
 
 
+@pytest.mark.full
 async def test_a_queue_that_has_ended_is_not_live(broker: EmbeddedCluster) -> None:
     async with WorkQueue(broker.bootstrap_servers, "q", "orders", config=EARLIEST) as queue:
 
