@@ -212,7 +212,7 @@ class Scrapes:
         self.twice |= set.intersection(*lags)
         self.seen.add(tuple(map(len, lags)))
 
-    on_handler_start = on_handler_end = on_join = on_commit = scrape
+    on_handler_start = on_handler_end = on_join = on_commit = on_heartbeat = scrape
 
 
 @pytest.mark.parametrize(
