@@ -15,6 +15,7 @@ from asyncgroup.cli.connection_options import add_connection_options, connection
 from asyncgroup.cli.printing import escaped_json, is_terminal
 from asyncgroup.cli.tables import Column, Row, json_line, name_of, table_lines
 from asyncgroup.config import ClientConfig
+from asyncgroup.escaping import printable
 
 if TYPE_CHECKING:
     from asyncgroup.admin import Admin
@@ -147,19 +148,24 @@ class Report:
         if self._is_json:
             for row in rows:
                 line = json_line(columns, row)
-                print(escaped_json(line) if self._on_terminal else line)
+                self._print(escaped_json(line) if self._on_terminal else line)
         elif self._is_quiet:
             for name in dict.fromkeys(name_of(columns, row) for row in rows if not row.get("error")):
-                print(name)
+                self._print(name)
         elif all_rows := list(rows):
             for line in table_lines(columns, all_rows, width=self._width(), wide=self._is_wide):
-                print(line)
+                self._print(line)
         self._flush()
 
     def text(self, text: str) -> None:
         """Print text as it is."""
         print(text, end="")
         self._flush()
+
+    def _print(self, line: str) -> None:
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        # a terminal without Unicode gets escapes
+        print(line.encode(encoding, "backslashreplace").decode(encoding))
 
     def _flush(self) -> None:
         if sys.stdout is not None:  # the program may have been started without one (`>&-`)
@@ -177,7 +183,7 @@ class Report:
         """Print an error as one line with what to do, if that is known; the exit code becomes 1."""
         self.exit_code = 1
         text = error if isinstance(error, str) else with_advice(error)
-        print(f"asyncgroup {self._command}: {text}", file=sys.stderr)
+        print(f"asyncgroup {self._command}: {printable(text)}", file=sys.stderr)
 
     def errors(self, errors: Mapping[Any, Exception]) -> None:
         """Print the errors, each once: many names may share the error of a broker that did not answer."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import fcntl
+import io
 import os
 import pty
 import signal
@@ -18,6 +20,9 @@ from asyncgroup import TopicPartition
 from asyncgroup.admin import Admin
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
+from asyncgroup.cli.administration import Report
+from asyncgroup.cli.tables import Column
+from asyncgroup.errors import UsageError
 from tests.cli.admin_commands import Commands
 from tests.cli.programs import LIMIT, command, environment, started
 from tests.stories.virtual import VirtualEnvironment
@@ -110,6 +115,30 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
         ": this user needs CREATE on the topic or on the cluster; an administrator can allow it with an ACL "
         "(admin.acls.create, kafka-acls.sh); `asyncgroup acls list` shows the permissions that exist\n"
     )
+
+
+def report() -> Report:
+    options = argparse.Namespace(command="topics", action="list", json=False, quiet=False, wide=False)
+    return Report(options)
+
+
+def test_a_terminal_without_unicode_gets_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output, encoding="ascii"))
+    report().rows([Column("group", is_name=True)], [{"group": "größe…"}])
+    assert output.getvalue() == b"GROUP\ngr\\xf6\\xdfe\\u2026\n"
+
+
+def test_an_error_is_one_line_and_no_escape_sequence(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = report()
+    printed.errors({"a": UsageError("one\ntwo\x1b[2J"), "b": UsageError("one\ntwo\x1b[2J")})
+    assert printed.exit_code == 1
+    assert capsys.readouterr().err == "asyncgroup topics list: one\\ntwo\\x1b[2J\n"
+
+
+def test_a_program_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    report().rows([Column("group", is_name=True)], [{"group": "g"}])
 
 
 @pytest.mark.full

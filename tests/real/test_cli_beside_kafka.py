@@ -156,6 +156,23 @@ async def test_configurations(beside: Beside) -> None:
     assert {row["config"]: row["value"] for row in rows} == {"retention.bytes": "77", "segment.ms": "88"}
 
 
+@pytest.mark.full
+async def test_configurations_of_a_broker(beside: Beside) -> None:
+    node = str((await beside.ours.json("cluster", "describe"))[0]["node"])
+    entity = ("--entity-type", "brokers", "--entity-name", node)
+    lines = (await beside.lines("kafka-configs", "--describe", *entity, "--all"))[1:]
+    theirs = {
+        name: (None if value == "null" else value, sensitive == "true")
+        for name, value, sensitive in re.findall(
+            r"^ *(\S+?)=(.*?) sensitive=(\w+) synonyms", "\n".join(lines), re.MULTILINE
+        )
+    }
+    rows = await beside.ours.json("configs", "describe", "broker", node, "--all")
+    assert {row["config"]: (row["value"], row["sensitive"]) for row in rows} == theirs
+    assert len(rows) == len(lines)
+    assert all(row["value"] is None for row in rows if row["sensitive"])
+
+
 # --- offsets ----------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +199,18 @@ async def test_offsets_of_partitions(beside: Beside) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
 async def test_groups(beside: Beside, protocol: str) -> None:
+    await groups_beside(beside, protocol)
+
+
+@pytest.mark.full
+async def test_groups_on_an_old_kafka(
+    kafka_39: RunningKafka, java_tools: JavaTools, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await groups_beside(Beside(kafka_39.bootstrap_servers, java_tools, capsys), "classic")
+
+
+async def groups_beside(beside: Beside, protocol: str) -> None:
+    """Compare the lag, members and state of a group, and the list of groups."""
     topic, group = await filled(beside), unique(protocol)
     await beside.ours.ok("offsets", "alter", group, f"{topic}:0=4", f"{topic}:1=0")
     async with member(beside, group, topic, protocol):
@@ -275,3 +304,30 @@ async def test_log_directories(beside: Beside) -> None:
     rows = await beside.ours.json("cluster", "log-dirs", topic, "--replicas")
     assert {(f"{row['topic']}-{row['partition']}", row["size"], row["offset_lag"]) for row in rows} == theirs
     assert len(rows) == 3
+
+
+@pytest.mark.full
+async def test_features_and_quorum(beside: Beside) -> None:
+    lines = await beside.lines("kafka-features", "describe")
+    pattern = r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
+    theirs = {name: rest for name, *rest in re.findall(pattern, "\n".join(lines))}
+    rows = await beside.ours.json("cluster", "features")
+    names = ("feature", "min_supported", "max_supported", "level")
+    # the tool writes a level of metadata.version as the release that it belongs to, and 0 for a feature that is not in use
+    ours = {
+        name: [least, most, level or 0]
+        for name, least, most, level in ([row[key] for key in names] for row in rows)
+    }
+    assert sorted(ours) == sorted(theirs)
+    for name, found in theirs.items():
+        if name != "metadata.version":
+            assert [str(each) for each in ours[name]] == found
+
+    output = await beside.lines("kafka-metadata-quorum", "describe", "--replication")
+    headings, *replicas = [line.split("\t") for line in output]
+    quorum = [dict(zip((each.strip() for each in headings), row, strict=False)) for row in replicas]
+    mine = await beside.ours.json("cluster", "quorum")
+    assert [(str(row["node"]), row["role"]) for row in mine] == [
+        (row["NodeId"].strip(), row["Status"].strip().lower()) for row in quorum
+    ]
+    assert all(row["lag"] is not None for row in mine)
