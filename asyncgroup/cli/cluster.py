@@ -18,7 +18,7 @@ from asyncgroup.cli.administration import (
 from asyncgroup.cli.common import whole
 from asyncgroup.cli.replicas import REPLICA_COLUMNS, add_replica_actions
 from asyncgroup.cli.tables import Column, Row
-from asyncgroup.cli.topic_arguments import parse_scope, partitions_in, shown_timestamp
+from asyncgroup.cli.topic_arguments import add_scopes, partitions_in, shown_timestamp
 
 if TYPE_CHECKING:
     from asyncgroup.admin import FeaturesDescription, LogDirDescription, QuorumDescription
@@ -124,9 +124,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "Describe the log directories of brokers and their sizes in bytes.",
         has_wide=True,
     )
-    parser.add_argument(
-        "scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]", help="default: all"
-    )
+    add_scopes(parser, default="all")
     parser.add_argument(
         "--broker", type=whole, action="append", metavar="NODE", help="only this node; can be repeated"
     )
@@ -142,7 +140,9 @@ def _add_set_features(actions: Commands, common: argparse.ArgumentParser) -> Non
         run_set_features,
         "Change the levels of features. All or none are changed.",
     )
-    parser.add_argument("features", nargs="+", type=_feature, metavar="FEATURE=LEVEL")
+    parser.add_argument(
+        "features", nargs="+", type=_feature, metavar="FEATURE=LEVEL", help="such as metadata.version=30"
+    )
     parser.add_argument("--downgrade", action="store_true", help="allow lower levels that lose no metadata")
     parser.add_argument(
         "--unsafe-downgrade", action="store_true", help="allow lower levels that lose metadata"

@@ -70,7 +70,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "Describe the configurations that were altered for a name. With --all also its defaults.",
         has_wide=True,
     )
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=KINDS, help="what has the configurations")
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="topics, node ids or groups; default: all of the kind"
     )
@@ -89,7 +89,7 @@ def _add_alter(actions: Commands, common: argparse.ArgumentParser) -> None:
         run_alter,
         "Alter single configurations. The others stay as they are. Each name is altered completely or not at all.",
     )
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=KINDS, help="what has the configurations")
     parser.add_argument("names", nargs="+", metavar="NAME", help="topics, node ids or groups")
     for option, text in (
         ("set", "a new value; a value with commas is in brackets: NAME=[a,b]"),

@@ -56,7 +56,7 @@ def add_reset(actions: Commands, common: argparse.ArgumentParser) -> None:
         "Offsets outside of the log are moved into it. The metadata of the commits is cleared, with the ack windows of work queues.",
         has_wide=True,
     )
-    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument("group", type=group_id, metavar="GROUP", help="a group without members")
     target = parser.add_mutually_exclusive_group(required=True)
     for word, text in (
         ("earliest", "to the start of each log"),

@@ -100,7 +100,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     add_reset(actions, common)
     _add_remove_members(actions, common)
     parser = add_action(actions, common, "delete", run_delete, "Delete groups with their committed offsets.")
-    parser.add_argument("groups", nargs="+", type=group_id, metavar="GROUP")
+    parser.add_argument("groups", nargs="+", type=group_id, metavar="GROUP", help="groups without members")
 
 
 def _add_remove_members(actions: Commands, common: argparse.ArgumentParser) -> None:
@@ -111,7 +111,7 @@ def _add_remove_members(actions: Commands, common: argparse.ArgumentParser) -> N
         run_remove_members,
         "Remove members from a group. A member that still runs joins again: stop it before.",
     )
-    parser.add_argument("group", type=group_id, metavar="GROUP")
+    parser.add_argument("group", type=group_id, metavar="GROUP", help="the group")
     parser.add_argument(
         "--member", action="append", default=[], metavar="ID", help="a member id; can be repeated"
     )

@@ -62,7 +62,12 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         "it has members, the lag of all its partitions is known, and with --max-lag no partition has more. Exits with 0 if healthy, "
         "else 1.",
     )
-    parser.add_argument("subject", type=argument(_subject), metavar="URL|GROUP")
+    parser.add_argument(
+        "subject",
+        type=argument(_subject),
+        metavar="URL|GROUP",
+        help="http://127.0.0.1:8080, or the id of a group",
+    )
     parser.add_argument(
         "--max-lag",
         type=whole,

@@ -21,7 +21,7 @@ from asyncgroup.cli.instants import millis_of, parse_instant
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
     PartitionScope,
-    parse_scope,
+    add_scopes,
     partitions_in,
     shown_timestamp,
     topic_name,
@@ -78,10 +78,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = add_action(
         actions, common, "list", run_list, "List the offsets that a group has committed.", has_wide=True
     )
-    parser.add_argument("group", type=group_id, metavar="GROUP")
-    parser.add_argument(
-        "scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]", help="default: all that it has"
-    )
+    parser.add_argument("group", type=group_id, metavar="GROUP", help="the group")
+    add_scopes(parser, default="all that it has")
     parser.add_argument(
         "--require-stable",
         action="store_true",
@@ -94,8 +92,14 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_alter,
         "Commit offsets for a group without members. A group that does not exist is created.",
     )
-    parser.add_argument("group", type=group_id, metavar="GROUP")
-    parser.add_argument("offsets", nargs="+", type=_alteration, metavar="TOPIC:PARTITION=OFFSET")
+    parser.add_argument("group", type=group_id, metavar="GROUP", help="the group")
+    parser.add_argument(
+        "offsets",
+        nargs="+",
+        type=_alteration,
+        metavar="TOPIC:PARTITION=OFFSET",
+        help="such as orders:0=42: the next offset to read",
+    )
     parser = add_action(
         actions,
         common,
@@ -103,8 +107,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_delete,
         "Delete committed offsets of topics that no member subscribes to.",
     )
-    parser.add_argument("group", type=group_id, metavar="GROUP")
-    parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    parser.add_argument("group", type=group_id, metavar="GROUP", help="the group")
+    add_scopes(parser)
     _add_of_partitions(actions, common)
 
 
@@ -122,13 +126,7 @@ def _add_of_partitions(actions: Commands, common: argparse.ArgumentParser) -> No
             parser.add_argument("when", type=_time, metavar="TIME", help=_TIME_HELP)
         else:
             parser.set_defaults(when=name)
-        parser.add_argument(
-            "scopes",
-            nargs="*",
-            type=parse_scope,
-            metavar="TOPIC[:PARTITIONS]",
-            help="default: all topics but Kafka's own",
-        )
+        add_scopes(parser, default="all topics but Kafka's own")
         add_isolation_level(parser)
 
 

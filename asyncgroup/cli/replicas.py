@@ -14,7 +14,7 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.tables import Column, Row
-from asyncgroup.cli.topic_arguments import parse_assignments, parse_partition, parse_scope, partitions_in
+from asyncgroup.cli.topic_arguments import add_scopes, parse_assignments, parse_partition, partitions_in
 
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
@@ -48,7 +48,7 @@ def add_replica_actions(actions: Commands, common: argparse.ArgumentParser) -> N
         run_elect,
         "Elect the preferred leaders of partitions. Of all that need it without arguments.",
     )
-    parser.add_argument("scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    add_scopes(parser, default="all that need it")
     parser.add_argument(
         "--unclean",
         action="store_true",
@@ -57,9 +57,7 @@ def add_replica_actions(actions: Commands, common: argparse.ArgumentParser) -> N
     parser = add_action(
         actions, common, "reassignments", run_list, "List the reassignments of replicas that are in progress."
     )
-    parser.add_argument(
-        "scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]", help="default: all"
-    )
+    add_scopes(parser, default="all")
     parser = add_action(
         actions,
         common,
@@ -81,7 +79,7 @@ def add_replica_actions(actions: Commands, common: argparse.ArgumentParser) -> N
         run_cancel,
         "Cancel reassignments. The partitions go back to the replicas that they had.",
     )
-    parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    add_scopes(parser)
 
 
 def _move(text: str) -> tuple[TopicPartition, list[int]]:

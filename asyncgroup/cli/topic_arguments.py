@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PartitionScope",
+    "add_scopes",
     "all_topic_names",
     "merged_configs",
     "parse_assignments",
@@ -64,6 +65,18 @@ def parse_scope(text: str) -> PartitionScope:
     if not all(_PARTITION.fullmatch(part) and int(part) <= _MOST for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC, or TOPIC:0,1 for some of its partitions")
     return PartitionScope(topic, tuple(dict.fromkeys(map(int, parts))))
+
+
+def add_scopes(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """Add the arguments TOPIC[:PARTITIONS]: at least one, or with `default`, in words, none as well."""
+    text = "a topic, or some of its partitions: orders:0,1"
+    parser.add_argument(
+        "scopes",
+        nargs="+" if default is None else "*",
+        type=parse_scope,
+        metavar="TOPIC[:PARTITIONS]",
+        help=text if default is None else f"{text} (default: {default})",
+    )
 
 
 async def partitions_in(

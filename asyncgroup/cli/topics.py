@@ -18,11 +18,11 @@ from asyncgroup.cli.administration import (
 from asyncgroup.cli.common import positive
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
+    add_scopes,
     all_topic_names,
     merged_configs,
     parse_assignments,
     parse_configs,
-    parse_scope,
     partitions_in,
     topic_name,
     whole_64,
@@ -74,7 +74,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     _add_describe(actions, common)
     _add_create(actions, common)
     parser = add_action(actions, common, "delete", run_delete, "Delete topics with all their records.")
-    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC")
+    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC", help="the names of topics")
     parser.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
     _add_partitions(actions, common)
     _add_delete_records(actions, common)
@@ -119,7 +119,7 @@ def _add_create(actions: Commands, common: argparse.ArgumentParser) -> None:
         run_create,
         "Create topics. Returns when every broker knows them. Without numbers the brokers' defaults apply.",
     )
-    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC")
+    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC", help="the names of topics")
     parser.add_argument("-p", "--partitions", type=positive, metavar="N", help="the number of partitions")
     parser.add_argument(
         "-r", "--replication-factor", type=positive, metavar="N", help="the replicas of each partition"
@@ -155,7 +155,7 @@ def _add_partitions(actions: Commands, common: argparse.ArgumentParser) -> None:
         run_add_partitions,
         "Add partitions to topics. Keys go to other partitions afterwards.",
     )
-    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC")
+    parser.add_argument("topics", nargs="+", type=topic_name, metavar="TOPIC", help="the names of topics")
     parser.add_argument(
         "--total", type=positive, required=True, metavar="N", help="the number of partitions afterwards"
     )
@@ -176,7 +176,7 @@ def _add_delete_records(actions: Commands, common: argparse.ArgumentParser) -> N
         run_delete_records,
         "Delete the records of partitions before an offset, for all consumers.",
     )
-    parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    add_scopes(parser)
     parser.add_argument(
         "--before",
         required=True,

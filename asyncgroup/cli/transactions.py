@@ -9,8 +9,8 @@ from asyncgroup.cli.administration import Report, add_action, add_subject, comma
 from asyncgroup.cli.common import seconds_or_zero, whole
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
+    add_scopes,
     parse_partition,
-    parse_scope,
     partitions_in,
     shown_timestamp,
     whole_64,
@@ -87,7 +87,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_describe,
         "Describe transactional ids, as their coordinators know them.",
     )
-    parser.add_argument("ids", nargs="+", metavar="TRANSACTIONAL-ID")
+    parser.add_argument("ids", nargs="+", metavar="TRANSACTIONAL-ID", help="`list` shows them")
     parser = add_action(
         actions,
         common,
@@ -95,7 +95,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_producers,
         "List the producers that partitions know. START-OFFSET is that of an open transaction.",
     )
-    parser.add_argument("scopes", nargs="+", type=parse_scope, metavar="TOPIC[:PARTITIONS]")
+    add_scopes(parser)
     _add_broker(parser)
     parser = add_action(
         actions,
@@ -104,9 +104,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_find_hanging,
         "Find open transactions that no coordinator will end. Readers with read_committed wait at them.",
     )
-    parser.add_argument(
-        "scopes", nargs="*", type=parse_scope, metavar="TOPIC[:PARTITIONS]", help="default: all topics"
-    )
+    add_scopes(parser, default="all topics")
     parser.add_argument(
         "--max-transaction-timeout",
         type=seconds_or_zero,
@@ -160,7 +158,7 @@ def _add_abort(actions: Commands, common: argparse.ArgumentParser) -> None:
         "Abort a hanging transaction in one partition. Only for those of find-hanging: the coordinator of a live transaction "
         "does not know of it.",
     )
-    parser.add_argument("partition", type=parse_partition, metavar="TOPIC:PARTITION")
+    parser.add_argument("partition", type=parse_partition, metavar="TOPIC:PARTITION", help="where it hangs")
     parser.add_argument(
         "--start-offset",
         type=whole_64,
@@ -170,7 +168,7 @@ def _add_abort(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--producer-id", type=whole_64, metavar="N", help="instead: the producer, with the next two"
     )
-    parser.add_argument("--producer-epoch", type=whole, metavar="N")
+    parser.add_argument("--producer-epoch", type=whole, metavar="N", help="its epoch")
     parser.add_argument("--coordinator-epoch", type=whole, metavar="N", help="default: 0")
 
 

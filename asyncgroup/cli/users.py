@@ -54,7 +54,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         run_set,
         "Set the password of a user. It is asked for on a terminal, and is otherwise the first line of standard input.",
     )
-    parser.add_argument("user", metavar="USER")
+    parser.add_argument("user", metavar="USER", help="the name of a user")
     _add_mechanism(parser)
     parser.add_argument(
         "--iterations", type=positive, default=ITERATIONS, metavar="N", help="4096 (default) to 16384"
@@ -63,7 +63,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = add_action(
         actions, common, "delete", run_delete, "Delete the credentials of users for a mechanism."
     )
-    parser.add_argument("users", nargs="+", metavar="USER")
+    parser.add_argument("users", nargs="+", metavar="USER", help="the names of users")
     _add_mechanism(parser)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
-from asyncgroup.cli.app import _parser
+from asyncgroup.cli.app import ADMINISTRATION, _parser
 
 CASES: list[tuple[str, ...]] = [
     ("topics", "create", "t", "-p", "0"),
@@ -121,3 +123,23 @@ def test_without_servers_there_is_nothing_to_connect_to(
         asyncio.run(options.run(options))
     assert caught.value.code == 2
     assert "-b/--bootstrap-servers is required" in capsys.readouterr().err
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for each in action.choices.values():
+                yield from parsers(each)
+
+
+@pytest.mark.parametrize("columns", ["40", "100"])
+def test_every_command_has_help_that_fits(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    found = list(parsers(_parser()))
+    assert len(found) > 60
+    for parser in found:
+        assert parser.format_help().startswith("usage: asyncgroup")
+        is_leaf = not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+        if is_leaf and parser.prog.split()[1] in ADMINISTRATION:
+            assert [action.dest for action in parser._actions if not action.help] == [], parser.prog
