@@ -333,6 +333,7 @@ _NAMES = {
 
 _MODULES = frozenset(
     {
+        "admin",
         "broker",
         "cluster",
         "config",

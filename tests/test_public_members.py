@@ -21,7 +21,17 @@ PACKAGES = [
     "asyncgroup",
     *(
         f"asyncgroup.{room}"
-        for room in ("cluster", "config", "consumer", "errors", "producer", "spark", "telemetry", "workqueue")
+        for room in (
+            "admin",
+            "cluster",
+            "config",
+            "consumer",
+            "errors",
+            "producer",
+            "spark",
+            "telemetry",
+            "workqueue",
+        )
     ),
 ]
 ELSEWHERE = {"asyncgroup.group", "asyncgroup.offsets"}
@@ -40,6 +50,30 @@ MEMBERS: Final = {
     "GroupSource": "bootstrap_servers group_id topics config producer_config hooks transactional_copies migrate_from max_waiting"
     " features plan subscription",
     "MemoryBudget": "limit used waiting",
+    # administration
+    "AclBindingFilter": "exactly host name operation pattern_type permission_type principal resource_type",
+    "AclsDeleted": "acls errors raise_first",
+    "Admin": "aclose acls alter_configs alter_group_offsets brokers create_partitions create_topics"
+    " delete_group_offsets delete_groups delete_records delete_topics describe_configs describe_groups"
+    " describe_topics lag list_group_offsets list_groups list_offsets list_topics plan_reset quotas"
+    " remove_members replicas reset_offsets transactions users",
+    "AdminAcls": "create delete describe",
+    "AdminBrokers": "describe features log_dirs quorum update_features",
+    "AdminQuotas": "alter describe",
+    "AdminReplicas": "alter_reassignments cancel_reassignments elect_leaders list_reassignments",
+    "AdminResults": "errors get items keys raise_first values values_by_name",
+    "AdminTransactions": "abort abort_at describe find_hanging list producers",
+    "AdminUsers": "alter describe",
+    "GroupLag": "errors group lag_max lag_sum lost_sum partitions without_commit",
+    "GroupsListed": "errors groups raise_first",
+    "HangingTransactionsFound": "errors raise_first transactions",
+    "MemberToRemove": "group_instance_id member_id",
+    "PartitionDescription": "is_under_replicated isr leader leader_epoch offline_replicas partition replicas",
+    "PartitionReset": "acked_above adjusted clears_metadata clears_window log_end log_start new_offset old_offset"
+    " wanted_offset",
+    "ReassignmentDescription": "adding removing replicas target",
+    "ResetPlan": "group_id offsets partitions target to_csv warnings",
+    "TransactionsListed": "errors raise_first transactions",
     # what a user writes
     "Partitioner": "for_topic",
     "TimedRoundRobin": "for_topic interval",
@@ -145,6 +179,7 @@ ERROR_MEMBERS: Final = {
     "DeadLetterRateError": "dead ended group_id window",
     "ProducerLockHeld": "group_id topic",
     "ProducerLockLost": "group_id topic",
+    "ResetRefused": "group_id reasons",
 }
 """What errors have besides `retriable` and `may_be_written`; those without a line have nothing else."""
 

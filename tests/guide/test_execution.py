@@ -41,6 +41,7 @@ SPARK: Final = "tests/spark/test_guide.py"
 QUEUES: Final = "tests/guide/test_work_queues.py"
 PRODUCTION: Final = "tests/guide/test_in_production.py"
 MONITORING: Final = "tests/guide/test_monitoring.py"
+ADMIN: Final = "tests/guide/test_admin.py"
 
 EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -120,6 +121,9 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("spark-bridge", "FailedRows(parsed"): f"{SPARK}::test_the_queue_stores_numbers_and_rejects_the_rest",
     ("spark-source-and-sink", 'readStream.format("asyncgroup")'): f"{SPARK}::test_the_streaming_example_runs",
     ("spark-source-and-sink", "transactional.id.prefix"): f"{SPARK}::test_the_transactional_example_runs",
+    ("admin", "admin.create_topics"): f"{ADMIN}::test_topics",
+    ("admin", "admin.lag"): f"{ADMIN}::test_lag_and_reset",
+    ("admin", "admin.plan_reset"): f"{ADMIN}::test_lag_and_reset",
     ("getting-started", "import pytest"): f"{SUITES}::test_the_first_test_of_a_newcomer",
     ("testing-kit", "from aiokafka"): f"{SUITES}::test_the_examples_without_spark",
     ("testing-kit", "from confluent_kafka"): f"{SUITES}::test_the_examples_without_spark",

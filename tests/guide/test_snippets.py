@@ -23,6 +23,7 @@ from tests.guide.pages import PAGES, Snippet, page, snippets
 
 SNIPPETS = snippets()
 OBJECTS: dict[str, type] = {
+    "admin": asyncgroup.admin.Admin,
     "group": asyncgroup.ConsumerGroup,
     "session": asyncgroup.Session,
     "claim": asyncgroup.Claim,
