@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import shutil
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from asyncgroup.cli.advice import with_advice
@@ -15,6 +16,7 @@ from asyncgroup.cli.connection_options import add_connection_options, connection
 from asyncgroup.cli.printing import escaped_json, is_terminal
 from asyncgroup.cli.tables import Column, Row, json_line, name_of, table_lines
 from asyncgroup.config import ClientConfig
+from asyncgroup.errors import NoBrokersError
 from asyncgroup.escaping import printable
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def add_action(
         type=seconds,
         default=DEFAULT_TIMEOUT,
         metavar="S",
-        help=f"seconds in which requests are repeated (default: {DEFAULT_TIMEOUT:g})",
+        help=f"seconds for the connection, and then for repeating requests (default: {DEFAULT_TIMEOUT:g})",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print a JSON object for each row")
@@ -114,11 +116,15 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[tuple[Cluster,
     servers = given.require_servers(options.usage)
     config = given.config(ClientConfig)
     with cancel_on_sigterm():
-        async with (
-            Cluster(servers, config) as cluster,
-            Admin(cluster, timeout=options.timeout) as admin,
-        ):
-            yield cluster, admin
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(options.timeout):
+                    cluster = await stack.enter_async_context(Cluster(servers, config))
+            except TimeoutError:
+                raise NoBrokersError(
+                    f"no broker of {servers} answered within {options.timeout:g} s"
+                ) from None
+            yield cluster, await stack.enter_async_context(Admin(cluster, timeout=options.timeout))
 
 
 @asynccontextmanager

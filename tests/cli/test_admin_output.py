@@ -117,6 +117,23 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     )
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_brokers_that_are_silent_cost_the_timeout(
+    asyncgroup: Commands, env: VirtualEnvironment
+) -> None:
+    env.cluster.faults.on("ApiVersions", times=None).drop()
+    now = asyncio.get_running_loop().time
+    begun = now()
+    printed = await asyncgroup("topics", "list", "--timeout", "3")
+    assert 2.9 < now() - begun < 3.1
+    assert (printed.code, printed.out) == (1, "")
+    assert printed.err == (
+        f"no broker of {env.bootstrap_servers} answered within 3 s; "
+        "check -b/--bootstrap-servers and the security options\n"
+    )
+
+
 def report() -> Report:
     options = argparse.Namespace(command="topics", action="list", json=False, quiet=False, wide=False)
     return Report(options)
