@@ -33,7 +33,7 @@ class ProbeApp:
         return f"<ProbeApp for {len(self._clients)} clients>"
 
     def add(self, client: HasHealth) -> None:
-        """Answer for one more client from now on; Raises ConfigError if it has no `health()`."""
+        """Answer for one more client from now on. Raises ConfigError if it has no `health()`."""
         ProbeResponses([client], None)
         self._clients.append(client)
 
