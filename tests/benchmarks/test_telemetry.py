@@ -30,11 +30,6 @@ async def measure(*arguments: str) -> list[Pair]:
     return found
 
 
-@pytest.mark.asyncio
-async def test_a_case_is_measured() -> None:
-    await measure("--quick", "--only", "otel.traces", "--modes", "records")
-
-
 @pytest.mark.full
 @pytest.mark.asyncio
 async def test_every_case_is_measured() -> None:

@@ -50,6 +50,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     return seen.decode().splitlines()
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
     async with EmbeddedCluster() as cluster:

@@ -65,10 +65,8 @@ async def removed_and_joined_again(servers: str, protocol: str) -> None:
         assert (await admin.describe_groups([topic])).raise_first()[topic].state == "Empty"
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    [pytest.param("classic", marks=pytest.mark.full), pytest.param("consumer", marks=NEEDS_KAFKA_4)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
 async def test_all_members_of_a_group(apache_kafka: RunningKafka, protocol: str) -> None:
     topic = f"members-{uuid4().hex[:8]}"
     servers = apache_kafka.bootstrap_servers

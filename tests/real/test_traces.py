@@ -24,6 +24,7 @@ async def send(servers: str, topic: str, sdk: Sdk, count: int) -> list[int]:
     return [span_id(span) for span in sdk.named(f"send {topic}")]
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 async def test_a_record_is_processed_in_the_trace_of_its_send(apache_kafka: RunningKafka) -> None:
     sdk, topic = Sdk(), f"traces-{uuid4().hex[:8]}"

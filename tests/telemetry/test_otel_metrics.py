@@ -179,6 +179,7 @@ async def test_histograms_of_the_table() -> None:
 # --- which series exist -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_two_members_over_rebalances_show_no_series_twice() -> None:
