@@ -13,6 +13,7 @@ __all__ = [
     "README",
     "ROOT",
     "Snippet",
+    "blocks",
     "commands",
     "page",
     "python_blocks",
@@ -52,9 +53,14 @@ def page(name: str) -> str:
     return PAGES[name].read_text(encoding="utf-8")
 
 
+def blocks(name: str, language: str) -> list[str]:
+    """Return the blocks of a page in a language, such as yaml."""
+    return [code for found, code in _BLOCK.findall(page(name)) if found == language]
+
+
 def python_blocks(name: str) -> list[str]:
     """Return the Python blocks of a page."""
-    return [code for language, code in _BLOCK.findall(page(name)) if language == "python"]
+    return blocks(name, "python")
 
 
 def snippets() -> list[Snippet]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,109 +20,192 @@ import pytest
 from asyncgroup import NoBrokersError
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.testing import KafkaServer
-from tests.cli.programs import free_ports
+from tests.cli.programs import LIMIT, free_ports, started
+from tests.cli.test_metrics_port import get
+from tests.guide.manifests import entry_point
 from tests.guide.pages import snippet
 from tests.guide.test_execution import RECORDS, Enough, Printed, committed, define, server
 
 __all__ = ["server"]
+
+pytest.importorskip("prometheus_client")
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]
 
 PAGE = "in-production"
 
 
-def test_a_log_line_is_one_json_object() -> None:
-    names: dict[str, Any] = {}
-    exec(snippet(PAGE, "class JsonFormatter"), names)
-    try:
-        raise ValueError("two\nlines")
-    except ValueError:
-        record = logging.LogRecord(
-            "asyncgroup.group", logging.ERROR, __file__, 1, "%s failed", ("a\nb",), sys.exc_info()
-        )
-    record.created = 1_700_000_000.25
-    line = names["JsonFormatter"]().format(record)
-    assert "\n" not in line
-    fields = json.loads(line)
-    assert "ValueError: two\nlines" in fields.pop("exception")
-    assert fields == {
-        "time": "2023-11-14T22:13:20.250+00:00",
-        "level": "ERROR",
-        "logger": "asyncgroup.group",
-        "message": "a\nb failed",
-    }
+async def until_ready(get: Get, printed: list[Any], running: asyncio.Task[Any] | None = None) -> None:
+    """Wait until /ready answers 200 and all records are handled."""
+    while running is None or not running.done():
+        with contextlib.suppress(ConnectionError):
+            status, _ = await get("/ready")
+            if status == 200 and len(printed) >= RECORDS:
+                return
+        await asyncio.sleep(0.02)
+    raise AssertionError(running)
 
 
 # --- the worker -------------------------------------------------------------------------------------------------------
 
 
-def worker(server: KafkaServer, printed: Printed, port: int) -> Callable[[], Any]:
-    """Return `main` of the worker: the service and the worker in one module, as the page says."""
-    names = define(snippet(PAGE, "class Service"), server, print=printed)
-    code = snippet(PAGE, "asyncio.start_server").replace("port=8080", f"host='127.0.0.1', port={port}")
-    main: Callable[[], Any] = define(code, server, **names)["main"]
-    return main
-
-
-async def get(port: int, path: str) -> tuple[int, str]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    with contextlib.closing(writer):
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: probe\r\n\r\n".encode())
-        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    return int(head.split()[1]), body
-
-
-async def until_ready(get: Get, running: asyncio.Task[Any] | None = None) -> dict[str, Any]:
-    """Return the JSON of /readyz once it is ready and all records are handled."""
-    while running is None or not running.done():
-        with contextlib.suppress(ConnectionError):
-            status, text = await get("/readyz")
-            if status == 200 and sum(claim["next_mark"] for claim in json.loads(text)["claims"]) == RECORDS:
-                return dict(json.loads(text))
-        await asyncio.sleep(0.02)
-    raise AssertionError(running)
+def worker(servers: str, port: int) -> str:
+    """Return the worker's program with this broker and port, on the loopback interface."""
+    code = snippet(PAGE, "# worker.py").replace("127.0.0.1:9092", servers)
+    return code.replace("serve_probes(8080", f"serve_probes({port}").replace(
+        'host="0.0.0.0"', "host='127.0.0.1'"
+    )
 
 
 def test_a_worker_answers_probes_and_ends_on_sigterm(server: KafkaServer) -> None:
     (port, printed) = free_ports(1), Printed(last=100)
+    main = define(worker(server.bootstrap_servers, port), server, print=printed)["main"]
 
-    async def story() -> None:
-        running = asyncio.create_task(worker(server, printed, port)())
-        await until_ready(lambda path: get(port, path), running)
-        assert await get(port, "/livez") == (200, "stable")
-        assert await get(port, "/other") == (404, "")
+    async def story() -> int:
+        running = asyncio.create_task(main())
+        await until_ready(lambda path: get(port, path), printed, running)
+        assert (await get(port, "/live"))[0] == 200
+        assert (await get(port, "/other"))[0] == 404
         status, text = await get(port, "/metrics")
         assert status == 200
-        assert {'consumer_records_total{topic="greetings"} 3', "consumer_healthy 1"} < set(text.splitlines())
+        assert {
+            'asyncgroup_records_consumed_total{group="printers",topic="greetings"} 3.0',
+            'asyncgroup_healthy{group="printers"} 1.0',
+        } < set(text.splitlines())
         _, silent = await asyncio.open_connection("127.0.0.1", port)  # must not delay the end
         os.kill(os.getpid(), signal.SIGTERM)
-        await running
+        code: int = await running
         silent.close()
+        return code
 
-    asyncio.run(story())
+    assert asyncio.run(story()) == 143
     assert printed.values == [b"0", b"1", b"2"]
     assert committed(server, "printers") == RECORDS
+    assert server.group("printers").members == {}
 
 
 def test_a_worker_ends_with_the_error_of_its_handler(server: KafkaServer) -> None:
+    code = worker(server.bootstrap_servers, free_ports(1))
     with pytest.raises(Enough):
-        asyncio.run(worker(server, Printed(last=2), free_ports(1))())
+        asyncio.run(define(code, server, print=Printed(last=2))["main"]())
     assert committed(server, "printers") == 1
+
+
+def end_of_process(code: str, directory: Path, stop_at: str | None) -> tuple[int, str, str]:
+    """Run a program as a file; send SIGTERM once it printed this line; return exit code, standard output and error."""
+    (directory / "worker.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "worker.py"],
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            seen = []
+            while stop_at is not None and (line := process.stdout.readline()):
+                seen.append(line)
+                if line == stop_at:
+                    process.send_signal(signal.SIGTERM)
+                    break
+            out, err = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+    return process.returncode, "".join(seen) + out, err
+
+
+@pytest.mark.full
+def test_the_process_of_a_worker_exits_with_143_after_sigterm(server: KafkaServer, tmp_path: Path) -> None:
+    code, out, err = end_of_process(
+        worker(server.bootstrap_servers, free_ports(1)), tmp_path, stop_at="0 2 b'2'\n"
+    )
+    assert (code, out) == (143, "0 0 b'0'\n0 1 b'1'\n0 2 b'2'\n"), err
+    events = [json.loads(line).get("event") for line in err.splitlines()]
+    assert {"joined", "assigned", "revoked"} <= set(events)
+    assert committed(server, "printers") == RECORDS
+    assert server.group("printers").members == {}
+
+
+@pytest.mark.full
+def test_the_process_of_a_worker_exits_with_1_after_an_error_of_its_handler(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    program = worker(server.bootstrap_servers, free_ports(1))
+    program = program.replace("print(claim.partition, record.offset,", "print(1 / (1 - record.offset),")
+    code, out, err = end_of_process(program, tmp_path, stop_at=None)
+    assert (code, out) == (1, "1.0 b'0'\n")
+    assert "ZeroDivisionError" in err
+    assert committed(server, "printers") == 1
+    assert server.group("printers").members == {}
+
+
+@pytest.mark.full
+def test_the_process_of_a_worker_exits_with_1_without_a_broker(tmp_path: Path) -> None:
+    unused = f"127.0.0.1:{free_ports(1)}"
+    code, out, err = end_of_process(worker(unused, free_ports(1)), tmp_path, stop_at=None)
+    assert (code, out) == (1, "")
+    assert "NoBrokersError" in err
+
+
+# --- the container of a queue -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders() -> Iterator[KafkaServer]:
+    """A broker with records in the one partition of `orders`."""
+    with KafkaServer(topics={"orders": 1}) as kafka:
+        kafka.produce("orders", *(b"%d" % number for number in range(RECORDS)), partition=0)
+        yield kafka
+
+
+@pytest.mark.parametrize(
+    "instance", [None, pytest.param("billing-0", marks=pytest.mark.full)], ids=["deployment", "stateful-set"]
+)
+def test_the_container_of_a_queue(
+    orders: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instance: str | None
+) -> None:
+    """Its entry point as a process: records, probes, SIGTERM, exit code, commit; a static member stays in its group."""
+    (tmp_path / "billing.py").write_text(snippet(PAGE, "# billing.py"))
+    monkeypatch.setenv("ASYNCGROUP_BOOTSTRAP_SERVERS", orders.bootstrap_servers)
+    if instance is not None:
+        monkeypatch.setenv("ASYNCGROUP_GROUP_INSTANCE_ID", instance)
+        monkeypatch.setenv("ASYNCGROUP_SESSION_TIMEOUT_MS", "60000")
+    port = free_ports(1)
+    words = [{"8080": str(port), "0.0.0.0": "127.0.0.1"}.get(word, word) for word in entry_point()]
+    assert words[0] == "asyncgroup"
+    with started(*words[1:], path=[tmp_path]) as program:
+        assert sorted(program.lines(RECORDS)) == ["billed 0\n", "billed 1\n", "billed 2\n"]
+        statuses = [asyncio.run(get(port, path))[0] for path in ("/live", "/ready", "/metrics")]
+        code, out, err = program.end(signal.SIGTERM)
+    assert statuses == [200, 200, 200]
+    assert (code, out) == (143, "")
+    lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    assert {"joined", "assigned", "revoked"} <= {line.get("event") for line in lines}
+    assert committed(orders, "billing") == RECORDS
+    stayed = [member.group_instance_id for member in orders.group("billing").members.values()]
+    assert stayed == ([] if instance is None else [instance])
 
 
 # --- the web application ----------------------------------------------------------------------------------------------
 
 
 class Application:
-    """What the page uses of FastAPI: routes, and an ASGI application with a lifespan whose state requests have."""
+    """What the page uses of FastAPI: a route, a mounted application, and a lifespan whose state requests have."""
 
     def __init__(self, lifespan: Callable[[Any], Any]) -> None:
         self._lifespan = lifespan
-        self._routes: dict[str, Callable[[Any], Any]] = {}
+        self._mounted: dict[str, Any] = {}
+        self._routes: dict[str, Callable[..., Any]] = {}
 
-    def get(self, path: str) -> Callable[[Any], Any]:
+    def mount(self, path: str, app: Any) -> None:
+        self._mounted[path] = app
+
+    def post(self, path: str) -> Callable[[Any], Any]:
         def add(route: Any) -> Any:
-            self._routes[path] = route
+            self._routes[path.partition("{")[0]] = route
             return route
 
         return add
@@ -135,28 +219,58 @@ class Application:
                 await receive()
             await send({"type": "lifespan.shutdown.complete"})
             return
-        request = SimpleNamespace(
-            url=SimpleNamespace(path=scope["path"]), state=SimpleNamespace(**scope["state"])
-        )
-        response = await self._routes[scope["path"]](request)
-        await send({"type": "http.response.start", "status": response.status})
-        await send({"type": "http.response.body", "body": response.text.encode()})
+        for path, app in self._mounted.items():
+            if scope["path"].startswith(path):
+                await app({**scope, "root_path": path}, receive, send)
+                return
+        head, _, number = scope["path"].rpartition("/")
+        request = SimpleNamespace(state=SimpleNamespace(**scope["state"]))
+        response = await self._routes[f"{head}/"](int(number), request)
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": json.dumps(response).encode()})
 
 
 def stand_ins() -> dict[str, ModuleType]:
     """Return modules with the names that the page imports."""
-    fastapi, responses, uvicorn = map(ModuleType, ("fastapi", "fastapi.responses", "uvicorn"))
+    fastapi, uvicorn = map(ModuleType, ("fastapi", "uvicorn"))
     vars(fastapi).update(FastAPI=Application, Request=SimpleNamespace)
-    vars(responses)["PlainTextResponse"] = lambda text, status: SimpleNamespace(text=text, status=status)
-    return {module.__name__: module for module in (fastapi, responses, uvicorn)}
+    return {module.__name__: module for module in (fastapi, uvicorn)}
+
+
+class Served:
+    """An application whose lifespan runs: its requests."""
+
+    def __init__(self, app: Any, scope: dict[str, Any]) -> None:
+        self._app = app
+        self._scope = scope
+
+    async def request(self, method: str, path: str) -> tuple[int, str]:
+        """Return status and body of a request."""
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        http = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": []}
+        http |= {"server": ("probe", 80), "scheme": "http", "http_version": "1.1", "root_path": ""}
+        scope = {**self._scope, **http, "query_string": b"", "state": dict(self._scope["state"])}
+        await self._app(scope, receive, send)
+        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Request a path of the probes."""
+        return await self.request("GET", f"/probes{path}")
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any) -> AsyncIterator[Get]:
-    """Run an ASGI application's lifespan around the block, as uvicorn does; yields a function that requests a path."""
+async def served(app: Any) -> AsyncIterator[Served]:
+    """Run an ASGI application's lifespan around the block, as uvicorn does."""
     requests: asyncio.Queue[dict[str, str]] = asyncio.Queue()
     answers: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    scope: dict[str, Any] = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
     running = asyncio.create_task(app(scope, requests.get, answers.put))
 
     async def step(name: str) -> None:
@@ -169,29 +283,9 @@ async def served(app: Any) -> AsyncIterator[Get]:
         if answer.done():
             assert answer.result()["type"] == f"lifespan.{name}.complete", answer.result()
 
-    async def get(path: str) -> tuple[int, str]:
-        sent: list[dict[str, Any]] = []
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        http = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
-        http |= {
-            "headers": [],
-            "server": ("probe", 80),
-            "scheme": "http",
-            "http_version": "1.1",
-            "root_path": "",
-        }
-        await app({**scope, **http, "state": dict(scope["state"])}, receive, send)  # type: ignore[dict-item]
-        return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
-
     try:
         await step("startup")
-        yield get
+        yield Served(app, scope)
         await step("shutdown")
         await running
     finally:
@@ -203,11 +297,8 @@ def application(monkeypatch: pytest.MonkeyPatch, servers: str, printed: Printed)
         for name, module in stand_ins().items():
             monkeypatch.setitem(sys.modules, name, module)
     names: dict[str, Any] = {"__name__": "service", "print": printed}
-    for text in ("class JsonFormatter", "class Service", "FastAPI(lifespan=lifespan)"):
-        code = snippet(PAGE, text).replace("127.0.0.1:9092", servers)
-        exec(
-            compile(code, "service", "exec", dont_inherit=True), names
-        )  # without the annotations of this module
+    code = snippet(PAGE, "FastAPI(lifespan=lifespan)").replace("127.0.0.1:9092", servers)
+    exec(compile(code, "service", "exec", dont_inherit=True), names)  # without the annotations of this module
     return names["app"]
 
 
@@ -215,9 +306,14 @@ def application(monkeypatch: pytest.MonkeyPatch, servers: str, printed: Printed)
 async def greetings() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("greetings", 2)
+        broker.create_topic("orders", 1)
         for number in range(RECORDS):
             broker.produce("greetings", b"%d" % number, partition=number % 2)
         yield broker
+
+
+def commits(broker: EmbeddedCluster, group: str) -> int:
+    return sum(each.offset for each in broker.group(group).offsets.values())
 
 
 @pytest.mark.asyncio
@@ -225,15 +321,26 @@ async def greetings() -> AsyncIterator[EmbeddedCluster]:
 async def test_an_application_consumes_during_its_lifespan(monkeypatch: pytest.MonkeyPatch) -> None:
     async with greetings() as broker:
         app = application(monkeypatch, broker.bootstrap_servers, printed := Printed(last=100))
-        async with served(app) as get:
-            assert (await get("/readyz"))[0] == 503
-            health = await until_ready(get)
-            assert health["problems"] == []
-            assert (await get("/livez"))[0] == 200
-            assert 'consumer_lag{topic="greetings",partition="1"} 0' in (await get("/metrics"))[1]
-        assert sorted(str(value) for value in printed.values) == ["b'0'", "b'1'", "b'2'"]
-        assert sum(each.offset for each in broker.group("printers").offsets.values()) == RECORDS
-        assert broker.group("printers").members == {}
+        async with served(app) as service:
+            assert (await service.get("/ready"))[0] == 503
+            await until_ready(service.get, printed)
+            assert json.loads((await service.get("/ready"))[1]) == {"passed": True, "reasons": []}
+            assert (await service.get("/live"))[0] == 200
+            for offset in range(2):
+                status, text = await service.request("POST", f"/orders/{40 + offset}")
+                assert (status, json.loads(text)) == (200, {"partition": 0, "offset": offset})
+            while len(printed) < RECORDS + 2:
+                await asyncio.sleep(0.02)
+            page = (await service.get("/metrics"))[1].splitlines()
+        assert {
+            'asyncgroup_lag_max{group="printers"} 0.0',
+            'asyncgroup_deliveries_started_total{group="billing"} 2.0',
+            'asyncgroup_records_sent_total{topic="orders"} 2.0',
+        } < set(page)
+        values = [str(value) for value in printed.values]
+        assert sorted(values) == ["b'0'", "b'1'", "b'2'", "b'40'", "b'41'"]
+        assert (commits(broker, "printers"), commits(broker, "billing")) == (RECORDS, 2)
+        assert broker.group("printers").members == broker.group("billing").members == {}
 
 
 @pytest.mark.asyncio
@@ -242,17 +349,21 @@ async def test_without_a_broker_an_application_is_alive_but_not_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with greetings() as broker:
-        app = application(monkeypatch, broker.bootstrap_servers, Printed(last=100))
-        async with served(app) as get:
-            await until_ready(get)
+        app = application(monkeypatch, broker.bootstrap_servers, printed := Printed(last=100))
+        async with served(app) as service:
+            await until_ready(service.get, printed)
             await broker.stop_node(1)
             await asyncio.sleep(60.0)
-            assert (await get("/livez"))[0] == 200
-            status, text = await get("/readyz")
-            assert (status, json.loads(text)["is_healthy"]) == (503, False)
-            assert "consumer_healthy 0" in (await get("/metrics"))[1].splitlines()
+            assert (await service.get("/live"))[0] == 200
+            status, text = await service.get("/ready")
+            assert (status, json.loads(text)["passed"]) == (503, False)
+            assert {reason.partition(":")[0] for reason in json.loads(text)["reasons"]} == {
+                "printers",
+                "billing",
+            }
+            assert 'asyncgroup_healthy{group="printers"} 0.0' in (await service.get("/metrics"))[1]
             await broker.start_node(1)
-            await until_ready(get)
+            await until_ready(service.get, printed)
 
 
 @pytest.mark.asyncio
@@ -261,10 +372,14 @@ async def test_an_application_whose_handler_raised_is_not_alive(monkeypatch: pyt
     async with greetings() as broker:
         app = application(monkeypatch, broker.bootstrap_servers, Printed(last=1))
         with pytest.raises(Enough):
-            async with served(app) as get:
+            async with served(app) as service:
                 await asyncio.sleep(10.0)
-                assert (await get("/livez"))[0] == 503
-                assert 'consumer_session_ends_total{cause="HandlerFailed"} 1' in (await get("/metrics"))[1]
+                status, text = await service.get("/live")
+                assert status == 503
+                assert json.loads(text)["reasons"][0].startswith("printers: ")
+                page = (await service.get("/metrics"))[1]
+                assert 'asyncgroup_rebalances_total{cause="HandlerFailed",group="printers"} 1.0' in page
+        assert broker.group("printers").members == broker.group("billing").members == {}
 
 
 @pytest.mark.asyncio

@@ -92,7 +92,6 @@ OTHERS = {
         "Transaction",
     ),
     *("AbortTxn", "BeginTxn", "CommitTxn"),
-    *("Metrics", "Service"),
     *("Durable", "Exclusive", "ExclusiveWithFencing", "Failover", "NonDurable", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark, another client or a snippet."""
