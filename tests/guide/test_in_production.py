@@ -91,12 +91,32 @@ def test_a_worker_ends_with_the_error_of_its_handler(server: KafkaServer) -> Non
     assert committed(server, "printers") == 1
 
 
-def end_of_process(code: str, directory: Path, stop_at: str | None) -> tuple[int, str, str]:
+AS_PID_1 = ("unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Runs a command as PID 1 of a PID namespace, as in a container."""
+
+
+def can_be_pid_1() -> bool:
+    """Return whether this machine has namespaces for users that are not root."""
+    try:
+        return subprocess.run([*AS_PID_1, "true"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def child_of(process: int) -> int:
+    """Return the only child of a process."""
+    (child,) = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return int(child)
+
+
+def end_of_process(
+    code: str, directory: Path, stop_at: str | None, *, as_pid_1: bool = False
+) -> tuple[int, str, str]:
     """Run a program as a file; send SIGTERM once it printed this line; return exit code, standard output and error."""
     (directory / "worker.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
-        [sys.executable, "worker.py"],
+        [*(AS_PID_1 if as_pid_1 else ()), sys.executable, "worker.py"],
         cwd=directory,
         env=environment,
         stdout=subprocess.PIPE,
@@ -109,7 +129,7 @@ def end_of_process(code: str, directory: Path, stop_at: str | None) -> tuple[int
             while stop_at is not None and (line := process.stdout.readline()):
                 seen.append(line)
                 if line == stop_at:
-                    process.send_signal(signal.SIGTERM)
+                    os.kill(child_of(process.pid) if as_pid_1 else process.pid, signal.SIGTERM)
                     break
             out, err = process.communicate(timeout=LIMIT)
         finally:
@@ -118,10 +138,19 @@ def end_of_process(code: str, directory: Path, stop_at: str | None) -> tuple[int
 
 
 @pytest.mark.full
-def test_the_process_of_a_worker_exits_with_143_after_sigterm(server: KafkaServer, tmp_path: Path) -> None:
-    code, out, err = end_of_process(
-        worker(server.bootstrap_servers, free_ports(1)), tmp_path, stop_at="0 2 b'2'\n"
-    )
+@pytest.mark.parametrize("as_pid_1", [False, True], ids=["any process", "PID 1"])
+def test_the_process_of_a_worker_exits_with_143_after_sigterm(
+    server: KafkaServer, tmp_path: Path, as_pid_1: bool
+) -> None:
+    if as_pid_1 and not can_be_pid_1():
+        pytest.skip("unshare cannot create a PID namespace here")
+    program = worker(server.bootstrap_servers, free_ports(1))
+    if as_pid_1:
+        program = program.replace(
+            "    stop = asyncio.Event()\n", "    assert os.getpid() == 1\n    stop = asyncio.Event()\n"
+        )
+        program = program.replace("import logging\n", "import logging\nimport os\n")
+    code, out, err = end_of_process(program, tmp_path, stop_at="0 2 b'2'\n", as_pid_1=as_pid_1)
     assert (code, out) == (143, "0 0 b'0'\n0 1 b'1'\n0 2 b'2'\n"), err
     events = [json.loads(line).get("event") for line in err.splitlines()]
     assert {"joined", "assigned", "revoked"} <= set(events)
