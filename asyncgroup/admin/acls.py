@@ -13,7 +13,7 @@ from asyncgroup.admin.acl_values import (
     filter_fields,
 )
 from asyncgroup.admin.arguments import several
-from asyncgroup.admin.denied import needs
+from asyncgroup.admin.denied import explained, needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import acls as requests
@@ -50,7 +50,7 @@ class AdminAcls:
         return tuple(binding_of(each) for each in sorted(found))
 
     @needs("ALTER on the cluster")
-    async def create(self, wanted: Iterable[AclBinding]) -> AdminResults[AclBinding, None]:
+    async def create(self, wanted: AclBinding | Iterable[AclBinding]) -> AdminResults[AclBinding, None]:
         """Create ACLs; one that exists is a success. Raises ConfigError for wrong words and values."""
         checked = {acl_fields(each): each for each in several("ACLs", wanted)}
         created = await requests.create_acls(self._client, checked, retry=self._budget().retry())
@@ -58,7 +58,9 @@ class AdminAcls:
         return AdminResults(Results(values, {checked[each]: error for each, error in created.errors.items()}))
 
     @needs("ALTER on the cluster")
-    async def delete(self, wanted: Iterable[AclBindingFilter]) -> AdminResults[AclBindingFilter, AclsDeleted]:
+    async def delete(
+        self, wanted: AclBindingFilter | Iterable[AclBindingFilter]
+    ) -> AdminResults[AclBindingFilter, AclsDeleted]:
         """Delete the ACLs that match each filter; `AclBindingFilter.exactly(acl)` matches one. Returns what was deleted.
 
         After a request of this call without a response, the ACLs that it deleted are missing in the result. Raises ConfigError for
@@ -69,7 +71,10 @@ class AdminAcls:
         values = {
             checked[fields]: AclsDeleted(
                 tuple(binding_of(each) for each in sorted(matching.deleted)),
-                {binding_of(each): error for each, error in matching.errors.items()},
+                {
+                    binding_of(each): explained(error, "ALTER on the cluster")
+                    for each, error in matching.errors.items()
+                },
             )
             for fields, matching in deleted.values.items()
         }

@@ -33,6 +33,7 @@ from asyncgroup.checks import (
     check_group_id,
     check_offset,
     check_partition,
+    check_partitions,
     check_topic,
     wrong_type,
 )
@@ -45,6 +46,7 @@ from asyncgroup.config import ClientConfig
 from asyncgroup.model import TopicPartition, wall_clock
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.topic_partition import Partitions
 
 __all__ = ["Admin"]
 
@@ -58,7 +60,7 @@ class Admin(ClientArguments):
         async with Admin("localhost:9092") as admin:
             print(await admin.list_topics())
 
-    Calls for several names return `AdminResults`. Requests to a controller or coordinator that has moved, that does not answer or
+    Calls for several names take one as well, and return `AdminResults`. Requests to a controller or coordinator that has moved, that does not answer or
     that is loading are repeated (with `timeout=0` not at all). A call with all its requests takes at most `timeout` seconds; then the names that
     are left have their last error. A call to several nodes or leaders waits no longer than 5 s for each. `hooks` are those of a new Cluster.
 
@@ -126,7 +128,7 @@ class Admin(ClientArguments):
     @needs("DESCRIBE on the topic")
     async def describe_topics(self, names: Iterable[str]) -> AdminResults[str, topics.TopicDescription]:
         """Return each topic with its partitions. Raises ConfigError for an invalid name."""
-        checked = [check_topic(name) for name in names]
+        checked = [check_topic(name) for name in several("names", names)]
         return AdminResults(await self._budget().limit(topics.describe_topics(self._client, checked)))
 
     @needs("CREATE on the topic or on the cluster")
@@ -149,7 +151,7 @@ class Admin(ClientArguments):
     @needs("DELETE on the topic")
     async def delete_topics(self, names: Iterable[str]) -> AdminResults[str, None]:
         """Delete topics with all their records. Raises ConfigError for an invalid name, NoBrokersError."""
-        checked = [check_topic(name) for name in names]
+        checked = [check_topic(name) for name in several("names", names)]
         return AdminResults(await topic_changes.delete_topics(self._client, checked, self._retry()))
 
     @needs("ALTER on the topic")
@@ -200,7 +202,11 @@ class Admin(ClientArguments):
 
     @needs("DESCRIBE_CONFIGS on the topic or group, for a broker on the cluster")
     async def describe_configs(
-        self, kind: configs.Kind, names: Iterable[str | int], *, keys: Collection[str] | None = None
+        self,
+        kind: configs.Kind,
+        names: str | int | Iterable[str | int],
+        *,
+        keys: Collection[str] | None = None,
     ) -> AdminResults[str, dict[str, configs.ConfigDescription]]:
         """Return the configurations of each "topic", "broker" (by node id) or "group" by name: these keys, or all.
 
@@ -234,10 +240,12 @@ class Admin(ClientArguments):
     ) -> groups.GroupsListed:
         """Return the groups of all nodes that answer, and the errors of the others; `states` and `types` by Kafka's names.
 
-        Each group is listed once: of two nodes, while its coordinator moves, the one where it is alive counts.
+        Each group is listed once: of two nodes, while its coordinator moves, the one where it is alive counts. Raises ConfigError
+        for a state or type that Kafka does not have.
         """
+        wanted_states, wanted_types = groups.checked_states(states), groups.checked_types(types)
         return await groups.list_groups(
-            self._client, states=list(states), types=list(types), budget=self._budget()
+            self._client, states=wanted_states, types=wanted_types, budget=self._budget()
         )
 
     @needs("DESCRIBE on the group")
@@ -246,7 +254,7 @@ class Admin(ClientArguments):
 
         GROUP_ID_NOT_FOUND for a group that does not exist. Raises ConfigError for an invalid id.
         """
-        wanted = [check_group_id(each) for each in group_ids]
+        wanted = [check_group_id(each) for each in several("group_ids", group_ids)]
         return AdminResults(await groups.describe_groups(self._client, wanted, self._budget()))
 
     @needs("DESCRIBE on the group and on its topics")
@@ -274,7 +282,7 @@ class Admin(ClientArguments):
     @needs("DELETE on the group")
     async def delete_groups(self, group_ids: Iterable[str]) -> AdminResults[str, None]:
         """Delete groups with their offsets; NON_EMPTY_GROUP for one with members. Raises ConfigError for an invalid id."""
-        wanted = [check_group_id(each) for each in group_ids]
+        wanted = [check_group_id(each) for each in several("group_ids", group_ids)]
         return AdminResults(await group_requests.delete_groups(self._client, wanted, retry=self._retry()))
 
     @needs("READ on the group")
@@ -327,13 +335,13 @@ class Admin(ClientArguments):
 
     @needs("DELETE on the group and READ on the topics")
     async def delete_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition]
+        self, group_id: str, partitions: Partitions
     ) -> AdminResults[TopicPartition, None]:
         """Delete committed offsets; GROUP_SUBSCRIBED_TO_TOPIC for the topics that members subscribe to.
 
         Raises ConfigError for an invalid id or partition.
         """
-        wanted = [check_partition(each) for each in partitions]
+        wanted = check_partitions(partitions)
         return AdminResults(
             await group_offsets.delete_group_offsets(
                 self._client, check_group_id(group_id), wanted, self._retry()
@@ -349,7 +357,7 @@ class Admin(ClientArguments):
         target: reset_target.ResetTarget,
         *,
         topics: Iterable[str] | None = None,
-        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        partitions: Partitions | None = None,
     ) -> ResetPlan:
         """Return new offsets for a group without members; nothing is changed. `reset_offsets` commits the plan.
 

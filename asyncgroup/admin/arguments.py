@@ -23,7 +23,7 @@ def check_number(key: str, value: Any, highest: int = _INT64_MAX) -> int:
 
 
 def several(key: str, values: Any) -> Iterable[Any]:
-    """Return the values. Raises ConfigError for a single text, whose characters would count as values."""
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise wrong_type(key, values, "several values, as a list")
-    return values
+    """Return the values; a text, and what is not iterable, is one value. Raises ConfigError for bytes, which would be numbers."""
+    if isinstance(values, bytes):
+        raise wrong_type(key, values, "one value, or several as a list")
+    return (values,) if isinstance(values, str) or not isinstance(values, Iterable) else values

@@ -26,7 +26,7 @@ from asyncgroup.cluster.requests.brokers import FeatureChangeRequested, LogDir
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import BrokerError, ConfigError, UnsupportedVersionError
-from asyncgroup.topic_partition import TopicPartition
+from asyncgroup.topic_partition import Partitions, TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import NO_UUID
 
@@ -78,7 +78,7 @@ class AdminBrokers:
 
     @needs("DESCRIBE on the cluster")
     async def log_dirs(
-        self, nodes: Iterable[int] | None = None, *, partitions: Iterable[TopicPartition] | None = None
+        self, nodes: int | Iterable[int] | None = None, *, partitions: Partitions | None = None
     ) -> AdminResults[int, tuple[LogDirDescription, ...]]:
         """Return the log directories of each of these nodes, or of all, with the sizes of their replicas (KIP-113).
 

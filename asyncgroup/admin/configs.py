@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from asyncgroup.admin.arguments import several
 from asyncgroup.checks import check_group_id, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import configs
@@ -95,13 +96,11 @@ class ConfigChanges:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def checked_resources(kind: Kind, names: Iterable[str | int]) -> list[ConfigResource]:
+def checked_resources(kind: Kind, names: str | int | Iterable[str | int]) -> list[ConfigResource]:
     """Return the resources with these names. Raises ConfigError for an unknown kind and for invalid names."""
     if kind not in _KINDS:
         raise ConfigError("kind", kind, "one of topic, broker, group")
-    if isinstance(names, str | int) or not isinstance(names, Iterable):
-        raise wrong_type("names", names, "several names")
-    return [_resource(kind, name) for name in names]
+    return [_resource(kind, name) for name in several("names", names)]
 
 
 def _resource(kind: Kind, name: object) -> ConfigResource:

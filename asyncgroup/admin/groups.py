@@ -6,12 +6,20 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from asyncgroup.admin.arguments import several
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import groups as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.groups import ClassicGroup, ListedGroup, ModernGroup
 from asyncgroup.cluster.requests.results import Results
-from asyncgroup.errors import AsyncGroupError, BrokerError, DecodeError, ErrorCode, UnsupportedVersionError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ConfigError,
+    DecodeError,
+    ErrorCode,
+    UnsupportedVersionError,
+)
 from asyncgroup.topic_partition import TopicPartition
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode_versioned
@@ -21,6 +29,8 @@ __all__ = [
     "GroupListing",
     "GroupsListed",
     "MemberDescription",
+    "checked_states",
+    "checked_types",
     "describe_groups",
     "list_groups",
     "other_types",
@@ -28,6 +38,22 @@ __all__ = [
 
 CONSUMER: Final = "consumer"
 """The protocol type whose assignments are decoded, and the type of a group of the consumer protocol."""
+
+
+STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "Stable",
+    "Empty",
+    "Dead",
+    "NotReady",
+)
+"""`GroupState` in Kafka; `Assigning` and `Reconciling` are of consumer groups, `NotReady` of streams groups."""
+
+TYPES: Final = ("classic", "consumer", "share", "streams")
+"""`GroupType` in Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +131,24 @@ class GroupDescription:
 
 
 # --- list -------------------------------------------------------------------------------------------------------------
+
+
+def checked_states(states: Iterable[str]) -> list[str]:
+    """Return the states. Raises ConfigError for one that Kafka does not have."""
+    return [_one_of("state", each, STATES) for each in several("states", states)]
+
+
+def checked_types(types: Iterable[str]) -> list[str]:
+    """Return the types. Raises ConfigError for one that Kafka does not have."""
+    return [_one_of("type", each, TYPES) for each in several("types", types)]
+
+
+def _one_of(key: str, given: object, names: tuple[str, ...]) -> str:
+    """Return Kafka's name; upper and lower case are the same, as for a broker."""
+    known = {name.lower(): name for name in names}
+    if not isinstance(given, str) or given.lower() not in known:
+        raise ConfigError(key, given, f"one of {', '.join(names)}")
+    return known[given.lower()]
 
 
 async def list_groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -15,7 +15,7 @@ from asyncgroup.cluster.requests import replicas as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.replicas import PREFERRED, UNCLEAN, OngoingReassignment
 from asyncgroup.errors import ConfigError
-from asyncgroup.topic_partition import TopicPartition
+from asyncgroup.topic_partition import Partitions, TopicPartition
 
 __all__ = ["AdminReplicas", "ReassignmentDescription"]
 
@@ -58,7 +58,7 @@ class AdminReplicas:
     async def elect_leaders(
         self,
         election_type: Literal["preferred", "unclean"] = "preferred",
-        partitions: Iterable[TopicPartition] | None = None,
+        partitions: Partitions | None = None,
     ) -> AdminResults[TopicPartition, bool]:
         """Elect leaders of these partitions, or of all that need it (KIP-460); return whether each had an election.
 
@@ -79,7 +79,7 @@ class AdminReplicas:
 
     @needs("DESCRIBE on the cluster")
     async def list_reassignments(
-        self, partitions: Iterable[TopicPartition] | None = None
+        self, partitions: Partitions | None = None
     ) -> dict[TopicPartition, ReassignmentDescription]:
         """Return the reassignments in progress of these partitions, or of all; a partition without one is left out (KIP-455).
 
@@ -115,9 +115,7 @@ class AdminReplicas:
         )
         return AdminResults(altered)
 
-    async def cancel_reassignments(
-        self, partitions: Iterable[TopicPartition]
-    ) -> AdminResults[TopicPartition, None]:
+    async def cancel_reassignments(self, partitions: Partitions) -> AdminResults[TopicPartition, None]:
         """Cancel reassignments in progress: each partition goes back to the replicas that it had. As `alter_reassignments` with None."""
         return await self.alter_reassignments(dict.fromkeys(check_partitions(partitions)))
 

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from asyncgroup.checks import check_offset, check_partition, check_topic, wrong_type
+from asyncgroup.admin.arguments import several
+from asyncgroup.checks import check_offset, check_partition, check_partitions, check_topic
 from asyncgroup.cluster.requests.list_offsets import millis_of
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import MillisClock
-from asyncgroup.topic_partition import TopicPartition
+from asyncgroup.topic_partition import Partitions, TopicPartition
 
 __all__ = [
     "ParsedTarget",
@@ -140,7 +141,7 @@ class ResetScope(NamedTuple):
 def checked_scope(
     target: ParsedTarget,
     topics: Iterable[str] | None,
-    partitions: Iterable[TopicPartition | tuple[str, int]] | None,
+    partitions: Partitions | None,
 ) -> ResetScope:
     """Return the scope; the partitions of a mapping are its own scope. Raises ConfigError for invalid names."""
     if target.kind is TargetKind.EACH:
@@ -148,9 +149,9 @@ def checked_scope(
             given = topics if topics is not None else partitions
             raise ConfigError("topics or partitions", given, "none beside offsets for each partition")
         return ResetScope(None, tuple(target.offsets))
-    if isinstance(topics, str):
-        raise wrong_type("topics", topics, "several names, such as ['orders']")
     return ResetScope(
-        None if topics is None else tuple(dict.fromkeys(check_topic(name) for name in topics)),
-        None if partitions is None else tuple(dict.fromkeys(_checked(place) for place in partitions)),
+        None
+        if topics is None
+        else tuple(dict.fromkeys(check_topic(name) for name in several("topics", topics))),
+        None if partitions is None else tuple(check_partitions(partitions)),
     )

@@ -34,7 +34,7 @@ from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.producers import AbortMarker
 from asyncgroup.cluster.requests.transactions import list_all_transactions
 from asyncgroup.errors import ConfigError
-from asyncgroup.topic_partition import TopicPartition
+from asyncgroup.topic_partition import Partitions, TopicPartition
 
 __all__ = ["AdminTransactions"]
 
@@ -62,7 +62,7 @@ class AdminTransactions:
         self,
         *,
         states: Iterable[str] = (),
-        producer_ids: Iterable[int] = (),
+        producer_ids: int | Iterable[int] = (),
         longer_than: float | None = None,
         pattern: str | None = None,
     ) -> TransactionsListed:
@@ -104,7 +104,7 @@ class AdminTransactions:
 
     @needs("READ on the topic")
     async def producers(
-        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+        self, partitions: Partitions, *, broker: int | None = None
     ) -> AdminResults[TopicPartition, tuple[ProducerDescription, ...]]:
         """Return the producers that each partition knows, with their open transactions, sorted by producer id.
 
@@ -120,7 +120,7 @@ class AdminTransactions:
         self,
         *,
         topics: Iterable[str] = (),
-        partitions: Iterable[TopicPartition] = (),
+        partitions: Partitions = (),
         broker: int | None = None,
         max_transaction_timeout: float = MAX_TRANSACTION_TIMEOUT,
     ) -> HangingTransactionsFound:

@@ -92,7 +92,10 @@ class AdminUsers:
 
     @needs("ALTER on the cluster")
     async def alter(
-        self, changes: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion]
+        self,
+        changes: UserScramCredentialUpsertion
+        | UserScramCredentialDeletion
+        | Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion],
     ) -> AdminResults[tuple[str, str], None]:
         """Create, replace and delete credentials; results by (user, mechanism).
 

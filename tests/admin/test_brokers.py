@@ -260,7 +260,7 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         calls: list[tuple[str, Any]] = [
             ("broker=-1", admin.brokers.log_dirs([-1])),
-            ("nodes of type int", admin.brokers.log_dirs(1)),  # type: ignore[arg-type]
+            ("broker=-1", admin.brokers.log_dirs(-1)),
             ("partition", admin.brokers.log_dirs(partitions=["orders"])),  # type: ignore[list-item]
             ("broker='1'", admin.brokers.features(broker="1")),  # type: ignore[arg-type]
             ("a mapping", admin.brokers.update_features(["f"])),  # type: ignore[arg-type]

@@ -310,16 +310,16 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         calls: list[tuple[str, Any]] = [
             ("state='open' .*Ongoing", admin.transactions.list(states=["open"])),
-            ("several", admin.transactions.list(states="Ongoing")),
+            ("state='open' .*Ongoing", admin.transactions.list(states="open")),
             ("producer_id=-1", admin.transactions.list(producer_ids=[-1])),
             ("longer_than=-1", admin.transactions.list(longer_than=-1)),
             ("pattern=''", admin.transactions.list(pattern="")),
             ("transactional_id=''", admin.transactions.describe([""])),
-            ("several", admin.transactions.describe("tx")),
+            ("transactional_id=''", admin.transactions.describe("")),
             ("partition", admin.transactions.producers([("orders", -1)])),  # type: ignore[list-item]
             ("broker=-1", admin.transactions.producers([ZERO], broker=-1)),
             ("max_transaction_timeout=-1", admin.transactions.find_hanging(max_transaction_timeout=-1)),
-            ("several", admin.transactions.find_hanging(topics="orders")),
+            ("topic='no/topic'", admin.transactions.find_hanging(topics="no/topic")),
             ("offset=-1", admin.transactions.abort_at(ZERO, -1)),
             ("producer_id=-1", admin.transactions.abort(ZERO, producer_id=-1, producer_epoch=0)),
             ("producer_epoch=32768", admin.transactions.abort(ZERO, producer_id=1, producer_epoch=32768)),
