@@ -235,6 +235,7 @@ class Admin(ClientArguments):
 
     # --- groups ---------------------------------------------------------------------------------------------------------
 
+    @needs("DESCRIBE on the cluster or on the groups")
     async def list_groups(
         self, *, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> groups.GroupsListed:

@@ -17,7 +17,7 @@ from asyncgroup.admin.broker_values import (
     QuorumEndpoint,
     QuorumReplica,
 )
-from asyncgroup.admin.denied import needs
+from asyncgroup.admin.denied import explained, needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import check_partitions, wrong_type
 from asyncgroup.cluster.client import ClusterClient
@@ -195,7 +195,7 @@ def _log_dir(found: LogDir) -> LogDirDescription:
         total_bytes=_known(found.total_bytes),
         usable_bytes=_known(found.usable_bytes),
         is_cordoned=found.is_cordoned,
-        error=error,
+        error=None if error is None else explained(error, "DESCRIBE on the cluster"),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from asyncgroup.admin.denied import explained
 from asyncgroup.admin.group_offsets import GroupOffset, list_offsets_of_groups
 from asyncgroup.admin.groups import GroupDescription, describe_groups, other_types
 from asyncgroup.admin.lag_values import GroupLag, PartitionFacts, group_lag
@@ -137,10 +138,11 @@ async def _logs(
 def _facts(tp: TopicPartition, group: _Committed, logs: _Logs) -> PartitionFacts:
     start, end = logs.starts.values.get(tp), logs.ends.values.get(tp)
     places = (group.offsets.errors, logs.ends.errors, logs.starts.errors)
+    error = next((errors[tp] for errors in places if tp in errors), None)
     return PartitionFacts(
         commit=group.offsets.values.get(tp),
         log_start=None if start is None else start.offset,
         log_end=None if end is None else end.offset,
         topic_id=logs.topic_ids.get(tp.topic, NO_UUID),
-        error=next((errors[tp] for errors in places if tp in errors), None),
+        error=None if error is None else explained(error, "DESCRIBE on the topic"),
     )

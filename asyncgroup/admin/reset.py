@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from asyncgroup.admin.denied import explained
 from asyncgroup.admin.group_offsets import GroupOffset, alter_group_offsets, list_group_offsets
 from asyncgroup.admin.groups import GroupDescription, describe_groups, other_types
 from asyncgroup.admin.partitions import existing_partitions
@@ -88,7 +89,7 @@ async def _partitions(
         if name not in found:
             reasons[f"topic {name}"] = "it does not exist"
         elif code := found[name].error_code:
-            reasons[f"topic {name}"] = str(BrokerError(code, "its partitions"))
+            reasons[f"topic {name}"] = _reason(BrokerError(code, "its partitions"))
     if reasons:
         raise ResetRefused(group_id, reasons)
     of_topics = [
@@ -129,7 +130,8 @@ async def _facts(
 
 
 def _reason(error: AsyncGroupError) -> str:
-    return _REASONS.get(error.code, str(error)) if isinstance(error, BrokerError) else str(error)
+    text = str(explained(error, "DESCRIBE on the topic"))
+    return _REASONS.get(error.code, text) if isinstance(error, BrokerError) else text
 
 
 async def commit_plan(

@@ -9,6 +9,9 @@ import pytest
 
 from asyncgroup import BrokerError, ErrorCode, TopicPartition
 from asyncgroup.admin import (
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
     Admin,
     AdminAcls,
     AdminBrokers,
@@ -16,18 +19,25 @@ from asyncgroup.admin import (
     AdminReplicas,
     AdminTransactions,
     AdminUsers,
+    ResetRefused,
+    ResourcePattern,
 )
+from asyncgroup.admin.acl_values import acl_fields
 from asyncgroup.admin.denied import DENIALS, explained
 from asyncgroup.errors import RequestTimedOut
+from asyncgroup.wire import messages as m
+from tests.admin.test_acls import answered
+from tests.admin.test_brokers import changed
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
 ADVICE = "an administrator can allow it with an ACL (admin.acls.create, kafka-acls.sh)"
 
+TP = TopicPartition("orders", 0)
+
 NEVER_DENIED = {
     "Admin.aclose",
-    "Admin.list_groups",
     "Admin.list_topics",
     "AdminBrokers.features",
     "AdminReplicas.cancel_reassignments",  # as alter_reassignments
@@ -68,11 +78,73 @@ async def test_an_error_that_is_raised(env: VirtualEnvironment) -> None:
 
 
 async def test_the_errors_beside_what_was_found(env: VirtualEnvironment) -> None:
-    tp = TopicPartition("orders", 0)
     async with Admin(env.bootstrap_servers) as admin:
         env.cluster.faults.on("DescribeProducers").error("TOPIC_AUTHORIZATION_FAILED")
-        found = await admin.transactions.find_hanging(partitions=[tp])
-        assert "this user needs READ on the topics" in str(found.errors[tp])
+        found = await admin.transactions.find_hanging(partitions=[TP])
+        assert "this user needs READ on the topics" in str(found.errors[TP])
+
+
+async def test_the_errors_of_nodes_in_a_list_of_groups(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        env.cluster.faults.on("ListGroups", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
+        found = await admin.list_groups()
+        assert "this user needs DESCRIBE on the cluster or on the groups" in str(found.errors[2])
+
+
+async def test_the_errors_of_partitions_in_a_lag(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        (await admin.alter_group_offsets("g", {TP: 0})).raise_first()
+        env.cluster.faults.on("ListOffsets", times=None).error("TOPIC_AUTHORIZATION_FAILED")
+        found = (await admin.lag(["g"])).raise_first()["g"]
+        assert str(found.errors[TP]) == (
+            f"offset of orders-0: TOPIC_AUTHORIZATION_FAILED (29): this user needs DESCRIBE on the topic; {ADVICE}"
+        )
+
+
+@pytest.mark.parametrize("scope", [{"partitions": [TP]}, {"topics": ["orders"]}])
+@pytest.mark.parametrize("api", ["ListOffsets", "Metadata"])
+async def test_the_reasons_of_a_refused_reset(env: VirtualEnvironment, api: str, scope: Any) -> None:
+    def deny(response: Any) -> None:
+        for topic in response.topics:
+            topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    async with Admin(env.bootstrap_servers) as admin:
+        faults = env.cluster.faults.on(api, times=None)
+        if api == "Metadata":
+            faults.mutate(changed(deny))
+        else:
+            faults.error("TOPIC_AUTHORIZATION_FAILED")
+        with pytest.raises(ResetRefused) as caught:
+            await admin.plan_reset("g", "earliest", **scope)
+        reasons = list(caught.value.reasons.values())
+        assert reasons
+        assert all(f"(29): this user needs DESCRIBE on the topic; {ADVICE}" in each for each in reasons)
+
+
+async def test_the_error_of_a_log_directory(env: VirtualEnvironment) -> None:
+    def deny(response: Any) -> None:
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        response.results.append(type(response).DescribeLogDirsResult(code, "/denied"))
+
+    env.cluster.faults.on("DescribeLogDirs", node=1).mutate(changed(deny))
+    async with Admin(env.bootstrap_servers) as admin:
+        *_, denied = (await admin.brokers.log_dirs([1])).raise_first()[1]
+        assert "this user needs DESCRIBE on the cluster" in str(denied.error)
+
+
+async def test_the_errors_of_acls_that_are_deleted(env: VirtualEnvironment) -> None:
+    read = AclBinding(ResourcePattern("TOPIC", "orders"), AccessControlEntry("User:alice", "READ"))
+    response = m.DeleteAclsResponse
+    denied = response.DeleteAclsMatchingAcl(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, *acl_fields(read))
+    answered(
+        env,
+        "DeleteAcls",
+        lambda: response(filter_results=[response.DeleteAclsFilterResult(0, None, [denied])]),
+    )
+    async with Admin(env.bootstrap_servers) as admin:
+        only = AclBindingFilter.exactly(read)
+        done = (await admin.acls.delete([only])).raise_first()[only]
+        assert "this user needs ALTER on the cluster" in str(done.errors[read])
 
 
 async def test_other_errors_stay_as_they_are(env: VirtualEnvironment) -> None:
