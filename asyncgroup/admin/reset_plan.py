@@ -56,7 +56,7 @@ class PartitionReset:
     old_offset: int | None
     """The committed offset; None if the group has none."""
     new_offset: int
-    """The offset that is committed."""
+    """The offset that the reset commits."""
     wanted_offset: int | None
     """The offset before it was adjusted; None if the target gives none for this partition."""
     log_start: int
@@ -96,14 +96,14 @@ class ResetPlan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence for each partition whose offset was adjusted, and for each whose ack window is cleared."""
+        """A sentence for each partition whose offset was adjusted, and for each whose ack window the reset clears."""
         adjusted = (
             _ADJUSTED[each.adjusted](tp, each)
             for tp, each in self.partitions.items()
             if each.adjusted is not None
         )
         cleared = (
-            f"{tp}: the ack window of offset {each.old_offset} is cleared, with {each.acked_above} acknowledged records"
+            f"{tp}: the reset clears the ack window of offset {each.old_offset}, with {each.acked_above} acknowledged records"
             for tp, each in self.partitions.items()
             if each.clears_window
         )
@@ -242,15 +242,15 @@ _RULES: Final[Mapping[TargetKind, _Rule]] = {
 
 _ADJUSTED: Final[Mapping[ResetAdjustment, Callable[[TopicPartition, PartitionReset], str]]] = {
     "log_start": lambda tp, each: (
-        f"{tp}: offset {each.wanted_offset} is before the log's start, {each.new_offset} is committed"
+        f"{tp}: offset {each.wanted_offset} is before the log's start, {each.new_offset} is the new offset"
     ),
     "log_end": lambda tp, each: (
-        f"{tp}: offset {each.wanted_offset} is after the log's end, {each.new_offset} is committed"
+        f"{tp}: offset {each.wanted_offset} is after the log's end, {each.new_offset} is the new offset"
     ),
     "no_record": lambda tp, each: (
-        f"{tp}: no record is that new, the log's end {each.new_offset} is committed"
+        f"{tp}: no record is that new, the log's end {each.new_offset} is the new offset"
     ),
     "no_commit": lambda tp, each: (
-        f"{tp}: the group has no committed offset, the log's end {each.new_offset} is committed"
+        f"{tp}: the group has no committed offset, the log's end {each.new_offset} is the new offset"
     ),
 }

@@ -133,7 +133,7 @@ async def test_a_plan_goes_through_a_file(env: VirtualEnvironment) -> None:
         (await admin.reset_offsets(await admin.plan_reset("g", "latest"))).raise_first()
         plan = await admin.plan_reset("g", parse_offsets_csv(text + "orders,3,5\n", "g"))
         assert plan.offsets == {ZERO: 6, ONE: 2, TWO: 0, THREE: 0}
-        assert plan.warnings == ("orders-3: offset 5 is after the log's end, 0 is committed",)
+        assert plan.warnings == ("orders-3: offset 5 is after the log's end, 0 is the new offset",)
         (await admin.reset_offsets(plan)).raise_first()
 
 
@@ -287,7 +287,7 @@ async def test_records_that_a_work_queue_acknowledged_are_delivered_again(env: V
         plan = await admin.plan_reset("g", "current", partitions=[ZERO])
         assert plan.partitions[ZERO].acked_above == 2
         assert plan.warnings == (
-            "orders-0: the ack window of offset 0 is cleared, with 2 acknowledged records",
+            "orders-0: the reset clears the ack window of offset 0, with 2 acknowledged records",
         )
         (await admin.reset_offsets(plan)).raise_first()
         assert await received() == values

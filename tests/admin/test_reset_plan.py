@@ -131,19 +131,19 @@ def planned(target: Any, old: Mapping[TopicPartition, GroupOffset] = {}) -> Rese
     ("target", "warnings"),
     [
         ("earliest", []),
-        (0, ["orders-0: offset 0 is before the log's start, 3 is committed"]),
-        (7, ["orders-1: offset 7 is after the log's end, 0 is committed"]),
+        (0, ["orders-0: offset 0 is before the log's start, 3 is the new offset"]),
+        (7, ["orders-1: offset 7 is after the log's end, 0 is the new offset"]),
         (
             timedelta(1),
             [
-                f"orders-{n}: no record is that new, the log's end {end} is committed"
+                f"orders-{n}: no record is that new, the log's end {end} is the new offset"
                 for n, end in ((0, 10), (1, 0))
             ],
         ),
         (
             "current",
             [
-                f"orders-{n}: the group has no committed offset, the log's end {end} is committed"
+                f"orders-{n}: the group has no committed offset, the log's end {end} is the new offset"
                 for n, end in ((0, 10), (1, 0))
             ],
         ),
@@ -160,7 +160,9 @@ def test_an_ack_window_that_is_cleared_is_named() -> None:
     zero, one = plan.partitions[ZERO], plan.partitions[ONE]
     assert (zero.acked_above, zero.clears_window, zero.clears_metadata) == (3, True, True)
     assert (one.acked_above, one.clears_window, one.clears_metadata) == (None, False, True)
-    assert plan.warnings == ("orders-0: the ack window of offset 5 is cleared, with 3 acknowledged records",)
+    assert plan.warnings == (
+        "orders-0: the reset clears the ack window of offset 5, with 3 acknowledged records",
+    )
     copied = planned("current", {ZERO: GroupOffset(6, metadata), ONE: GroupOffset(0)})
     assert not copied.partitions[ZERO].clears_window  # an envelope of another offset is text
     assert not copied.partitions[ONE].clears_metadata
@@ -246,7 +248,11 @@ def test_scopes() -> None:
     assert checked_scope(latest, None, None) == (None, None)
     assert checked_scope(latest, ["b", "a", "b"], [ZERO, ("orders", 0)]) == (("b", "a"), (ZERO,))
     assert checked_scope(each, None, None) == (None, (ZERO, ONE))
-    for topics, chosen, what in (("a", None, "names"), (["a b"], None, "topic"), (None, ["a"], "partition")):
+    for topics, chosen, what in (
+        (b"a", None, "topics of type bytes"),
+        (["a b"], None, "topic"),
+        (None, ["a"], "partition"),
+    ):
         with pytest.raises(ConfigError, match=what):
             checked_scope(latest, topics, chosen)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="none beside"):

@@ -80,7 +80,7 @@ async def test_adjusted_offsets_and_cleared_windows_are_named(
     printed = await asyncgroup("groups", "reset", "g", "--shift-by", "-99", "--topic", "orders:0", "--json")
     (row,) = printed.rows
     assert (row["new_offset"], row["adjusted"], row["log_start"], row["log_end"]) == (2, "log_start", 2, 10)
-    assert "orders-0: offset -94 is before the log's start, 2 is committed" in printed.err
+    assert "orders-0: offset -94 is before the log's start, 2 is the new offset" in printed.err
 
 
 async def test_csv_there_and_back(asyncgroup: Commands, env: VirtualEnvironment, tmp_path: Path) -> None:
