@@ -7,7 +7,6 @@ ends the session.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import count
@@ -26,6 +25,7 @@ from asyncgroup.errors import (
     SessionEnd,
     TransportError,
 )
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
 from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
@@ -62,7 +62,7 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["JOIN_LANE", "ClassicMembership"]
 
-_log = logging.getLogger("asyncgroup.group")
+_log = escaping_logger("asyncgroup.group")
 
 JOIN_LANE: Final = "join"
 """Prefix of the connection purposes for JoinGroup and SyncGroup, whose responses wait for the whole group: `join-1`."""

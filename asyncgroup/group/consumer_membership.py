@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Final
@@ -19,6 +18,7 @@ from asyncgroup.errors import (
     SessionEnd,
     TransportError,
 )
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.consumer_heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer_member_state import JOIN_EPOCH, ConsumerMemberState, Reconciliation
@@ -36,7 +36,7 @@ from asyncgroup.wire import messages as m
 
 __all__ = ["ConsumerMembership"]
 
-_log = logging.getLogger("asyncgroup.group")
+_log = escaping_logger("asyncgroup.group")
 
 NAMELESS_LOOKUPS: Final = 5
 """After this many metadata refreshes that lack the ids of assigned topics a warning is logged."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from types import TracebackType
 from typing import Final
 
 from asyncgroup.checks import check_partitions
@@ -25,6 +25,7 @@ from asyncgroup.group.group_protocol import (
 )
 from asyncgroup.group.handler import Handler, HandlerLike, as_handler
 from asyncgroup.group.health import Health
+from asyncgroup.group.liveness import Liveness
 from asyncgroup.group.member import Member
 from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SHARE
@@ -192,25 +193,9 @@ class GroupEngine:
         with self._running(subscription):
             await self._member.run_sessions(subscription, handler, self._check_open)
 
-    @contextmanager
-    def _running(self, subscription: Subscription, *, retries: bool = False) -> Iterator[None]:
-        """A call of `run()` or `consume()`; what it raises is fatal for liveness probes until the next call.
-
-        `retries`: the caller retries after errors of brokers that are retriable, as around `consume()`.
-        """
-        liveness = self._member_health.liveness
-        liveness.failure = None
-        self._subscriptions.append(subscription)
-        try:
-            yield
-        except ClosedError:
-            raise
-        except Exception as error:
-            if not (retries and is_retriable_error(error)):
-                liveness.note_failure(error)
-            raise
-        finally:
-            self._subscriptions.remove(subscription)
+    def _running(self, subscription: Subscription, *, retries: bool = False) -> _Call:
+        """See `_Call`; `retries`: the caller retries after errors of brokers that are retriable, as around `consume()`."""
+        return _Call(self._member_health.liveness, self._subscriptions, subscription, retries=retries)
 
     def _subscribe(self, topics: Topics) -> Subscription:
         return Subscription(topics, self.config.group_protocol)
@@ -294,3 +279,38 @@ class GroupEngine:
         """See `ConsumerGroup.health`."""
         names = self._subscription.names if self._subscription is not None else ()
         return self._member.health(names, self._loop.time() if self._loop is not None else 0.0)
+
+
+class _Call:
+    """A call of `run()` or `consume()`; what it raises is fatal for liveness probes until the next call.
+
+    Not a `contextmanager`, which sets the traceback of what is raised: an exception that is a frozen dataclass refuses that.
+    """
+
+    __slots__ = ("_liveness", "_retries", "_subscription", "_subscriptions")
+
+    def __init__(
+        self,
+        liveness: Liveness,
+        subscriptions: list[Subscription],
+        subscription: Subscription,
+        *,
+        retries: bool,
+    ) -> None:
+        self._liveness = liveness
+        self._subscriptions = subscriptions
+        self._subscription = subscription
+        self._retries = retries
+
+    def __enter__(self) -> None:
+        self._liveness.failure = None
+        self._subscriptions.append(self._subscription)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._subscriptions.remove(self._subscription)
+        if not isinstance(error, Exception) or isinstance(error, ClosedError):
+            return
+        if not (self._retries and is_retriable_error(error)):
+            self._liveness.note_failure(error)

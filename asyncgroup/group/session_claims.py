@@ -7,12 +7,12 @@ and the session goes on. What ends a whole session is in `session_life`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.errors import RevokeTimeout, SessionEnd
+from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.end_limits import EndLimits
 from asyncgroup.group.handler_calls import HandlerCalls
@@ -28,7 +28,7 @@ from asyncgroup.model import TopicPartition
 
 __all__ = ["SessionClaims"]
 
-_log = logging.getLogger("asyncgroup.group")
+_log = escaping_logger("asyncgroup.group")
 
 LOGGED_PARTITIONS: Final = 20
 """Partitions of an assignment that the text of its log line names; `partitions` of the line has all."""
