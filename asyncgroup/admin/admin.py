@@ -213,7 +213,8 @@ class Admin(ClientArguments):
         A broker is asked itself. Raises ConfigError for an unknown kind and for invalid names.
         """
         checked = configs.checked_resources(kind, names)
-        return AdminResults(await configs.describe_configs(self._client, checked, keys, self._budget()))
+        wanted = None if keys is None else list(several("keys", keys))
+        return AdminResults(await configs.describe_configs(self._client, checked, wanted, self._budget()))
 
     @needs("ALTER_CONFIGS on the topic or group, for a broker on the cluster")
     async def alter_configs(

@@ -21,6 +21,8 @@ async def test_a_text_is_one_topic(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         assert list((await admin.describe_topics("xy")).raise_first()) == ["xy"]
         assert list((await admin.describe_configs("topic", "xy")).raise_first()) == ["xy"]
+        found = (await admin.describe_configs("topic", "xy", keys="retention.ms")).raise_first()
+        assert list(found["xy"]) == ["retention.ms"]
         assert list((await admin.delete_topics("xy")).raise_first()) == ["xy"]
         assert {topic.name for topic in await admin.list_topics()} == {"orders", "x", "y"}
         assert not (await admin.transactions.find_hanging(topics="orders")).transactions
