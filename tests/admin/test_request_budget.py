@@ -134,6 +134,22 @@ async def test_without_a_timeout_each_request_is_sent_once(env: VirtualEnvironme
         assert list((await admin.list_groups()).errors) == [1]
 
 
+async def test_without_a_timeout_a_response_has_the_request_timeout(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers, ClientConfig(request_timeout=7.0), timeout=0) as admin:
+        (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
+        for api, call, seconds in (
+            ("OffsetFetch", admin.list_group_offsets("g"), 7.0),
+            ("ListGroups", admin.list_groups(), 5.0),
+        ):
+            env.cluster.faults.on(api, times=3).drop()
+            begun = now()
+            with pytest.raises(RequestTimedOut):
+                (await call).raise_first()  # type: ignore[attr-defined]
+            assert now() - begun == pytest.approx(seconds)
+            assert len(env.cluster.history.of(api)) == (1 if api == "OffsetFetch" else 3)
+        env.cluster.faults.clear()
+
+
 async def test_a_created_topic_is_a_success_if_only_a_silent_node_is_left_at_the_deadline(
     env: VirtualEnvironment,
 ) -> None:

@@ -121,6 +121,7 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("spark-source-and-sink", 'readStream.format("asyncgroup")'): f"{SPARK}::test_the_streaming_example_runs",
     ("spark-source-and-sink", "transactional.id.prefix"): f"{SPARK}::test_the_transactional_example_runs",
     ("admin", "admin.create_topics"): f"{ADMIN}::test_topics",
+    ("admin", "admin.acls.create"): f"{ADMIN}::test_users_and_acls",
     ("admin", "admin.lag"): f"{ADMIN}::test_lag_and_reset",
     ("admin", "admin.plan_reset"): f"{ADMIN}::test_lag_and_reset",
     ("getting-started", "import pytest"): f"{SUITES}::test_the_first_test_of_a_newcomer",
