@@ -82,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @functools.cache  # tests parse many command lines, and it takes 10 ms
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="asyncgroup", description="Kafka consumer groups for asyncio: a demonstration and small tools."
+        prog="asyncgroup",
+        description="Kafka consumer groups for asyncio: programs that read and write records, and the operator's commands.",
     )
     parser.add_argument("--version", action="version", version=f"asyncgroup {__version__}")
     common = argparse.ArgumentParser(add_help=False)

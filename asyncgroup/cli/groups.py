@@ -63,8 +63,8 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     actions = add_subject(
         commands,
         "groups",
-        "list, describe and delete groups",
-        "Lists, describes and deletes groups, and removes members.",
+        "list, describe and delete groups: their members, lag and resets",
+        "Lists, describes and deletes groups, shows their lag, resets their offsets, and removes members.",
     )
     parser = add_action(actions, common, "list", run_list, "List the groups of all brokers.")
     parser.add_argument(
