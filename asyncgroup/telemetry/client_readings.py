@@ -54,6 +54,7 @@ def read_queue(readings: Readings, group: str, statistics: QueueStatistics, *, p
     """Add the gauges and counts of an open work queue."""
     read_counts(readings, group, statistics.counts)
     readings.gauge("acquired", statistics.in_hand, group)
+    readings.gauge("oldest_open_seconds", statistics.open_for, group)
     readings.gauge("queued", statistics.queued, group)
     readings.gauge("waiting", statistics.waiting, group)
     readings.gauge("busy_handlers", statistics.handlers, group)

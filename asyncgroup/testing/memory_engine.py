@@ -220,6 +220,7 @@ class _Reader(PartitionEngine):
             window=window.end - window.base,
             metadata_bytes=0,
             is_full=False,
+            open_for=work.open_for(asyncio.get_running_loop().time()),
         )
 
     # --- PartitionEngine ------------------------------------------------------------------------------------------------

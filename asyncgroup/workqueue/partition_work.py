@@ -38,6 +38,7 @@ class _OpenDelivery(Protocol):
     """What a partition reads of its deliveries; `delivery.py` imports this file."""
 
     record: Record
+    attempt: int
     deadline: float | None
 
 
@@ -92,6 +93,11 @@ class PartitionWork(Generic[D]):
         """Number of handlers of `run` that have not returned."""
         self.renewals = 0
         """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
+        self._first_open = (
+            -1,
+            0,
+            0.0,
+        )  # offset and attempt of the first of `in_hand`, and when it was first seen there
         self.is_open = True
         """Whether records are delivered: until the partition is revoked."""
         self.is_live = False
@@ -193,6 +199,20 @@ class PartitionWork(Generic[D]):
                 return found, deadline
             found.append(delivery)
         return found, math.inf
+
+    def open_for(self, now: float) -> float:
+        """Return for how many seconds the delivery that was not renewed for longest is open, as far as calls of this have seen it.
+
+        A delivery has no time of its beginning, which would cost each record: the call that sees it first counts as that.
+        """
+        first = next(iter(self.in_hand.values()), None)
+        if first is None:
+            return 0.0
+        offset, attempt, since = self._first_open
+        if (offset, attempt) != (first.record.offset, first.attempt):
+            since = now
+            self._first_open = (first.record.offset, first.attempt, now)
+        return now - since
 
     def repeat_in_order(self, records: Iterable[Record]) -> None:
         """Make these records ready again with all others that are ready, or wait after a failed delivery, in offset order."""

@@ -52,6 +52,9 @@ class PartitionStatistics:
     """Bytes of the metadata of the last commit."""
     is_full: bool
     """Whether the window is nearly too large for a commit, so that no record above it is delivered."""
+    open_for: float = 0.0
+    """Seconds for which the delivery that was not renewed for longest is open: since the first call of `statistics()` that saw it
+    open, so at most the time between two calls too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,11 @@ class QueueStatistics:
         return sum(partition.waiting for partition in self.partitions)
 
     @property
+    def open_for(self) -> float:
+        """Seconds for which the longest open delivery is open; see `PartitionStatistics.open_for`."""
+        return max((partition.open_for for partition in self.partitions), default=0.0)
+
+    @property
     def lag(self) -> int:
         """The sum of the lags of all partitions."""
         return sum(partition.lag for partition in self.partitions)
@@ -95,6 +103,7 @@ class QueueStatistics:
             "in_hand": self.in_hand,
             "queued": self.queued,
             "waiting": self.waiting,
+            "open_for": self.open_for,
             "lag": self.lag,
             "partitions": [asdict(each) | {"tp": str(each.tp)} for each in self.partitions],
         }

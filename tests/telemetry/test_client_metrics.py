@@ -340,6 +340,8 @@ async def test_deliveries_of_a_work_queue(broker: EmbeddedCluster) -> None:
     ) as queue:
         running = asyncio.create_task(queue.run(handle))
         await asyncio.sleep(200)
+        metrics.read()
+        await asyncio.sleep(7)
         busy = metrics.read()
         blocked.set()
         await asyncio.sleep(20)
@@ -347,6 +349,7 @@ async def test_deliveries_of_a_work_queue(broker: EmbeddedCluster) -> None:
         await running
     closed = metrics.read()
     assert value(busy, "acquired", "q") == value(busy, "busy_handlers", "q") == 1
+    assert value(busy, "oldest_open_seconds", "q") == pytest.approx(7, abs=0.01)
     assert value(busy, "queue_lag", "q") == 1
     assert value(busy, "window_bytes_max", "q") > 0
     assert max(busy.numbers["window_bytes"].values()) == value(busy, "window_bytes_max", "q")
@@ -357,5 +360,10 @@ async def test_deliveries_of_a_work_queue(broker: EmbeddedCluster) -> None:
     assert outcomes == {"acknowledged": 19, "nacked": 3, "expired": 0, "retry": 0, "dead letter": 1}
     assert value(closed, "dead_letters_total", "q") == 1
     assert value(closed, "deliveries_started_total", "q") == 22
-    assert closed.numbers["acquired"] == closed.numbers["window_bytes_max"] == {}
+    assert (
+        closed.numbers["acquired"]
+        == closed.numbers["oldest_open_seconds"]
+        == closed.numbers["window_bytes_max"]
+        == {}
+    )
     assert metrics.read().numbers["deliveries_total"] == closed.numbers["deliveries_total"]

@@ -235,6 +235,30 @@ def test_a_short_delay_does_not_wait_for_a_longer_one() -> None:
     assert offsets(queue.take_all()) == [1]
 
 
+def test_the_longest_open_delivery_counts_from_the_first_look_at_it() -> None:
+    queue = Queue(Mode.SHARED, delay=0.0, ack_timeout=100.0)
+    work = queue.partition("ab")
+    assert work.open_for(queue.now) == 0.0
+    first, second = queue.take(), queue.take()
+    queue.pass_time(3)
+    assert work.open_for(queue.now) == 0.0
+    queue.pass_time(4)
+    assert work.open_for(queue.now) == 4.0
+    queue.dispatcher.outcomes.renew(first)  # the second one is next
+    assert work.open_for(queue.now) == 0.0
+    queue.pass_time(1)
+    queue.dispatcher.outcomes.ack(second)
+    queue.dispatcher.outcomes.nack(first, 0.0)
+    queue.pass_time(0)
+    again = queue.take()
+    assert (again.record.offset, again.attempt) == (0, 2)
+    assert work.open_for(queue.now) == 0.0
+    queue.pass_time(2)
+    assert work.open_for(queue.now) == 2.0
+    queue.dispatcher.outcomes.ack(again)
+    assert work.open_for(queue.now) == 0.0
+
+
 def test_the_ack_timeout_counts_from_hand_out_and_is_renewed() -> None:
     queue = Queue(Mode.SHARED, ack_timeout=30.0)
     queue.partition("ab")

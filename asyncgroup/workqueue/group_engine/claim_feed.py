@@ -333,11 +333,12 @@ class ClaimFeed(PartitionEngine):
             window=window.end - window.base,
             metadata_bytes=self.window.size,
             is_full=self._gate.is_full,
+            open_for=work.open_for(asyncio.get_running_loop().time()),
         )
 
     def statistics_at_end(self) -> PartitionStatistics:
         """Return them after the claim has ended: none of its records are here, but some may not be acknowledged."""
-        return replace(self.statistics(), queued=0, in_hand=0, waiting=0, publishing=0)
+        return replace(self.statistics(), queued=0, in_hand=0, waiting=0, publishing=0, open_for=0.0)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partition now, in words."""
