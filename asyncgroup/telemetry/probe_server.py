@@ -33,7 +33,8 @@ MAX_UNREAD: Final = 256 * 1024
 """Bytes after the head that are read and dropped, so that a client that still sends gets its response."""
 
 _REQUEST: Final = re.compile(rb"([A-Z]{1,20}) ([!-~]+) HTTP/1\.[01]\r\n")
-_ACCEPT: Final = re.compile(rb"^accept:[ \t]*(.*?)[ \t]*\r\n", re.IGNORECASE | re.MULTILINE)
+# blanks around the value are left to `strip`: an expression for them would try each division of many
+_ACCEPT: Final = re.compile(rb"^accept:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 _BAD_REQUEST: Final = Response(400, "text/plain; charset=utf-8", b"not a request of HTTP/1.1\n")
 _TOO_LARGE: Final = Response(431, "text/plain; charset=utf-8", b"the request's head is too large\n")
@@ -135,7 +136,7 @@ class ProbeServer:
             await writer.wait_closed()
 
     def _respond(self, request: re.Match[bytes], head: bytes) -> Response:
-        accept = b",".join(_ACCEPT.findall(head))
+        accept = b",".join(each.strip(b" \t") for each in _ACCEPT.findall(head))
         method, target = (part.decode("latin-1") for part in request.groups())
         return self._responses.respond(method, target, accept.decode("latin-1"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -79,6 +80,18 @@ async def test_probes_answer_200_or_503_with_the_reasons() -> None:
         assert (status, json.loads(body)["reasons"]) == (503, ["g: the member has not joined its group"])
         client.fatal = "stuck"
         assert (await get(server, "/live"))[0] == 503
+
+
+async def test_a_header_of_many_blanks_does_not_block_the_event_loop() -> None:
+    async with serving(Client()) as server:
+        before = time.process_time()
+        for end in (b"\n", b"x\r\n", b"\r\n", b"\r"):
+            data = b"GET /live HTTP/1.1\r\nAccept:a" + b" " * 6000 + end + b"\r\n\r\n"
+            assert (await raw(server, data)).startswith(b"HTTP/1.1 200 ")
+            data = data.replace(b"Accept:a", b"Accept:")
+            assert (await raw(server, data)).startswith(b"HTTP/1.1 200 ")
+        # a search that tries each division of the blanks takes minutes
+        assert time.process_time() - before < 1.0
 
 
 async def test_head_has_no_body_other_methods_and_paths_are_refused() -> None:
