@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from asyncgroup.errors import BrokerError, CommitFailedError
+from asyncgroup.error_types import error_type
+from asyncgroup.errors import CommitFailedError
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["FIELDS", "LOG_EVENTS", "LogEvent", "commit_failed_fields", "log_fields"]
@@ -61,7 +62,7 @@ def log_fields(
 ) -> dict[str, object]:
     """Return the `extra` of a log call: the event, and the fields that are known.
 
-    `error` becomes Kafka's name of a broker's error, else the name of its class.
+    `error` becomes its `error_type`.
     """
     fields: dict[str, object] = {"event": event}
     if group is not None:
@@ -75,7 +76,7 @@ def log_fields(
     if partitions is not None:
         fields["partitions"] = [f"{each.topic}-{each.partition}" for each in partitions]
     if error is not None:
-        fields["error"] = error.name if isinstance(error, BrokerError) else type(error).__name__
+        fields["error"] = error_type(error)
     return fields
 
 

@@ -152,7 +152,7 @@ async def test_commits_that_fail_and_offsets_that_are_reset(
     found = events(caplog)
     (reset,) = (each for each in found if each["event"] == "offset_reset")
     assert (reset["topic"], reset["partition"], reset["offset"]) == ("orders", 0, 0)
-    assert reset["error"] == "OffsetOutOfRangeError"
+    assert reset["error"] == "asyncgroup.errors.OffsetOutOfRangeError"
     failed = next(each for each in found if each["event"] == "commit_failed")
     assert failed["error"] == "GROUP_AUTHORIZATION_FAILED"
     assert failed["partitions"] == ["orders-0"]

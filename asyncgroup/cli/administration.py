@@ -16,6 +16,7 @@ from asyncgroup.cli.connection_options import add_connection_options, connection
 from asyncgroup.cli.printing import escaped_json, is_terminal
 from asyncgroup.cli.tables import Column, Row, json_line, name_of, table_lines
 from asyncgroup.config import ClientConfig
+from asyncgroup.error_types import short_error_type
 from asyncgroup.errors import NoBrokersError
 from asyncgroup.escaping import printable
 
@@ -217,6 +218,6 @@ def status_rows(
     rows: list[Row] = []
     for name in names:
         error = errors.get(name)
-        shown = None if error is None else getattr(error, "name", type(error).__name__)
+        shown = None if error is None else short_error_type(error)
         rows.append({**row(name), "status": done if error is None else "failed", "error": shown})
     return rows

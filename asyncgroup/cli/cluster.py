@@ -19,6 +19,7 @@ from asyncgroup.cli.common import whole
 from asyncgroup.cli.replicas import REPLICA_COLUMNS, add_replica_actions
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import add_scopes, partitions_in, shown_timestamp
+from asyncgroup.error_types import short_error_type
 
 if TYPE_CHECKING:
     from asyncgroup.admin import FeaturesDescription, LogDirDescription, QuorumDescription
@@ -299,7 +300,7 @@ def _log_dir_row(node: int, found: LogDirDescription) -> Row:
         "total_bytes": found.total_bytes,
         "usable_bytes": found.usable_bytes,
         "cordoned": found.is_cordoned,
-        "error": None if found.error is None else getattr(found.error, "name", type(found.error).__name__),
+        "error": None if found.error is None else short_error_type(found.error),
     }
 
 

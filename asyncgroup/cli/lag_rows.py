@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from asyncgroup.cli.lag_rates import LagRate, PartitionLagPoint, total_rate
 from asyncgroup.cli.tables import ABSENT, Column, Row, shortened, table_lines
 from asyncgroup.counting import counted
+from asyncgroup.error_types import short_error_type
 
 if TYPE_CHECKING:
     from asyncgroup.admin import GroupLag, PartitionLag
@@ -113,7 +114,7 @@ def lag_rows(found: GroupLag) -> Iterator[Row]:
             "member_id": each.member_id,
             "host": each.host,
             "client_id": each.client_id,
-            "error": None if each.error is None else getattr(each.error, "name", type(each.error).__name__),
+            "error": None if each.error is None else short_error_type(each.error),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-from asyncgroup.errors import BrokerError
+from asyncgroup.error_types import short_error_type
 from asyncgroup.model import TopicPartition
 
 __all__ = ["LOG_INTERVAL", "PartitionWarnings"]
@@ -39,7 +39,7 @@ class PartitionWarnings:
         """
         if failures % WARN_EVERY:
             return None
-        kind = error.name if isinstance(error, BrokerError) else type(error).__name__
+        kind = short_error_type(error)
         unnamed = self._unnamed.setdefault(kind, {})
         next_at = self._next_at.get(kind, now)
         if now < next_at:

@@ -11,14 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.errors import (
-    AsyncGroupError,
-    BrokerError,
-    CallerCancelled,
-    GroupClosed,
-    HandlerFailed,
-    SessionEnd,
-)
+from asyncgroup.error_types import error_type
+from asyncgroup.errors import AsyncGroupError, CallerCancelled, GroupClosed, HandlerFailed, SessionEnd
 from asyncgroup.group.claim import Claim
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.hooks import StallKind
@@ -33,7 +27,7 @@ if TYPE_CHECKING:
     from asyncgroup.producer import Producer
     from asyncgroup.workqueue.work_queue import WorkQueue
 
-__all__ = ["ClientMetrics", "error_label"]
+__all__ = ["ClientMetrics"]
 
 _STOPS: Final = (GroupClosed, CallerCancelled, HandlerFailed)
 """Ends of a session after which the program decides whether another one follows."""
@@ -200,7 +194,7 @@ class ClientMetrics:
         """Count a commit, and the partitions of which it failed."""
         self._counted.add("commits_total", 1, group_id)
         for error in (errors or {}).values():
-            self._counted.add("commit_failures_total", 1, group_id, error_label(error))
+            self._counted.add("commit_failures_total", 1, group_id, error_type(error))
 
     def on_member_stalled(self, group_id: str, kind: StallKind, seconds: float, *_: object) -> None:
         """Count a stall, and the seconds of a blocked loop."""
@@ -214,14 +208,9 @@ class ClientMetrics:
         """Count the records of a batch that was acknowledged or has failed."""
         counted, topic = self._counted, batch.topic
         if batch.error is not None:
-            counted.add("record_errors_total", batch.records, topic, error_label(batch.error))
+            counted.add("record_errors_total", batch.records, topic, error_type(batch.error))
             return
         counted.add("records_sent_total", batch.records, topic)
         counted.add("bytes_sent_total", batch.wire_size, topic)
         counted.observe("batch_records", batch.records)
         counted.observe("send_seconds", batch.latency)
-
-
-def error_label(error: BaseException) -> str:
-    """Return Kafka's name of an error of a broker, else the error's class."""
-    return error.name if isinstance(error, BrokerError) else type(error).__name__

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
 
+from asyncgroup.error_types import error_type
 from asyncgroup.model import Batch, Record
-from asyncgroup.telemetry.client_metrics import ClientMetrics, error_label
+from asyncgroup.telemetry.client_metrics import ClientMetrics
 from asyncgroup.telemetry.metric_names import METRICS, Metric
 from asyncgroup.telemetry.otel.semantic_names import CURRENT, SCOPE
 from asyncgroup.telemetry.readings import LabelValues, Readings
@@ -150,7 +151,7 @@ class OpenTelemetryMetrics(ClientMetrics):
         super().on_batch_done(batch, *rest)
         attributes = _operation("send") | {CURRENT.operation_type: "send", CURRENT.destination: batch.topic}
         if batch.error is not None:
-            attributes[CURRENT.error_type] = error_label(batch.error)
+            attributes[CURRENT.error_type] = error_type(batch.error)
         if not self._snapshots.is_closed:
             self._durations.record(batch.latency, attributes)
 
@@ -173,7 +174,7 @@ class OpenTelemetryMetrics(ClientMetrics):
         if group_id:
             attributes[CURRENT.group] = group_id
         if isinstance(error, Exception):
-            attributes[CURRENT.error_type] = error_label(error)
+            attributes[CURRENT.error_type] = error_type(error)
         self._processing.record(asyncio.get_running_loop().time() - begun, attributes)
 
 

@@ -22,7 +22,8 @@ from opentelemetry.trace import (
     get_tracer_provider,
 )
 
-from asyncgroup.errors import AsyncGroupError, BrokerError
+from asyncgroup.error_types import error_type
+from asyncgroup.errors import AsyncGroupError
 from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.interceptor import ProducerRecord
 from asyncgroup.model import Batch, Record, RecordMetadata
@@ -280,9 +281,7 @@ def _record_key(delivery: Delivery) -> tuple[object, ...]:
 def _end(span: Span, error: BaseException | None) -> None:
     """End a span; a cancellation is not an error of the code that was cancelled."""
     if isinstance(error, Exception):
-        kind = type(error)
-        name = error.name if isinstance(error, BrokerError) else f"{kind.__module__}.{kind.__qualname__}"
-        span.set_attribute(CURRENT.error_type, name)
+        span.set_attribute(CURRENT.error_type, error_type(error))
         span.record_exception(error)
         span.set_status(Status(StatusCode.ERROR, str(error)))
     span.end()
