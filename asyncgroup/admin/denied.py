@@ -58,7 +58,8 @@ def explained(error: AsyncGroupError, permission: str) -> AsyncGroupError:
     """Return the error; that of a denial with the permission that the user needs."""
     if not isinstance(error, BrokerError) or error.code not in DENIALS:
         return error
-    advice = f"this user needs {permission}; an administrator can allow it with an ACL (admin.acls.create, kafka-acls.sh)"
+    ways = "`asyncgroup acls create`, admin.acls.create, kafka-acls.sh"
+    advice = f"this user needs {permission}; an administrator can allow it with an ACL ({ways})"
     return BrokerError(error.code, error.what, advice)
 
 

@@ -32,7 +32,9 @@ from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 
-ADVICE = "an administrator can allow it with an ACL (admin.acls.create, kafka-acls.sh)"
+ADVICE = (
+    "an administrator can allow it with an ACL (`asyncgroup acls create`, admin.acls.create, kafka-acls.sh)"
+)
 
 TP = TopicPartition("orders", 0)
 

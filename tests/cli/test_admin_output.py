@@ -114,7 +114,7 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     assert (printed.code, printed.table()[1]) == (1, ["t", "failed", "TOPIC_AUTHORIZATION_FAILED"])
     assert printed.err.endswith(
         ": this user needs CREATE on the topic or on the cluster; an administrator can allow it with an ACL "
-        "(admin.acls.create, kafka-acls.sh); `asyncgroup acls list` shows the permissions that exist\n"
+        "(`asyncgroup acls create`, admin.acls.create, kafka-acls.sh)\n"
     )
 
 

@@ -115,7 +115,7 @@ async def test_replicas_where_they_are_wanted(asyncgroup: Commands) -> None:
     assert (printed.code, printed.out) == (1, "")
     grown, missing = printed.errors
     assert grown.endswith("the number of partitions can only grow; `asyncgroup topics list` shows it")
-    assert missing.endswith("; `asyncgroup topics describe` shows the topics and partitions that exist")
+    assert missing.endswith("; `asyncgroup topics list` shows the topics and their numbers of partitions")
 
 
 async def test_topics_are_deleted(asyncgroup: Commands) -> None:

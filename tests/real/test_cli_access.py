@@ -82,7 +82,7 @@ async def test_a_user_beside_kafkas_tool_and_a_denied_command(
     assert denied.code == 1
     (line,) = denied.errors
     assert "TOPIC_AUTHORIZATION_FAILED (29): this user needs CREATE" in line
-    assert line.endswith("; `asyncgroup acls list` shows the permissions that exist")
+    assert line.endswith("with an ACL (`asyncgroup acls create`, admin.acls.create, kafka-acls.sh)")
     denied = await alice("acls", "list", "--config", str(file))
     (line,) = denied.errors
     assert "CLUSTER_AUTHORIZATION_FAILED (31): this user needs DESCRIBE on the cluster" in line

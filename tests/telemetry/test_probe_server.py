@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
+from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.group.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeServer, probe_server as module, serve_probes
@@ -267,3 +272,57 @@ async def test_a_port_that_is_in_use() -> None:
 async def test_wrong_arguments(port: Any, clients: Any, metrics: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         serve_probes(port, *clients, metrics=metrics)
+
+
+# --- a blocked event loop -----------------------------------------------------------------------------------------------
+
+
+def probe(server: ProbeServer, path: str, seconds: float) -> int | None:
+    """Return the status that a prober outside of the event loop gets; None without a response in time."""
+    try:
+        with urlopen(f"http://{server.host}:{server.port}{path}", timeout=seconds) as response:
+            return int(response.status)
+    except HTTPError as error:
+        return error.code
+    except TimeoutError:
+        return None
+
+
+async def test_a_blocked_loop_fails_the_probe_and_is_live_again_when_it_runs() -> None:
+    """The prober is a thread, as the kubelet is a process: it connects, and gets no response while a handler blocks."""
+    blocks, goes_on, handled = threading.Event(), threading.Event(), asyncio.Event()
+
+    async def handle(session: Session, claim: Claim) -> None:
+        async for record in claim:
+            blocks.set()
+            assert goes_on.wait(30)  # without await: nothing of this event loop runs
+            claim.mark(record)
+            handled.set()
+
+    def probe_while_blocked(server: ProbeServer) -> list[int | None]:
+        assert blocks.wait(30)
+        try:
+            return [probe(server, path, 0.5) for path in ("/live", "/ready")]
+        finally:
+            goes_on.set()
+
+    config = ConsumerConfig(auto_offset_reset="earliest")
+    async with (
+        EmbeddedCluster() as broker,
+        ConsumerGroup(broker.bootstrap_servers, "g", config) as group,
+        serving(group) as server,
+    ):
+        broker.create_topic("orders")
+        running = asyncio.create_task(group.run("orders", handle))
+        assert await asyncio.to_thread(probe, server, "/live", 10.0) == 200
+        prober = asyncio.create_task(asyncio.to_thread(probe_while_blocked, server))
+        async with Producer(broker.bootstrap_servers) as producer:
+            await producer.send("orders", b"a", partition=0)
+        assert await prober == [None, None]
+        await asyncio.wait_for(handled.wait(), 10)
+        assert [await asyncio.to_thread(probe, server, path, 10.0) for path in ("/live", "/ready")] == [
+            200,
+            200,
+        ]
+        await group.aclose()
+        await running
