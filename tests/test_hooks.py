@@ -78,9 +78,16 @@ def test_values_that_are_no_hooks_are_refused(made: Any, hooks: Any, message: st
         made(hooks)
 
 
-def test_no_hooks_at_all() -> None:
+def test_no_hooks_at_all(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients need not prepare an event that nothing listens to, and emitting it calls and logs nothing."""
+    hooks = Hooks()
+    assert len(EVENTS) > 20
     for event in EVENTS:
-        Hooks().emit(event)
+        assert not hooks.has_listener(event)
+        assert hooks.with_listener(event) is None
+        hooks.emit(event, 1, 2)
+    assert not hooks.wants_records()
+    assert caplog.records == []
 
 
 def test_an_exception_in_a_hook_is_logged_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ async def lag_of_groups(
     *,
     require_stable: bool,
 ) -> Results[str, GroupLag]:
-    """Return the lag of each group, or its error. A coordinator or leader that does not answer costs the others `NODE_TIMEOUT`."""
+    """Return the lag of each group, or its error. A coordinator or leader that does not answer delays the result by `NODE_TIMEOUT`."""
     wanted = list(dict.fromkeys(group_ids))
     found = await _committed(cluster, wanted, budget, require_stable=require_stable)
     # after the commits: a log that grows in between makes the lag a little larger, never negative

@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 
 class AdminResults(Mapping[K, "V | AsyncGroupError"]):
-    """For each name either its value or its error, as in franz-go's kadm: one name that failed costs the others nothing.
+    """For each name either its value or its error, as in franz-go's kadm: one name that fails does not affect the others.
 
     results = await admin.delete_topics(["a", "b"])
     results.raise_first()                       # the values, or the first error

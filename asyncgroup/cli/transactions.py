@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.cli.administration import Report, add_action, add_subject, comma_separated, opened_admin
+from asyncgroup.cli.administration import (
+    STATUS_COLUMNS,
+    Report,
+    add_action,
+    add_subject,
+    comma_separated,
+    opened_admin,
+    status_rows,
+)
 from asyncgroup.cli.common import seconds_or_zero, whole
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
@@ -15,8 +23,10 @@ from asyncgroup.cli.topic_arguments import (
     shown_timestamp,
     whole_64,
 )
+from asyncgroup.errors import AsyncGroupError
 
 if TYPE_CHECKING:
+    from asyncgroup.admin import Admin
     from asyncgroup.cli.common import Commands
     from asyncgroup.topic_partition import TopicPartition
 
@@ -59,7 +69,7 @@ _HANGING: Final = (
     Column("duration", is_number=True),
     Column("transactional_id", can_shrink=True),
 )
-_ABORTED: Final = (*_PLACE, Column("status"))
+_ABORTED: Final = (*_PLACE, *STATUS_COLUMNS)
 COLUMNS: Final = {
     "list": _LISTED,
     "describe": _DESCRIBED,
@@ -274,15 +284,24 @@ async def run_abort(options: argparse.Namespace) -> int:
     ):
         options.usage.error("give either --start-offset, or --producer-id and --producer-epoch")
     report = Report(options)
+    errors: dict[TopicPartition, Exception] = {}
     async with opened_admin(options) as admin:
-        if options.start_offset is not None:
-            await admin.transactions.abort_at(options.partition, options.start_offset)
-        else:
-            await admin.transactions.abort(
-                options.partition,
-                producer_id=options.producer_id,
-                producer_epoch=options.producer_epoch,
-                coordinator_epoch=options.coordinator_epoch,
-            )
-    report.rows(_ABORTED, [{**_place(options.partition), "status": "aborted"}])
+        try:
+            await _abort(admin, options)
+        except AsyncGroupError as error:
+            errors[options.partition] = error
+    report.rows(_ABORTED, status_rows([options.partition], errors, "aborted", _place))
+    report.errors(errors)
     return report.exit_code
+
+
+async def _abort(admin: Admin, options: argparse.Namespace) -> None:
+    if options.start_offset is not None:
+        await admin.transactions.abort_at(options.partition, options.start_offset)
+    else:
+        await admin.transactions.abort(
+            options.partition,
+            producer_id=options.producer_id,
+            producer_epoch=options.producer_epoch,
+            coordinator_epoch=options.coordinator_epoch,
+        )

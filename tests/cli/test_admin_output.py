@@ -154,9 +154,18 @@ def test_an_error_is_one_line_and_no_escape_sequence(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "asyncgroup topics list: one\\ntwo\\x1b[2J\n"
 
 
-def test_a_program_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout", None)
-    report().rows([Column("group", is_name=True)], [{"group": "g"}])
+def test_a_program_without_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`>&-` in a shell: rows go nowhere, as those of `print`, and errors are printed and counted as ever."""
+    printed = report()
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdout", None)
+        printed.rows([Column("group", is_name=True)], [{"group": "g"}])
+        assert printed.exit_code == 0
+        printed.error("group 'g' is gone")
+    assert printed.exit_code == 1
+    assert capsys.readouterr() == ("", "asyncgroup topics list: group 'g' is gone\n")
 
 
 @pytest.mark.full

@@ -63,13 +63,25 @@ async def test_a_hanging_transaction_is_found_and_aborted(
     printed = await asyncgroup("transactions", "find-hanging", "nope")
     assert (printed.code, printed.out) == (1, "")
     place = f"{row['topic']}:{row['partition']}"
-    printed = await asyncgroup("transactions", "abort", place, "--start-offset", "77")
-    assert (printed.code, printed.out) == (1, "")
-    assert "open from 0" in printed.err
+    printed = await asyncgroup("transactions", "abort", place, "--start-offset", "77", "--json")
+    assert printed.code == 1
+    assert printed.rows == [{"topic": "orders", "partition": 1, "status": "failed", "error": "ConfigError"}]
+    (line,) = printed.errors
+    assert line.startswith("asyncgroup transactions abort: ")
+    assert "open from 0" in line
+    printed = await asyncgroup("transactions", "abort", "nope:0", "--start-offset", "1")
+    assert printed.table()[1] == ["nope", "0", "failed", "UNKNOWN_TOPIC_OR_PARTITION"]
+    assert printed.errors[0].endswith(
+        "; `asyncgroup topics list` shows the topics and their numbers of partitions"
+    )
+    by_other = ("--producer-id", "9", "--producer-epoch", "2")
+    printed = await asyncgroup("transactions", "abort", place, *by_other)
+    assert (printed.code, printed.table()[1]) == (1, ["orders", "1", "failed", "INVALID_PRODUCER_EPOCH"])
+    assert (await asyncgroup("transactions", "abort", place, *by_other, "-q")).out == ""
     aborted = await asyncgroup.json(
         "transactions", "abort", place, "--start-offset", str(row["start_offset"])
     )
-    assert aborted == [{"topic": "orders", "partition": 1, "status": "aborted"}]
+    assert aborted == [{"topic": "orders", "partition": 1, "status": "aborted", "error": None}]
     by_producer = ("--producer-id", "9", "--producer-epoch", "3")
     await asyncgroup.ok("transactions", "abort", "orders:2", *by_producer)
     assert await asyncgroup.json("transactions", "find-hanging") == []

@@ -21,7 +21,7 @@ class IncompleteResponse(ProtocolError):
 
 
 class Results(Generic[K, V]):
-    """For each key either its value or its error (as in franz-go's kadm): one key that failed costs the others nothing."""
+    """For each key either its value or its error (as in franz-go's kadm): one key that fails does not affect the others."""
 
     __slots__ = ("errors", "values")
 
