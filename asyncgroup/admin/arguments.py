@@ -8,7 +8,7 @@ from typing import Any, Final
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import ConfigError
 
-__all__ = ["INT16_MAX", "INT32_MAX", "check_number", "several"]
+__all__ = ["INT16_MAX", "INT32_MAX", "check_number", "one_of", "several"]
 
 INT16_MAX: Final = (1 << 15) - 1
 INT32_MAX: Final = (1 << 31) - 1
@@ -20,6 +20,14 @@ def check_number(key: str, value: Any, highest: int = _INT64_MAX) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= highest:
         raise ConfigError(key, value, f"a whole number from 0 to {highest}")
     return value
+
+
+def one_of(key: str, given: object, names: Iterable[str]) -> str:
+    """Return Kafka's name; upper and lower case are the same, as for a broker. Raises ConfigError for another one."""
+    known = {name.lower(): name for name in names}
+    if not isinstance(given, str) or given.lower() not in known:
+        raise ConfigError(key, given, f"one of {', '.join(known.values())}")
+    return known[given.lower()]
 
 
 def several(key: str, values: Any) -> Iterable[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from asyncgroup.admin.arguments import several
+from asyncgroup.admin.arguments import one_of, several
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import groups as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
@@ -15,7 +15,6 @@ from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
-    ConfigError,
     DecodeError,
     ErrorCode,
     UnsupportedVersionError,
@@ -135,20 +134,12 @@ class GroupDescription:
 
 def checked_states(states: Iterable[str]) -> list[str]:
     """Return the states. Raises ConfigError for one that Kafka does not have."""
-    return [_one_of("state", each, STATES) for each in several("states", states)]
+    return [one_of("state", each, STATES) for each in several("states", states)]
 
 
 def checked_types(types: Iterable[str]) -> list[str]:
     """Return the types. Raises ConfigError for one that Kafka does not have."""
-    return [_one_of("type", each, TYPES) for each in several("types", types)]
-
-
-def _one_of(key: str, given: object, names: tuple[str, ...]) -> str:
-    """Return Kafka's name; upper and lower case are the same, as for a broker."""
-    known = {name.lower(): name for name in names}
-    if not isinstance(given, str) or given.lower() not in known:
-        raise ConfigError(key, given, f"one of {', '.join(names)}")
-    return known[given.lower()]
+    return [one_of("type", each, TYPES) for each in several("types", types)]
 
 
 async def list_groups(

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from asyncgroup.admin.arguments import one_of, several
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = [
-    "STATES",
     "HangingTransaction",
     "HangingTransactionsFound",
     "ProducerDescription",
     "TransactionDescription",
     "TransactionListing",
     "TransactionsListed",
+    "checked_transaction_states",
 ]
 
 STATES: Final = (
@@ -30,6 +31,11 @@ STATES: Final = (
     "Dead",
 )
 """Kafka's names of the states of a transactional id (`TransactionState.scala`)."""
+
+
+def checked_transaction_states(states: Iterable[str]) -> list[str]:
+    """Return the states. Raises ConfigError for one that Kafka does not have."""
+    return [one_of("state", each, STATES) for each in several("states", states)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from asyncgroup.admin.transaction_requests import (
     once_each,
 )
 from asyncgroup.admin.transaction_values import (
-    STATES,
     HangingTransactionsFound,
     ProducerDescription,
     TransactionDescription,
     TransactionsListed,
+    checked_transaction_states,
 )
 from asyncgroup.checks import (
     check_duration_or_zero,
@@ -77,7 +77,7 @@ class AdminTransactions:
             check_duration_or_zero("longer_than", longer_than)
         if pattern is not None and (not isinstance(pattern, str) or not pattern):
             raise ConfigError("pattern", pattern, "a regular expression that is not empty")
-        wanted_states = [_checked_state(each) for each in several("states", states)]
+        wanted_states = checked_transaction_states(states)
         wanted_producers = [
             check_number("producer_id", each) for each in several("producer_ids", producer_ids)
         ]
@@ -189,12 +189,6 @@ class AdminTransactions:
             else check_number("coordinator_epoch", coordinator_epoch, INT32_MAX),
         )
         await abort(self._client, tp, marker, self._budget())
-
-
-def _checked_state(state: object) -> str:
-    if not isinstance(state, str) or state not in STATES:
-        raise ConfigError("state", state, f"one of {', '.join(STATES)}")
-    return state
 
 
 def _checked_id(transactional_id: object) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncgroup.cli.administration import (
     STATUS_COLUMNS,
@@ -16,6 +17,7 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.tables import Column, Row
+from asyncgroup.errors import ConfigError
 
 if TYPE_CHECKING:
     from asyncgroup.admin import AclBinding, AclBindingFilter, ResourcePattern
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from asyncgroup.errors import AsyncGroupError
 
 __all__ = ["COLUMNS", "add_parser"]
+
+T = TypeVar("T")
 
 _ACL: Final = (
     Column("resource_type", is_name=True),
@@ -141,14 +145,15 @@ def _resources(options: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _filters(options: argparse.Namespace) -> list[AclBindingFilter]:
-    """Return a filter for each resource, or one for all."""
+    """Return a filter for each resource, or one for all; exit with a usage error for wrong words."""
     from asyncgroup.admin import AclBindingFilter
+    from asyncgroup.admin.acl_values import filter_fields
 
     pattern = options.pattern.upper()
     if pattern == "MATCH" and not _resources(options):
         options.usage.error("--pattern match needs a resource, such as --topic orders")
     wanted: list[tuple[str, str | None]] = [*_resources(options)]
-    return [
+    filters = [
         AclBindingFilter(
             resource_type=kind,
             name=name,
@@ -160,11 +165,13 @@ def _filters(options: argparse.Namespace) -> list[AclBindingFilter]:
         )
         for kind, name in wanted or [("ANY", None)]
     ]
+    return _checked(options, filters, filter_fields)
 
 
 def _bindings(options: argparse.Namespace) -> list[AclBinding]:
-    """Return the ACLs to create; exit with a usage error without a resource."""
+    """Return the ACLs to create; exit with a usage error without a resource, and for wrong words."""
     from asyncgroup.admin import AccessControlEntry, AclBinding
+    from asyncgroup.admin.acl_values import acl_fields
 
     if not _resources(options):
         options.usage.error("give a resource, such as --topic orders or --cluster")
@@ -174,7 +181,18 @@ def _bindings(options: argparse.Namespace) -> list[AclBinding]:
         AccessControlEntry(principal, operation, permission, host)
         for principal, operation, host in product(options.principal, options.operation, hosts)
     ]
-    return [AclBinding(pattern, entry) for pattern, entry in product(_patterns(options), entries)]
+    bindings = [AclBinding(pattern, entry) for pattern, entry in product(_patterns(options), entries)]
+    return _checked(options, bindings, acl_fields)
+
+
+def _checked(options: argparse.Namespace, values: list[T], check: Callable[[T], object]) -> list[T]:
+    """Return the values; exit with a usage error for words that Kafka does not have."""
+    try:
+        for each in values:
+            check(each)
+    except ConfigError as error:
+        options.usage.error(str(error))
+    return values
 
 
 def _patterns(options: argparse.Namespace) -> list[ResourcePattern]:

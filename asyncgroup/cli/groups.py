@@ -15,7 +15,7 @@ from asyncgroup.cli.administration import (
     opened_admin,
     status_rows,
 )
-from asyncgroup.cli.common import group_id
+from asyncgroup.cli.common import argument, group_id
 from asyncgroup.cli.group_lag import add_lag
 from asyncgroup.cli.group_names import chosen_groups
 from asyncgroup.cli.group_reset import RESET_COLUMNS, add_reset
@@ -69,7 +69,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = add_action(actions, common, "list", run_list, "List the groups of all brokers.")
     parser.add_argument(
         "--state",
-        type=comma_separated,
+        type=argument(_states),
         action="extend",
         default=[],
         metavar="A,B",
@@ -78,7 +78,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--type",
         dest="types",
-        type=comma_separated,
+        type=argument(_types),
         action="extend",
         default=[],
         metavar="A,B",
@@ -124,6 +124,18 @@ def _add_remove_members(actions: Commands, common: argparse.ArgumentParser) -> N
     )
     parser.add_argument("--all", action="store_true", help="all members")
     parser.add_argument("--reason", default="", help="a text for the coordinator's log (KIP-800)")
+
+
+def _states(text: str) -> list[str]:
+    from asyncgroup.admin.groups import checked_states
+
+    return checked_states(comma_separated(text))
+
+
+def _types(text: str) -> list[str]:
+    from asyncgroup.admin.groups import checked_types
+
+    return checked_types(comma_separated(text))
 
 
 async def run_list(options: argparse.Namespace) -> int:

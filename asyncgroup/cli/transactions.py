@@ -14,7 +14,7 @@ from asyncgroup.cli.administration import (
     opened_admin,
     status_rows,
 )
-from asyncgroup.cli.common import seconds_or_zero, whole
+from asyncgroup.cli.common import argument, seconds_or_zero, whole
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
     add_scopes,
@@ -130,7 +130,7 @@ def _add_list(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser = add_action(actions, common, "list", run_list, "List the transactional ids of all brokers.")
     parser.add_argument(
         "--state",
-        type=comma_separated,
+        type=argument(_states),
         action="extend",
         default=[],
         metavar="A,B",
@@ -148,6 +148,12 @@ def _add_list(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pattern", metavar="REGEX", help="only ids that match this regular expression of RE2 (Kafka 4.1)"
     )
+
+
+def _states(text: str) -> list[str]:
+    from asyncgroup.admin.transaction_values import checked_transaction_states
+
+    return checked_transaction_states(comma_separated(text))
 
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:

@@ -31,6 +31,9 @@ CASES: list[tuple[str, ...]] = [
     ("groups", "delete"),
     ("groups", "describe", ""),
     ("groups", "list", "--state", ","),
+    ("groups", "list", "--state", "Bogus"),
+    ("groups", "list", "--state", "Stable,Bogus"),
+    ("groups", "list", "--type", "Bogus"),
     ("groups",),
     ("offsets", "alter", "g", "orders=5"),
     ("offsets", "alter", "g", "orders:0=-5"),
@@ -68,6 +71,11 @@ CASES: list[tuple[str, ...]] = [
     ("acls", "delete", "--execute"),
     ("acls", "list", "--pattern", "match"),
     ("acls", "list", "--permission", "maybe"),
+    ("acls", "list", "--operation", "Bogus"),
+    ("acls", "list", "--principal", "alice"),
+    ("acls", "delete", "--topic", "a", "--operation", "Bogus"),
+    ("acls", "create", "--topic", "a", "--principal", "User:x", "--operation", "READ,Bogus"),
+    ("acls", "create", "--topic", "a", "--principal", "alice", "--operation", "READ"),
     ("users", "set"),
     ("users", "set", "alice", "--mechanism", "PLAIN"),
     ("users", "set", "alice", "--password-file", "/no/such/file"),
@@ -99,6 +107,7 @@ CASES: list[tuple[str, ...]] = [
     ("transactions", "abort", "orders:0,1", "--start-offset", "1"),
     ("transactions", "list", "--producer-id", "-1"),
     ("transactions", "list", "--longer-than", "x"),
+    ("transactions", "list", "--state", "Ongoing,Bogus"),
     ("transactions", "find-hanging", "--broker", "x"),
 ]
 
@@ -112,6 +121,36 @@ def test_usage_errors(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith(f"asyncgroup {arguments[0]}")
     assert ": error: " in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option", "allowed"),
+    [
+        (
+            ("groups", "list", "--state"),
+            "--state",
+            "one of PreparingRebalance, CompletingRebalance, Assigning,",
+        ),
+        (("groups", "list", "--type"), "--type", "one of classic, consumer, share, streams"),
+        (("transactions", "list", "--state"), "--state", "one of Empty, Ongoing, PrepareCommit,"),
+        (("acls", "list", "--operation"), "operation", "one of ALL, READ, WRITE,"),
+        (("configs", "describe"), "kind", "'topic', 'broker'"),
+        (("groups", "lag", "--isolation-level"), "--isolation-level", "'read_uncommitted', 'read_committed'"),
+        (("users", "set", "alice", "--mechanism"), "--mechanism", "'SCRAM-SHA-512', 'SCRAM-SHA-256'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_word_that_kafka_does_not_have_names_those_that_it_has(
+    arguments: tuple[str, ...], option: str, allowed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options = _parser().parse_args([*arguments, "Bogus", "-b", "127.0.0.1:1"])
+        asyncio.run(options.run(options))
+    assert caught.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert option in error
+    assert allowed in error
+    assert "bogus" in error.lower()
 
 
 def test_without_servers_there_is_nothing_to_connect_to(
