@@ -220,6 +220,7 @@ def test_imports_on_the_loops_thread_are_recorded() -> None:
 ADMINISTRATIVE: Final = {
     "alter_client_quotas",
     "alter_partition_reassignments",
+    "alter_replica_log_dirs",
     "alter_user_scram_credentials",
     "create_acls",
     "create_partitions",

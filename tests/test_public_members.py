@@ -60,7 +60,7 @@ MEMBERS: Final = {
     "AdminAcls": "create delete describe",
     "AdminBrokers": "describe features log_dirs quorum update_features",
     "AdminQuotas": "alter describe",
-    "AdminReplicas": "alter_reassignments cancel_reassignments elect_leaders list_reassignments",
+    "AdminReplicas": "alter_log_dirs alter_reassignments cancel_reassignments elect_leaders list_reassignments",
     "AdminResults": "errors get items keys raise_first values values_by_name",
     "AdminTransactions": "abort abort_at describe find_hanging list producers",
     "AdminUsers": "alter describe",

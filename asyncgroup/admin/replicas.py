@@ -1,4 +1,4 @@
-"""`admin.replicas`: elects leaders of partitions, and moves their replicas to other nodes."""
+"""`admin.replicas`: elects leaders of partitions, and moves their replicas to other nodes and log directories."""
 
 from __future__ import annotations
 
@@ -118,6 +118,33 @@ class AdminReplicas:
     async def cancel_reassignments(self, partitions: Partitions) -> AdminResults[TopicPartition, None]:
         """Cancel reassignments in progress: each partition goes back to the replicas that it had. As `alter_reassignments` with None."""
         return await self.alter_reassignments(dict.fromkeys(check_partitions(partitions)))
+
+    @needs("ALTER on the cluster")
+    async def alter_log_dirs(
+        self, node: int, wanted: Mapping[TopicPartition, str]
+    ) -> AdminResults[TopicPartition, None]:
+        """Begin to move this node's replica of each partition to another of its log directories, by the paths that `admin.brokers.log_dirs` returns (KIP-113).
+
+        Returns when the copies have begun: `admin.brokers.log_dirs(node, partitions=…)` shows a second replica with `is_future`
+        until the copy has taken the place of the replica. One that is there already is a success. LOG_DIR_NOT_FOUND for a
+        directory that the node does not have, REPLICA_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION if it has no replica of the partition.
+
+        Raises ConfigError for an invalid node id, partitions and paths.
+        """
+        number = check_number("node", node, INT32_MAX)
+        if not isinstance(wanted, Mapping):
+            raise wrong_type("wanted", wanted, "a mapping from each partition to a path")
+        checked = dict(_checked_path(place, path) for place, path in wanted.items())
+        altered = await requests.alter_log_dirs(self._client, number, checked, retry=self._budget().retry())
+        return AdminResults(altered)
+
+
+def _checked_path(place: Any, path: Any) -> tuple[TopicPartition, str]:
+    tp = check_partition(place)
+    check_topic(tp.topic)
+    if not isinstance(path, str) or not path:
+        raise ConfigError(f"log directory of {tp}", path, "the path of a log directory of the node, as text")
+    return tp, path
 
 
 def _checked(place: Any, nodes: Any) -> tuple[TopicPartition, list[int] | None]:

@@ -13,6 +13,7 @@ from asyncgroup.cli.administration import (
     opened_admin,
     status_rows,
 )
+from asyncgroup.cli.common import whole
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import add_scopes, parse_assignments, parse_partition, partitions_in
 
@@ -33,6 +34,7 @@ REPLICA_COLUMNS: Final = {
     "reassignments": _MOVING,
     "reassign": (*_PLACE, Column("replicas"), *STATUS_COLUMNS),
     "cancel-reassignments": _CHANGE,
+    "alter-log-dirs": (*_PLACE, Column("path", can_shrink=True), *STATUS_COLUMNS),
 }
 """The columns of each action."""
 
@@ -80,6 +82,30 @@ def add_replica_actions(actions: Commands, common: argparse.ArgumentParser) -> N
         "Cancel reassignments. The partitions go back to the replicas that they had.",
     )
     add_scopes(parser)
+    parser = add_action(
+        actions,
+        common,
+        "alter-log-dirs",
+        run_alter_log_dirs,
+        "Begin to move a node's replicas to another of its log directories. `log-dirs --replicas` shows the progress.",
+    )
+    parser.add_argument("node", type=whole, metavar="NODE", help="the id of the node")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=_path,
+        metavar="TOPIC:PARTITION=PATH",
+        help="the directory of the replica afterwards: orders:0=/disk2/kafka",
+    )
+
+
+def _path(text: str) -> tuple[TopicPartition, str]:
+    place, equals, path = text.partition("=")
+    if not equals or not path:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not TOPIC:PARTITION=PATH, such as orders:0=/disk2/kafka"
+        )
+    return parse_partition(place), path
 
 
 def _move(text: str) -> tuple[TopicPartition, list[int]]:
@@ -162,4 +188,18 @@ async def run_cancel(options: argparse.Namespace) -> int:
         cancelled = await admin.replicas.cancel_reassignments(partitions)
     report.rows(_CHANGE, status_rows(partitions, cancelled.errors, "cancelled", _place))
     report.errors(cancelled.errors)
+    return report.exit_code
+
+
+async def run_alter_log_dirs(options: argparse.Namespace) -> int:
+    """Begin to move replicas to other log directories of their node."""
+    paths = dict(options.paths)
+    if len(paths) < len(options.paths):
+        options.usage.error("a partition is given twice")
+    report = Report(options)
+    async with opened_admin(options) as admin:
+        begun = await admin.replicas.alter_log_dirs(options.node, paths)
+    rows = status_rows(paths, begun.errors, "begun", lambda tp: {**_place(tp), "path": paths[tp]})
+    report.rows(REPLICA_COLUMNS["alter-log-dirs"], rows)
+    report.errors(begun.errors)
     return report.exit_code

@@ -126,6 +126,34 @@ async def test_a_cancellation(env: VirtualEnvironment) -> None:
         assert not (await admin.replicas.cancel_reassignments([ZERO])).errors
 
 
+async def test_a_replica_moves_to_another_log_directory(env: VirtualEnvironment) -> None:
+    env.cluster.create_topic("single", 3, 1)
+    places = {number: env.cluster.leader("single", number) for number in range(3)}
+    (here,) = (TopicPartition("single", number) for number, node in places.items() if node == 2)
+    (elsewhere,) = (TopicPartition("single", number) for number, node in places.items() if node == 3)
+    missing = TopicPartition("single", 9)
+    async with Admin(env.bootstrap_servers) as admin:
+        ((directory,),) = (await admin.brokers.log_dirs(2)).raise_first().values()
+        path = directory.path
+        env.cluster.faults.on("AlterReplicaLogDirs").disconnect("after")
+        found = await admin.replicas.alter_log_dirs(2, {here: path, elsewhere: path, missing: path})
+        assert list(found.values_by_name) == [here]
+        assert code(found[elsewhere]) == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert code(found[missing]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        found = await admin.replicas.alter_log_dirs(2, {here: "/nowhere"})
+        assert str(found[here]).startswith(f"moving {here} of node 2 to '/nowhere': LOG_DIR_NOT_FOUND (57)")
+        assert {each.node_id for each in env.cluster.history.of("AlterReplicaLogDirs")} == {2}
+
+
+async def test_a_node_without_an_answer_about_its_log_directories(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers, timeout=20) as admin:
+        await env.cluster.stop_node(3)
+        for node in (3, 9):
+            found = await admin.replicas.alter_log_dirs(node, {ZERO: "/d", ONE: "/e"})
+            assert list(found.errors) == [ZERO, ONE]
+            assert not isinstance(found[ZERO], BrokerError)
+
+
 async def test_bad_arguments(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         calls: list[tuple[str, Any]] = [
@@ -137,10 +165,19 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
             ("one node id or more", admin.replicas.alter_reassignments({ZERO: []})),
             ("each once", admin.replicas.alter_reassignments({ZERO: [1, 1]})),
             ("replicas of orders-0=-1", admin.replicas.alter_reassignments({ZERO: [-1]})),
+            ("node=-1", admin.replicas.alter_log_dirs(-1, {ZERO: "/d"})),
+            ("a mapping", admin.replicas.alter_log_dirs(1, [ZERO])),  # type: ignore[arg-type]
+            ("log directory of orders-0=''", admin.replicas.alter_log_dirs(1, {ZERO: ""})),
+            ("log directory of orders-0=1", admin.replicas.alter_log_dirs(1, {ZERO: 1})),  # type: ignore[dict-item]
             ("topic='a/b'", admin.replicas.cancel_reassignments([TopicPartition("a/b", 0)])),
         ]
         for text, call in calls:
             with pytest.raises(ConfigError, match=text):
                 await call
-        apis = ("ElectLeaders", "ListPartitionReassignments", "AlterPartitionReassignments")
+        apis = (
+            "ElectLeaders",
+            "ListPartitionReassignments",
+            "AlterPartitionReassignments",
+            "AlterReplicaLogDirs",
+        )
         assert not env.cluster.history.of(*apis)

@@ -242,6 +242,14 @@ async def test_leaders_and_replicas(asyncgroup: Commands, env: VirtualEnvironmen
         ([99], "failed"),
     ]
     assert preferred == (await asyncgroup.json("topics", "describe", "orders"))[0]["replicas"]
+    (row,) = await asyncgroup.json("cluster", "log-dirs", "--broker", "1")
+    places = (f"orders:0={row['path']}", "orders:1=/elsewhere")
+    printed = await asyncgroup("cluster", "alter-log-dirs", "1", *places, "--json")
+    assert printed.code == 1
+    assert [(each["partition"], each["path"], each["status"], each["error"]) for each in printed.rows] == [
+        (0, row["path"], "begun", None),
+        (1, "/elsewhere", "failed", "LOG_DIR_NOT_FOUND"),
+    ]
     moving = await asyncgroup.json("cluster", "reassignments", "moving")
     assert [(row["topic"], row["partition"]) for row in moving] in ([], [("moving", 0)])
     printed = await asyncgroup("cluster", "cancel-reassignments", "orders")

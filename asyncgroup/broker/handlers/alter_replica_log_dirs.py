@@ -1,6 +1,7 @@
 """AlterReplicaLogDirs (34), versions 1-2: move replicas to another log directory (KIP-113).
 
-Each node has only one.
+Each node has only one. A node without a replica of the partition has REPLICA_NOT_AVAILABLE (`ReplicaManager.alterReplicaLogDirs`
+in Kafka keeps that code for this request).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _moved(node: Node, context: RequestContext, path: str, topic: str, index: in
         partition = node.partition(context, node.controller.topics.get(topic), index)
     except Refused as error:
         return error.code
-    return ErrorCode.NONE if node.id in partition.replicas else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE if node.id in partition.replicas else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 def _response(found: dict[str, list[Result]]) -> Response:

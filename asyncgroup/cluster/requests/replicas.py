@@ -9,7 +9,7 @@ from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
 from asyncgroup.cluster.requests.fan_out import request_each, request_one
 from asyncgroup.cluster.requests.results import Results
-from asyncgroup.cluster.requests.routes import ByController, Target
+from asyncgroup.cluster.requests.routes import ByController, Target, ToNode, ToOneTarget
 from asyncgroup.cluster.requests.unanswered import Unanswered
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
@@ -21,6 +21,7 @@ __all__ = [
     "PREFERRED",
     "UNCLEAN",
     "OngoingReassignment",
+    "alter_log_dirs",
     "alter_reassignments",
     "elect_all_leaders",
     "elect_leaders",
@@ -49,6 +50,15 @@ _FINAL: Final[ErrorTable] = {
     _NOT_NEEDED: RequestAction.FAIL,
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: RequestAction.FAIL,
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: RequestAction.FAIL,
+}
+
+
+_NOT_HERE: Final[ErrorTable] = {
+    # the broker that is asked knows its replicas: no other one has an answer
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: RequestAction.FAIL,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: RequestAction.FAIL,
+    ErrorCode.REPLICA_NOT_AVAILABLE: RequestAction.FAIL,
+    ErrorCode.KAFKA_STORAGE_ERROR: RequestAction.FAIL,
 }
 
 
@@ -210,6 +220,50 @@ def _alter(
         for name, numbers in by_topic(asked).items()
     ]
     return request(TIMEOUT_MS, allow_replication_factor_change, topics)
+
+
+async def alter_log_dirs(
+    cluster: ClusterClient, node: int, wanted: Mapping[TopicPartition, str], *, retry: RetryLoop | None = None
+) -> Results[TopicPartition, None]:
+    """Begin to move this node's replica of each partition to a log directory of the node (KIP-113). Raises ClosedError.
+
+    Returns when the copies have begun: a replica in the directory already is a success, so a repetition does no harm.
+    """
+
+    async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, None]:
+        response = await target.request(
+            m.AlterReplicaLogDirsRequest, lambda _: _alter_log_dirs(asked, wanted)
+        )
+        results: Results[TopicPartition, None] = Results()
+        for topic in response.results:
+            for part in topic.partitions:
+                tp = TopicPartition(topic.topic_name, part.partition_index)
+                if part.error_code:
+                    what = f"moving {tp} of node {node} to {wanted.get(tp, '')!r}"
+                    results.errors[tp] = BrokerError(part.error_code, what)
+                else:
+                    results.values[tp] = None
+        return results
+
+    route: ToOneTarget[TopicPartition] = ToOneTarget(ToNode(cluster, node))
+    return await request_each(wanted, route, ask, api="AlterReplicaLogDirs", retry=retry, table=_NOT_HERE)
+
+
+def _alter_log_dirs(
+    asked: Iterable[TopicPartition], wanted: Mapping[TopicPartition, str]
+) -> m.AlterReplicaLogDirsRequest:
+    request = m.AlterReplicaLogDirsRequest
+    by_path: dict[str, list[TopicPartition]] = {}
+    for tp in asked:
+        by_path.setdefault(wanted[tp], []).append(tp)
+    return request(
+        [
+            request.AlterReplicaLogDir(
+                path, [request.AlterReplicaLogDirTopic(*each) for each in by_topic(partitions).items()]
+            )
+            for path, partitions in by_path.items()
+        ]
+    )
 
 
 def _timeout(cluster: ClusterClient) -> float:

@@ -50,6 +50,7 @@ class ApacheCluster:
         listeners: Mapping[str, str] | None = None,
         scram_users: Mapping[str, str] | None = None,
         archive: ClassArchive | None = None,
+        log_dirs: int = 1,
     ) -> None:
         self.cluster_id = _random_cluster_id()
         self.nodes: dict[int, KafkaNode] = {}
@@ -69,7 +70,7 @@ class ApacheCluster:
             node = KafkaNode(node_id, port, self._directory / f"node-{node_id}", self._watchdog)
             node.listeners = {name: next(numbers) for name in protocols}
             further = {name: (protocols[name], number) for name, number in node.listeners.items()}
-            properties = server_properties(node_id, ports, node.data, overrides, further)
+            properties = server_properties(node_id, ports, node.log_dirs(log_dirs), overrides, further)
             node.properties.write_text(property_text(properties), encoding="ascii")
             self.nodes[node_id] = node
 

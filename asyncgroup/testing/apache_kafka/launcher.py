@@ -40,7 +40,8 @@ class ApacheKafka:
     `properties` are added to each `server.properties` and override the settings for quick tests. `listeners` are
     additional listeners of each node, security protocol by name ({"SECURE": "SASL_SSL"}); what they need (mechanisms, key
     stores) belongs in `properties`. `scram_users` are passwords by user name, for both SCRAM mechanisms. `heap` is Java's
-    -Xmx for each node; `java_options` precede it. `start_timeout` in seconds limits each start.
+    -Xmx for each node; `java_options` precede it. `start_timeout` in seconds limits each start. `log_dirs` is the number of
+    directories among which each node divides its partitions (`log.dirs`).
 
     A context manager, plain or async; or call `start()` and `stop()`. All methods block; those that start or stop a node
     take seconds: on an event loop use `await asyncio.to_thread(kafka.restart, 1)`. The nodes are killed when the
@@ -58,9 +59,12 @@ class ApacheKafka:
         heap: str = "512m",
         java_options: Sequence[str] = QUICK_START,
         start_timeout: float = 60.0,
+        log_dirs: int = 1,
     ) -> None:
         if nodes < 1:
             raise ConfigError("nodes", nodes, "at least 1")
+        if log_dirs < 1:
+            raise ConfigError("log_dirs", log_dirs, "at least 1")
         self.version = version
         self._count = nodes
         self._overrides = dict(properties or {})
@@ -70,6 +74,7 @@ class ApacheKafka:
         check_listeners(self._listeners)
         self._java_options = (*java_options, f"-Xmx{heap}")
         self._start_timeout = start_timeout  # seconds
+        self._log_dirs = log_dirs
         self._java: list[str] = []  # the command line up to the class path
         self._cluster: ApacheCluster | None = None
 
@@ -106,7 +111,7 @@ class ApacheKafka:
         return self._node(node_id).pid
 
     def data(self, node_id: int) -> Path:
-        """Return the directory of a node's logs (`log.dirs`), with one directory per partition."""
+        """Return the directory of a node's logs (the first of `log.dirs`), with one directory per partition."""
         return self._node(node_id).data
 
     def log_tail(self, node_id: int, lines: int = 40) -> str:
@@ -230,6 +235,7 @@ class ApacheKafka:
                 self._listeners,
                 self._scram_users,
                 archive,
+                self._log_dirs,
             )
             try:
                 self._cluster.start(abandoned)

@@ -53,6 +53,10 @@ class KafkaNode:
         """The directory of Kafka's logs, `log.dirs`."""
         return self.directory / "data"
 
+    def log_dirs(self, count: int) -> list[Path]:
+        """Return this many directories for `log.dirs`: `data`, and further ones beside it."""
+        return [self.data, *(self.directory / f"data-{number}" for number in range(2, count + 1))]
+
     @property
     def scratch(self) -> Path:
         """Java's directory for temporary files, such as unpacked native libraries, which remain after SIGKILL."""

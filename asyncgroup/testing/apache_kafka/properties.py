@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -92,14 +92,14 @@ def check_listeners(listeners: Mapping[str, str]) -> None:
 def server_properties(
     node_id: int,
     ports: Mapping[int, tuple[int, int]],
-    data: Path,
+    data: Sequence[Path],
     overrides: Mapping[str, Value],
     listeners: Mapping[str, tuple[str, int]] | None = None,
 ) -> dict[str, Value]:
     """Return the properties of one node.
 
-    `ports` are (broker port, controller port) of every node of the cluster, by node id; `data` is the directory of the
-    logs; `listeners` are (security protocol, port) of the node's additional listeners, by name.
+    `ports` are (broker port, controller port) of every node of the cluster, by node id; `data` are the directories of
+    the logs; `listeners` are (security protocol, port) of the node's additional listeners, by name.
     """
     further = listeners or {}
     served = "".join(f",{name}://{HOST}:{port}" for name, (_, port) in further.items())
@@ -127,7 +127,7 @@ def server_properties(
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}",
-        "log.dirs": str(data),
+        "log.dirs": ",".join(map(str, data)),
     }
 
 

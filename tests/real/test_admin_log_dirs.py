@@ -1,0 +1,79 @@
+"""Admin on a real Kafka: replicas move between the log directories of a node, beside Kafka's own tool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from asyncgroup import BrokerError, Producer, TopicPartition
+from asyncgroup.admin import Admin, NewTopic
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.interop.java_tools import JavaTools
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+
+ZERO, ONE, MISSING = (TopicPartition("moving", number) for number in (0, 1, 9))
+
+
+@pytest_asyncio.fixture
+async def kafka(kafka_at_hand: None) -> AsyncIterator[ApacheKafka]:
+    """One node with two log directories."""
+    async with ApacheKafka(log_dirs=2) as kafka:
+        yield kafka
+
+
+async def places(admin: Admin) -> dict[TopicPartition, str]:
+    """Wait until no copy is on its way; return the directory of each replica."""
+    while True:
+        dirs = (await admin.brokers.log_dirs(1, partitions=[ZERO, ONE])).raise_first()[1]
+        replicas = [(replica, each.path) for each in dirs for replica in each.replicas]
+        if not any(replica.is_future for replica, _ in replicas):
+            return {replica.partition: path for replica, path in replicas}
+        await asyncio.sleep(0.02)
+
+
+async def test_a_replica_moves_between_directories(
+    kafka: ApacheKafka, java_tools: JavaTools, tmp_path: Path
+) -> None:
+    async with Admin(kafka.bootstrap_servers) as admin:
+        (await admin.create_topics({"moving": NewTopic(2, 1)})).raise_first()
+        async with Producer(kafka.bootstrap_servers) as producer:
+            await producer.send("moving", b"x" * 1000, partition=0)
+        paths = [each.path for each in (await admin.brokers.log_dirs(1)).raise_first()[1]]
+        before = await places(admin)
+        (target,) = (path for path in paths if path != before[ZERO])
+        wanted = {ZERO: target, ONE: before[ONE], MISSING: target}
+        altered = await admin.replicas.alter_log_dirs(1, wanted)
+        assert sorted(altered.values_by_name) == [ZERO, ONE]
+        refused = altered[MISSING]
+        assert isinstance(refused, BrokerError)
+        assert refused.name == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert await places(admin) == {ZERO: target, ONE: before[ONE]}
+        refused = (await admin.replicas.alter_log_dirs(1, {ZERO: "/no/such/directory"}))[ZERO]
+        assert isinstance(refused, BrokerError)
+        assert refused.name == "LOG_DIR_NOT_FOUND"
+
+        # Kafka's tool says that our move is complete, and moves it back
+        plan = tmp_path / "plan.json"
+        for path in (target, before[ZERO]):
+            partition = {"topic": "moving", "partition": 0, "replicas": [1], "log_dirs": [path]}
+            plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+            arguments = ("--bootstrap-server", kafka.bootstrap_servers, "--reassignment-json-file", str(plan))
+            if path == before[ZERO]:
+                begun = await java_tools("kafka-reassign-partitions", *arguments, "--execute")
+                assert begun.code == 0, begun.text
+                assert f"started moving log directory to {path} for replica moving-0" in begun.text, (
+                    begun.text
+                )
+                async with asyncio.timeout(30):
+                    while await places(admin) != before:
+                        await asyncio.sleep(0.02)
+            verified = await java_tools("kafka-reassign-partitions", *arguments, "--verify")
+            assert "Reassignment of replica moving-0-1 completed successfully." in verified.text, (
+                verified.text
+            )
