@@ -18,7 +18,7 @@ import random
 import sys
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
@@ -44,6 +44,7 @@ from asyncgroup.workqueue import (
     RetryTopic,
     WorkQueue,
 )
+from asyncgroup.workqueue.delivery_result import DeliveryResult
 from tests.scenario.three_protocols import made_for
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.stories.queue_members import acked, clock_of, cut_off, source_of
@@ -682,9 +683,10 @@ class Member:
                 raise asyncio.CancelledError
             case "reject":
                 oracle.rejected.add(value)
-                await self.copied(delivery, delivery.reject("no"))
+                await self.copied(delivery, lambda: delivery.reject("no"))
             case "reconsume" if delivery.attempt <= 3:
-                await self.copied(delivery, delivery.reconsume_later(rng.choice([0.0, 0.5, 3.0])))
+                delay = rng.choice([0.0, 0.5, 3.0])
+                await self.copied(delivery, lambda: delivery.reconsume_later(delay))
             case "hang":
                 await asyncio.sleep((plan.ack_timeout or 3.0) + rng.choice([-1.0, 0.5, 8.0]))
             case "slow":
@@ -708,14 +710,13 @@ class Member:
                 return kind
         return "ack"
 
-    async def copied(self, delivery: Delivery, call: Any) -> None:
-        """Await a copy."""
+    async def copied(self, delivery: Delivery, call: Callable[[], DeliveryResult[AckOutcome]]) -> None:
+        """Await a copy, which begins at the call."""
         if delivery.state is not DeliveryState.IN_HAND:
-            call.close()
             raise Injected("too late")
         record = delivery.record
         self.oracle.copying.add((record.topic, record.partition, record.offset))
-        outcome = await call
+        outcome = await call()
         if outcome:
             self.oracle.copied.add((record.topic, record.partition, record.offset))
             if self.plan.is_transactional and outcome is not AckOutcome.COMMITTED:
