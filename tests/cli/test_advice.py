@@ -73,6 +73,8 @@ CODES: Final[Mapping[str, str]] = {
     "DescribeQuorum": "UNKNOWN_TOPIC_OR_PARTITION NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE BROKER_NOT_AVAILABLE",
     "UpdateFeatures": "INVALID_UPDATE_VERSION FEATURE_UPDATE_FAILED NOT_CONTROLLER",
     "DescribeLogDirs": "KAFKA_STORAGE_ERROR LOG_DIR_NOT_FOUND",
+    "AlterReplicaLogDirs": """LOG_DIR_NOT_FOUND KAFKA_STORAGE_ERROR REPLICA_NOT_AVAILABLE UNKNOWN_TOPIC_OR_PARTITION
+        INVALID_TOPIC_EXCEPTION""",
     "ElectLeaders": """PREFERRED_LEADER_NOT_AVAILABLE ELIGIBLE_LEADERS_NOT_AVAILABLE ELECTION_NOT_NEEDED UNKNOWN_TOPIC_OR_PARTITION
         NOT_CONTROLLER INVALID_TOPIC_EXCEPTION""",
     "ListPartitionReassignments": "UNKNOWN_TOPIC_OR_PARTITION NOT_CONTROLLER",
@@ -125,6 +127,7 @@ APIS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster elect-leaders": ("Metadata of topics", "ElectLeaders"),
     "cluster reassignments": ("Metadata of topics", "ListPartitionReassignments"),
     "cluster reassign": ("AlterPartitionReassignments",),
+    "cluster alter-log-dirs": ("AlterReplicaLogDirs",),
     "cluster cancel-reassignments": ("Metadata of topics", "AlterPartitionReassignments"),
 }
 """The APIs of each command that can answer its errors."""
