@@ -25,6 +25,8 @@ LIMIT: Final = 60.0
 """Seconds that a tool may take."""
 
 TOOLS: Final = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",

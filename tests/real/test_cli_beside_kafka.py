@@ -2,87 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from uuid import uuid4
 
 import pytest
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, ProducerConfig, Session
-from tests.cli.admin_commands import Commands
-from tests.interop.java_tools import JavaTools
-from tests.real.support import NEEDS_KAFKA_4, RunningKafka
+from asyncgroup import Producer, ProducerConfig
+from tests.real.beside_kafka import BORN, Beside, beside, beside_39, filled, member, unique
+from tests.real.support import NEEDS_KAFKA_4
+
+__all__ = ["beside", "beside_39"]
 
 pytestmark = pytest.mark.asyncio
-
-BORN = 1_700_000_000_000
-
-
-class Beside:
-    """Our commands and Kafka's tools on one cluster."""
-
-    def __init__(self, servers: str, tools: JavaTools, capture: pytest.CaptureFixture[str]) -> None:
-        self.servers = servers
-        self.ours = Commands(servers, capture)
-        self._tools = tools
-
-    async def lines(self, tool: str, *arguments: str) -> list[str]:
-        """Return the lines of one of Kafka's tools, which must succeed."""
-        output = await self._tools(tool, "--bootstrap-server", self.servers, *arguments)
-        assert output.code == 0, output.text
-        return output.lines
-
-    async def table(self, *arguments: str) -> list[dict[str, str]]:
-        """Return the rows of `kafka-consumer-groups`, by heading."""
-        headings, *rows = [line.split() for line in await self.lines("kafka-consumer-groups", *arguments)]
-        return [dict(zip(headings, row, strict=True)) for row in rows]
-
-    async def columns(self, *arguments: str) -> list[dict[str, str]]:
-        """Return the rows of our table, by heading."""
-        headings, *rows = (await self.ours.ok(*arguments)).table()
-        return [dict(zip(headings, row, strict=True)) for row in rows]
-
-
-@pytest.fixture
-def beside(apache_kafka: RunningKafka, java_tools: JavaTools, capsys: pytest.CaptureFixture[str]) -> Beside:
-    return Beside(apache_kafka.bootstrap_servers, java_tools, capsys)
-
-
-def unique(name: str) -> str:
-    return f"{name}-{uuid4().hex[:8]}"
-
-
-async def filled(beside: Beside) -> str:
-    """A topic of three partitions with 10, 4 and no records, a second apart; the first three are deleted."""
-    topic = unique("beside")
-    await beside.ours.ok("topics", "create", topic, "-p", "3", "-r", "1", "--set", "retention.ms=-1")
-    async with Producer(beside.servers) as producer:
-        for partition, count in ((0, 10), (1, 4)):
-            for number in range(count):
-                await producer.send(topic, b"x", partition=partition, timestamp=BORN + 1000 * number)
-    await beside.ours.ok("topics", "delete-records", f"{topic}:0", "--before", "3")
-    return topic
-
-
-@asynccontextmanager
-async def member(beside: Beside, group: str, topic: str, protocol: str) -> AsyncIterator[None]:
-    """A member that has the three partitions and reads nothing."""
-    joined, claims = asyncio.Event(), set[int]()
-
-    async def wait(_: Session, claim: Claim) -> None:
-        claims.add(claim.partition)
-        if len(claims) == 3:
-            joined.set()
-        await claim.wait_ended()
-
-    config = ConsumerConfig(client_id="beside", group_protocol=protocol)  # type: ignore[arg-type]
-    async with ConsumerGroup(beside.servers, group, config) as running, asyncio.TaskGroup() as tasks:
-        tasks.create_task(running.run(topic, wait))
-        await joined.wait()
-        yield
-        await running.aclose()
 
 
 # --- topics -----------------------------------------------------------------------------------------------------------
@@ -90,6 +20,16 @@ async def member(beside: Beside, group: str, topic: str, protocol: str) -> Async
 
 @pytest.mark.full
 async def test_topics(beside: Beside) -> None:
+    await topics_beside(beside)
+
+
+@pytest.mark.full
+async def test_topics_on_an_old_kafka(beside_39: Beside) -> None:
+    await topics_beside(beside_39)
+
+
+async def topics_beside(beside: Beside) -> None:
+    """Compare lists and descriptions of topics."""
     topic, plain = await filled(beside), unique("plain")
     await beside.ours.ok("topics", "create", plain, "-p", "1", "-r", "1")
     assert (await beside.ours.ok("topics", "list", "-q")).lines == await beside.lines(
@@ -134,18 +74,10 @@ async def test_configurations(beside: Beside) -> None:
     topic = await filled(beside)
     await beside.ours.ok("configs", "alter", "topic", topic, "--set", "cleanup.policy=[compact,delete]")
     for options, ours_options in (((), ()), (("--all",), ("--all",))):
-        entity = ("--entity-type", "topics", "--entity-name", topic)
-        lines = (await beside.lines("kafka-configs", "--describe", *entity, *options))[1:]
-        theirs = {
-            name: (value, sensitive == "true")
-            for name, value, sensitive in re.findall(
-                r"^ *(\S+?)=(.*?) sensitive=(\w+) synonyms", "\n".join(lines), re.MULTILINE
-            )
-        }
+        theirs = await beside.configs("topics", topic, *options)
         rows = await beside.ours.json("configs", "describe", "topic", topic, *ours_options)
         ours = {row["config"]: (row["value"], row["sensitive"]) for row in rows}
         assert ours == theirs
-        assert len(ours) == len(lines)
     entity = ("--entity-type", "topics", "--entity-name", topic)
     await beside.lines(
         "kafka-configs", "--alter", *entity, "--add-config", "retention.bytes=[77],segment.ms=88"
@@ -159,17 +91,10 @@ async def test_configurations(beside: Beside) -> None:
 @pytest.mark.full
 async def test_configurations_of_a_broker(beside: Beside) -> None:
     node = str((await beside.ours.json("cluster", "describe"))[0]["node"])
-    entity = ("--entity-type", "brokers", "--entity-name", node)
-    lines = (await beside.lines("kafka-configs", "--describe", *entity, "--all"))[1:]
-    theirs = {
-        name: (None if value == "null" else value, sensitive == "true")
-        for name, value, sensitive in re.findall(
-            r"^ *(\S+?)=(.*?) sensitive=(\w+) synonyms", "\n".join(lines), re.MULTILINE
-        )
-    }
+    theirs = await beside.configs("brokers", node, "--all")
     rows = await beside.ours.json("configs", "describe", "broker", node, "--all")
     assert {row["config"]: (row["value"], row["sensitive"]) for row in rows} == theirs
-    assert len(rows) == len(lines)
+    assert len(rows) == len(theirs)
     assert all(row["value"] is None for row in rows if row["sensitive"])
 
 
@@ -203,10 +128,8 @@ async def test_groups(beside: Beside, protocol: str) -> None:
 
 
 @pytest.mark.full
-async def test_groups_on_an_old_kafka(
-    kafka_39: RunningKafka, java_tools: JavaTools, capsys: pytest.CaptureFixture[str]
-) -> None:
-    await groups_beside(Beside(kafka_39.bootstrap_servers, java_tools, capsys), "classic")
+async def test_groups_on_an_old_kafka(beside_39: Beside) -> None:
+    await groups_beside(beside_39, "classic")
 
 
 async def groups_beside(beside: Beside, protocol: str) -> None:
@@ -237,6 +160,29 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
             state["#MEMBERS"],
             state["ASSIGNMENT-STRATEGY"],
         )
+        (row,) = await beside.columns("groups", "lag", group, "--summary")
+        lags = [int(each["LAG"]) for each in theirs if each["LAG"] != "-"]
+        assert (row["STATE"], row["#MEMBERS"], row["#PARTITIONS"]) == (state["STATE"], state["#MEMBERS"], "3")
+        assert (row["LAG"], row["MAX-LAG"]) == (str(sum(lags)), str(max(lags)))
+        total, *watched = await beside.columns("groups", "lag", group, "--watch", "--count", "1")
+        assert (total["GROUP"], total["LAG"]) == (group, str(sum(lags)))
+        assert watched == [
+            {**each, **{name: row[name] for name in names if name in each}}
+            for each, row in zip(watched, by_partition, strict=True)
+        ]
+        healthy = {
+            "group": group,
+            "healthy": True,
+            "state": "Stable",
+            "members": 1,
+            "partitions": 3,
+            "lag": sum(lags),
+            "max_lag": max(lags),
+            "lost": 0,
+            "reasons": [],
+        }
+        assert await beside.ours.json("health", group) == [healthy]
+
         listed = await beside.table("--list", "--state")
         rows = await beside.columns("groups", "list")
         assert {(row["GROUP"], row["STATE"]) for row in listed} == {
@@ -268,33 +214,71 @@ async def test_a_plan_and_its_csv(beside: Beside) -> None:
 
 @pytest.mark.full
 async def test_transactions(beside: Beside) -> None:
+    await transactions_beside(beside)
+
+
+@pytest.mark.full
+async def test_transactions_on_an_old_kafka(beside_39: Beside) -> None:
+    await transactions_beside(beside_39)
+
+
+async def transactions_beside(beside: Beside) -> None:
+    """Compare an open transaction in a list, its description, and its producer."""
     topic, name = await filled(beside), unique("tx")
     async with (
         Producer(beside.servers, ProducerConfig(transactional_id=name)) as producer,
         producer.transaction(),
     ):
         await producer.send(topic, b"x", partition=2)
-        output = await beside._tools("kafka-transactions", "--bootstrap-server", beside.servers, "list")
-        (theirs,) = (row for row in output.table() if row["TransactionalId"] == name)
-        (ours,) = (
-            row for row in await beside.ours.json("transactions", "list") if row["transactional_id"] == name
+        for options, ours_options in (((), ()), (("--duration-filter", "0"), ("--longer-than", "0"))):
+            (theirs,) = (
+                row for row in await beside.transactions("list", *options) if row["TransactionalId"] == name
+            )
+            listed = await beside.ours.json("transactions", "list", *ours_options)
+            (ours,) = (row for row in listed if row["transactional_id"] == name)
+            assert {key: str(value) for key, value in ours.items()} == {
+                "transactional_id": name,
+                "coordinator": theirs["Coordinator"],
+                "producer_id": theirs["ProducerId"],
+                "state": theirs["TransactionState"],
+            }
+        (theirs,) = await beside.transactions("describe", "--transactional-id", name)
+        (ours,) = await beside.ours.json("transactions", "describe", name)
+        assert [
+            str(ours[key]) for key in ("coordinator", "transactional_id", "producer_id", "producer_epoch")
+        ] == [theirs[key] for key in ("CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch")]
+        assert (ours["state"], ours["timeout"] * 1000, str(ours["start_timestamp"])) == (
+            theirs["TransactionState"],
+            int(theirs["TransactionTimeoutMs"]),
+            theirs["CurrentTransactionStartTimeMs"],
         )
-        assert {key: str(value) for key, value in ours.items()} == {
-            "transactional_id": name,
-            "coordinator": theirs["Coordinator"],
-            "producer_id": theirs["ProducerId"],
-            "state": theirs["TransactionState"],
-        }
-        arguments = ("describe-producers", "--topic", topic, "--partition", "2")
-        output = await beside._tools("kafka-transactions", "--bootstrap-server", beside.servers, *arguments)
-        (theirs,) = output.table()
+        assert (ours["partitions"], theirs["TopicPartitions"]) == ([f"{topic}:2"], f"{topic}-2")
+        (theirs,) = await beside.transactions("describe-producers", "--topic", topic, "--partition", "2")
         (ours,) = await beside.ours.json("transactions", "producers", f"{topic}:2")
         assert [
-            str(ours[key]) for key in ("producer_id", "producer_epoch", "last_sequence", "start_offset")
+            str(ours[key])
+            for key in ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "start_offset")
         ] == [
             theirs[name]
-            for name in ("ProducerId", "ProducerEpoch", "LastSequence", "CurrentTransactionStartOffset")
+            for name in (
+                "ProducerId",
+                "ProducerEpoch",
+                "LastSequence",
+                "LastTimestamp",
+                "CurrentTransactionStartOffset",
+            )
         ]
+        assert (
+            str(-1 if ours["coordinator_epoch"] is None else ours["coordinator_epoch"])
+            == theirs["LatestCoordinatorEpoch"]
+        )
+    await beside.both_refuse(
+        ("transactions", "describe", f"{name}-none"),
+        ("kafka-transactions", "describe", "--transactional-id", f"{name}-none"),
+        error="TRANSACTIONAL_ID_NOT_FOUND",
+        words=f"{name}-none",
+        their_words="failed because the ID could not be found",
+    )
 
 
 @pytest.mark.full
@@ -310,12 +294,22 @@ async def test_log_directories(beside: Beside) -> None:
 
 @pytest.mark.full
 async def test_features_and_quorum(beside: Beside) -> None:
+    await features_and_quorum_beside(beside)
+
+
+@pytest.mark.full
+async def test_features_and_quorum_of_an_old_kafka(beside_39: Beside) -> None:
+    await features_and_quorum_beside(beside_39)
+
+
+async def features_and_quorum_beside(beside: Beside) -> None:
+    """Compare the levels of features, and the nodes of the quorum."""
     lines = await beside.lines("kafka-features", "describe")
-    pattern = r"Feature: (\S+)\s+SupportedMinVersion: (\S+)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
+    pattern = r"Feature: (\S+)\s+SupportedMinVersion: (.+?)\s+SupportedMaxVersion: (\S+)\s+FinalizedVersionLevel: (\S+)"
     theirs = {name: rest for name, *rest in re.findall(pattern, "\n".join(lines))}
     rows = await beside.ours.json("cluster", "features")
     names = ("feature", "min_supported", "max_supported", "level")
-    # the tool writes a level of metadata.version as the release that it belongs to, and 0 for a feature that is not in use
+    # the tool writes a level of metadata.version as a release (UNKNOWN if it is too old), and 0 for a feature that is not in use
     ours = {
         name: [least, most, level or 0]
         for name, least, most, level in ([row[key] for key in names] for row in rows)
