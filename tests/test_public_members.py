@@ -68,7 +68,7 @@ MEMBERS: Final = {
     "GroupsListed": "errors groups raise_first",
     "HangingTransactionsFound": "errors raise_first transactions",
     "MemberToRemove": "group_instance_id member_id",
-    "PartitionDescription": "is_under_replicated isr leader leader_epoch offline_replicas partition replicas",
+    "PartitionDescription": "elr is_under_replicated isr last_known_elr leader leader_epoch offline_replicas partition replicas",
     "PartitionReset": "acked_above adjusted clears_metadata clears_window log_end log_start new_offset old_offset"
     " wanted_offset",
     "ReassignmentDescription": "adding removing replicas target",

@@ -127,9 +127,13 @@ class Admin(ClientArguments):
 
     @needs("DESCRIBE on the topic")
     async def describe_topics(self, names: Iterable[str]) -> AdminResults[str, topics.TopicDescription]:
-        """Return each topic with its partitions. Raises ConfigError for an invalid name."""
+        """Return each topic with its partitions; UNKNOWN_TOPIC_OR_PARTITION for one that does not exist.
+
+        In pages of 2,000 partitions, with the eligible leader replicas, from Kafka 3.8 on (KIP-966). Raises ConfigError for an
+        invalid name, NoBrokersError.
+        """
         checked = [check_topic(name) for name in several("names", names)]
-        return AdminResults(await self._budget().limit(topics.describe_topics(self._client, checked)))
+        return AdminResults(await topics.describe_topics(self._client, checked, self._budget()))
 
     @needs("CREATE on the topic or on the cluster")
     async def create_topics(

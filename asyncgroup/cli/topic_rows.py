@@ -27,6 +27,8 @@ DESCRIBE_COLUMNS: Final = (
     Column("replicas"),
     Column("isr"),
     Column("offline"),
+    Column("elr"),
+    Column("last_known_elr"),
 )
 
 OVERRIDE_COLUMNS: Final = (
@@ -49,6 +51,8 @@ def partition_row(topic: TopicDescription, partition: PartitionDescription, min_
         "replicas": partition.replicas,
         "isr": partition.isr,
         "offline": partition.offline_replicas,
+        "elr": partition.elr,
+        "last_known_elr": partition.last_known_elr,
         "min_isr": min_isr,
     }
 

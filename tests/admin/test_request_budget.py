@@ -100,7 +100,8 @@ CALLS: dict[str, Call] = {
     "CreatePartitions": lambda admin: admin.create_partitions({"orders": 9}),
     "DeleteRecords": lambda admin: admin.delete_records({ZERO: None}),
     "DescribeConfigs": lambda admin: admin.describe_configs("topic", ["orders"]),
-    "Metadata": lambda admin: admin.describe_topics(["orders"]),
+    "Metadata": lambda admin: admin.list_topics(),
+    "DescribeTopicPartitions": lambda admin: admin.describe_topics(["orders"]),
 }
 
 

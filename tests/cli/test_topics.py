@@ -25,7 +25,12 @@ async def test_topics_are_listed(asyncgroup: Commands) -> None:
 
 async def test_partitions_are_described_and_filtered(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     headings, *rows = (await asyncgroup.ok("topics", "describe", "orders")).table()
-    assert headings == ["TOPIC", "PARTITION", "LEADER", "LEADER-EPOCH", "REPLICAS", "ISR", "OFFLINE"]
+    assert headings[:4] == ["TOPIC", "PARTITION", "LEADER", "LEADER-EPOCH"]
+    assert headings[4:] == ["REPLICAS", "ISR", "OFFLINE", "ELR", "LAST-KNOWN-ELR"]
+    assert {
+        (row["elr"] is None, row["last_known_elr"] is None)
+        for row in await asyncgroup.json("topics", "describe", "orders")
+    } == {(False, False)}
     leaders = [env.cluster.leader("orders", number) for number in range(4)]
     assert [row[:3] for row in rows] == [["orders", str(n), str(leader)] for n, leader in enumerate(leaders)]
 

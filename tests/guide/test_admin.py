@@ -26,9 +26,7 @@ def server() -> Iterator[KafkaServer]:
 
 def test_topics() -> None:
     printed: list[tuple[object, ...]] = []
-    code = snippet("admin", "admin.create_topics").replace(
-        "print(name, error)", "print(name, error.code.name)"
-    )
+    code = snippet("admin", "admin.create_topics").replace("print(name, error)", "print(name, error.name)")
     with KafkaServer() as server:
         define(code, server, main=True, print=lambda *values: printed.append(values))
     assert printed == [("orders", 3), ("refunds", "UNKNOWN_TOPIC_OR_PARTITION")]

@@ -1,0 +1,125 @@
+"""Describe the partitions of topics page by page (KIP-966), at any broker.
+
+`TopicPages` is pure: it makes the request for the next page, and merges a page into the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.requests.budget import RequestBudget
+from asyncgroup.cluster.requests.results import IncompleteResponse, Results
+from asyncgroup.cluster.requests.routes import ToAnyNode
+from asyncgroup.errors import AsyncGroupError, BrokerError, NoBrokersError, UnsupportedVersionError
+from asyncgroup.wire import messages as m
+
+__all__ = ["PAGE_SIZE", "DescribedTopic", "TopicPages", "describe_topic_pages"]
+
+PAGE_SIZE: Final = 2000
+"""Partitions in a page: the default of `partitionSizeLimitPerResponse` in Java's DescribeTopicsOptions."""
+
+DescribedTopic: TypeAlias = "m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic"
+
+
+async def describe_topic_pages(
+    cluster: ClusterClient, names: Iterable[str], budget: RequestBudget, *, page_size: int = PAGE_SIZE
+) -> Results[str, DescribedTopic]:
+    """Return the topics that exist and the errors of the others; names in neither were answered by no broker that has the request.
+
+    Brokers before Kafka 3.8 and those with ZooKeeper lack it; they may answer Metadata. The partitions of a topic that changes
+    during the call may be of different ages, as in Java. At the deadline the names that are left have RequestTimedOut; raises it if
+    those are all. Raises AuthenticationError, ClosedError.
+    """
+    pages = TopicPages(names, page_size)
+    target = ToAnyNode(cluster)
+    while pages.left:
+        try:
+            page = await budget.limit(
+                target.request(m.DescribeTopicPartitionsRequest, lambda _: pages.request())
+            )
+        except (UnsupportedVersionError, NoBrokersError):
+            break  # some brokers may lack the request while the others do not answer
+        except AsyncGroupError as error:
+            if not (pages.results.values or pages.results.errors):
+                raise
+            pages.fail(error)
+        else:
+            pages.apply(page)
+    return pages.results
+
+
+class TopicPages:
+    """What the pages have brought so far. As in Java's `handleDescribeTopicsByNamesWithDescribeTopicPartitionsApi`, finished topics are left
+    out of the next request, which has a cursor only within a topic.
+
+    Java sends the same request again after a page that finishes nothing; here the names that are left fail then.
+    """
+
+    def __init__(self, names: Iterable[str], page_size: int = PAGE_SIZE) -> None:
+        self._page_size = page_size
+        self._partial: DescribedTopic | None = None
+        """The topic that the last page has cut."""
+        self._restarted: set[str] = set()
+        self.left: dict[str, None] = dict.fromkeys(sorted(names))
+        """The topics that are not finished, in the order of the pages."""
+        self.results: Results[str, DescribedTopic] = Results()
+        """The finished ones."""
+
+    def __repr__(self) -> str:
+        return f"<TopicPages: {len(self.results.values)} topics, {len(self.left)} left>"
+
+    def request(self) -> m.DescribeTopicPartitionsRequest:
+        """Return the request for the next page."""
+        request = m.DescribeTopicPartitionsRequest
+        partial, cursor = self._partial, None
+        if partial is not None:
+            cursor = request.Cursor(partial.name or "", len(partial.partitions))
+        return request([request.TopicRequest(name) for name in self.left], self._page_size, cursor)
+
+    def fail(self, error: AsyncGroupError) -> None:
+        """Give all topics that are left this error."""
+        self.results.errors |= dict.fromkeys(self.left, error)
+        self.left, self._partial = {}, None
+
+    def apply(self, page: m.DescribeTopicPartitionsResponse) -> None:
+        """Merge a page. If it finishes no topic and continues none, the topics that are left have IncompleteResponse."""
+        before, cut = len(self.left), page.next_cursor.topic_name if page.next_cursor is not None else None
+        has_more = False
+        for topic in page.topics:
+            if topic.name not in self.left:
+                continue  # not asked for, or the second of this name
+            has_more |= self._apply_topic(topic.name, topic, is_cut=topic.name == cut)
+        if len(self.left) == before and not has_more:
+            names = ", ".join(map(repr, self.left))
+            text = f"the response to DescribeTopicPartitions has nothing further about {names}"
+            self.fail(IncompleteResponse(text))
+
+    def _apply_topic(self, name: str, topic: DescribedTopic, *, is_cut: bool) -> bool:
+        """Merge what a page has of a topic; return whether it continues the topic or begins it again."""
+        partial = self._partial
+        if partial is None or partial.name != name:
+            partial, known = None, 0
+        else:
+            known, self._partial = len(partial.partitions), None
+        if topic.error_code:  # deleted since the last page, for example
+            del self.left[name]
+            self.results.errors[name] = BrokerError(topic.error_code, f"describing topic {name!r}")
+            return False
+        if partial is not None and partial.topic_id != topic.topic_id:
+            # deleted and created again since the last page, possibly with fewer partitions: from its beginning
+            is_first = name not in self._restarted
+            self._restarted.add(name)
+            return is_first
+        if partial is not None:
+            numbers = {part.partition_index for part in partial.partitions}
+            more = [part for part in topic.partitions if part.partition_index not in numbers]
+            topic.partitions = [*partial.partitions, *more]
+        if is_cut:
+            self._partial = topic
+            return len(topic.partitions) > known
+        del self.left[name]
+        topic.partitions.sort(key=lambda part: part.partition_index)
+        self.results.values[name] = topic
+        return False
