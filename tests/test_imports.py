@@ -235,6 +235,7 @@ ADMINISTRATIVE: Final = {
     "describe_log_dirs",
     "describe_producers",
     "describe_quorum",
+    "describe_topic_partitions",
     "describe_user_scram_credentials",
     "elect_leaders",
     "incremental_alter_configs",
