@@ -45,7 +45,7 @@ ADVICE: Final[Mapping[int, str]] = MappingProxyType(
         ErrorCode.INVALID_GROUP_ID: "the id of a group is not empty",
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`asyncgroup transactions list` shows the transactions",
         ErrorCode.RESOURCE_NOT_FOUND: "the user has no such credential; `asyncgroup users set` makes one",
-        ErrorCode.LOG_DIR_NOT_FOUND: "`asyncgroup cluster log-dirs` shows the directories of each node",
+        ErrorCode.LOG_DIR_NOT_FOUND: "the brokers' log.dirs has the directories",
         # topics and records
         ErrorCode.TOPIC_ALREADY_EXISTS: "--if-not-exists accepts a topic that exists",
         ErrorCode.INVALID_REPLICATION_FACTOR: "it is 1 or more, and at most the number of brokers",
