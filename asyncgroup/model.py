@@ -31,6 +31,7 @@ __all__ = [
     "TopicPartition",
     "add_records",
     "by_topic",
+    "now_ms",
     "wall_clock",
 ]
 
@@ -46,6 +47,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def wall_clock() -> int:
     """Return the system's time of day in ms, for timestamps only, as in Java: no wait depends on it."""
     return time.time_ns() // 1_000_000
+
+
+def now_ms() -> int:
+    """Return the time of day in ms by the clock of the running event loop if it has one, as in virtual time."""
+    import asyncio  # values need no event loop
+
+    clock: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
+    return clock()
 
 
 class CommittedOffset(NamedTuple):

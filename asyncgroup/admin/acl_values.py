@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from asyncgroup.cluster.requests.acls import AclFields, AclFilterFields
+from asyncgroup.cluster.requests.results import raise_first
 from asyncgroup.errors import AsyncGroupError, ConfigError
 
 __all__ = [
@@ -132,8 +133,7 @@ class AclsDeleted:
 
     def raise_first(self) -> tuple[AclBinding, ...]:
         """Return the ACLs that were deleted. Raises the first error if there is one."""
-        for error in self.errors.values():
-            raise error
+        raise_first(self.errors)
         return self.acls
 
 

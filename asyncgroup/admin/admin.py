@@ -43,7 +43,7 @@ from asyncgroup.cluster.requests import groups as group_requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.list_offsets import Isolation
 from asyncgroup.config import ClientConfig
-from asyncgroup.model import TopicPartition, wall_clock
+from asyncgroup.model import TopicPartition, now_ms
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import Partitions
@@ -377,7 +377,7 @@ class Admin(ClientArguments):
         Raises ResetRefused for a group with members, for topics and partitions that do not exist or have no leader,
         and for a shift without a commit; ConfigError for invalid arguments; the error of the group or of a commit.
         """
-        parsed = reset_target.parse_target(target, wall_clock)
+        parsed = reset_target.parse_target(target, now_ms)
         scope = reset_target.checked_scope(parsed, topics, partitions)
         return await reset.plan_reset(self._client, check_group_id(group_id), parsed, scope, self._budget())
 

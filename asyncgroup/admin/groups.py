@@ -11,7 +11,7 @@ from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import groups as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.groups import ClassicGroup, ListedGroup, ModernGroup
-from asyncgroup.cluster.requests.results import Results
+from asyncgroup.cluster.requests.results import Results, raise_first
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -80,8 +80,7 @@ class GroupsListed:
 
     def raise_first(self) -> tuple[GroupListing, ...]:
         """Return the groups if all nodes answered. Raises the first error otherwise."""
-        for error in self.errors.values():
-            raise error
+        raise_first(self.errors)
         return self.groups
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from asyncgroup.admin.transaction_requests import (
     describe_producers,
     describe_transactions,
-    now_ms,
 )
 from asyncgroup.admin.transaction_values import (
     HangingTransaction,
@@ -24,6 +23,7 @@ from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.transactions import list_all_transactions
 from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.model import now_ms
 from asyncgroup.topic_partition import TopicPartition
 
 __all__ = ["find_hanging", "hanging", "long_open", "partitions_to_search", "still_open"]

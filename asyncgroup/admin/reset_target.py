@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.admin.arguments import several
 from asyncgroup.checks import check_offset, check_partition, check_partitions, check_topic
-from asyncgroup.cluster.requests.list_offsets import millis_of
+from asyncgroup.cluster.requests.list_offsets import millis_ago, millis_of
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import MillisClock
 from asyncgroup.topic_partition import Partitions, TopicPartition
@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _ALLOWED: Final = (
     "'earliest', 'latest', 'current', an offset (0 or more), ShiftBy(n), a datetime with a time zone, a timedelta "
     "(that long ago), or a mapping from partitions to offsets"
@@ -102,7 +101,7 @@ def parse_target(target: Any, clock: MillisClock) -> ParsedTarget:
         case timedelta():
             if target < timedelta():
                 raise ConfigError("target", target, "a timedelta that is not negative: that long ago")
-            timestamp = max(0, clock() - target // _MILLISECOND)
+            timestamp = millis_ago(target, clock)
             return ParsedTarget(TargetKind.TIME, f"{target} ago", timestamp)
         case Mapping():
             offsets = {_checked(tp): check_offset(offset) for tp, offset in target.items()}

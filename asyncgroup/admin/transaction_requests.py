@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from asyncgroup.admin.partitions import existing_partitions
@@ -18,16 +17,9 @@ from asyncgroup.cluster.requests.producers import AbortMarker, ActiveProducer
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.transactions import CoordinatedTransaction, ListedTransaction
 from asyncgroup.errors import BrokerError
-from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.topic_partition import TopicPartition
 
-__all__ = ["abort", "describe_producers", "describe_transactions", "now_ms", "once_each"]
-
-
-def now_ms() -> int:
-    """Return the time in ms since 1970, by the clock of the event loop if it has one, as in virtual time."""
-    clock: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
-    return clock()
+__all__ = ["abort", "describe_producers", "describe_transactions", "once_each"]
 
 
 def once_each(listed: Results[int, list[ListedTransaction]]) -> tuple[TransactionListing, ...]:

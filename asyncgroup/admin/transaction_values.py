@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from asyncgroup.admin.arguments import one_of, several
+from asyncgroup.cluster.requests.results import raise_first
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.topic_partition import TopicPartition
 
@@ -63,8 +64,7 @@ class TransactionsListed:
 
     def raise_first(self) -> tuple[TransactionListing, ...]:
         """Return the transactional ids. Raises the error of a node if one did not answer."""
-        for error in self.errors.values():
-            raise error
+        raise_first(self.errors)
         return self.transactions
 
 
@@ -141,6 +141,5 @@ class HangingTransactionsFound:
 
     def raise_first(self) -> tuple[HangingTransaction, ...]:
         """Return the transactions. Raises the error of a partition if one could not be searched."""
-        for error in self.errors.values():
-            raise error
+        raise_first(self.errors)
         return self.transactions

@@ -24,7 +24,7 @@ from asyncgroup.cli.start_positions import (
     StartPosition,
     parse_offset,
     parse_partitions,
-    parse_time,
+    parse_start,
     start_offsets,
 )
 from asyncgroup.cli.telemetry_options import CommandMetrics, add_telemetry_options
@@ -97,8 +97,8 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="TIME",
-        type=parse_time,
-        help="where to start: earliest, latest, or with the first record of a time: 2026-11-27T10:00 (UTC), "
+        type=parse_start,
+        help="where to start: earliest, latest, or with the first record of a time: 2026-11-27T10:00Z, "
         "2026-11-27T10:00+01:00, a timestamp in ms (13 digits) or seconds (10), or a duration before now such as 90s, 30m, "
         "24h or 7d. In a group only for partitions without a committed offset (default: auto.offset.reset, or latest)",
     )

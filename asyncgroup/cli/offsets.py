@@ -17,7 +17,7 @@ from asyncgroup.cli.administration import (
 )
 from asyncgroup.cli.common import group_id
 from asyncgroup.cli.group_lag import add_isolation_level
-from asyncgroup.cli.instants import millis_of, parse_instant
+from asyncgroup.cli.instants import parse_instant, timestamp_of_instant
 from asyncgroup.cli.tables import Column, Row
 from asyncgroup.cli.topic_arguments import (
     PartitionScope,
@@ -237,7 +237,7 @@ async def run_delete(options: argparse.Namespace) -> int:
 async def run_of_partitions(options: argparse.Namespace) -> int:
     """Show an offset of each partition."""
     report = Report(options)
-    when: Any = options.when if isinstance(options.when, str) else millis_of(options.when)
+    when: Any = options.when if isinstance(options.when, str) else timestamp_of_instant(options.when)
     async with opened_admin(options) as admin:
         scopes = options.scopes or [PartitionScope(topic.name, None) for topic in await admin.list_topics()]
         partitions = await partitions_in(admin, report, scopes)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
+from asyncgroup.cli.instants import INSTANTS, parse_instant
 from asyncgroup.cli.offset_spans import OffsetSpan, having, log_spans
 from asyncgroup.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
 
-__all__ = ["LogOffset", "StartPosition", "parse_offset", "parse_partitions", "parse_time", "start_offsets"]
+__all__ = ["LogOffset", "StartPosition", "parse_offset", "parse_partitions", "parse_start", "start_offsets"]
 
 MAX_PARTITION: Final = 2**31 - 1
 MAX_OFFSET: Final = 2**63 - 1
@@ -25,15 +26,10 @@ _NAMES: Final[Mapping[str, Literal["earliest", "latest"]]] = {
 }
 """The words of Kafka's tools, of kcat and of rpk."""
 
-_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-_DURATION: Final = re.compile(r"-?(\d{1,9})([dhms])", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-]?)(\d{1,19})", re.ASCII)
 
 _OFFSETS: Final = "an offset, +N from the beginning, -N before the end, earliest or latest"
-_TIMES: Final = (
-    "earliest, latest, a time such as 2026-11-27T10:00 (UTC) or 2026-11-27T10:00+01:00, a timestamp of 13 digits (ms) or "
-    "10 (seconds), or a duration before now such as 90s, 30m, 24h or 7d"
-)
+_TIMES: Final = f"earliest, latest, {INSTANTS}"
 
 
 class LogOffset(NamedTuple):
@@ -84,26 +80,9 @@ def parse_offset(text: str) -> LogOffset | Literal["earliest", "latest"]:
     return LogOffset(base, int(found[2]))
 
 
-def parse_time(text: str) -> Literal["earliest", "latest"] | datetime | timedelta:
-    """Argument type: a time in one of the forms of `_TIMES`.
-
-    A time without a time zone is UTC, as for Kafka's own tools (`Utils.getDateTime`) and in the output of `dlq list`.
-    """
-    if (name := _NAMES.get(text.lower())) is not None:
-        return name
-    try:
-        if found := _DURATION.fullmatch(text):
-            if (ago := timedelta(**{_UNITS[found[2]]: int(found[1])})) > timedelta():
-                return ago
-        elif re.fullmatch(r"[0-9]{13}|[0-9]{10}", text):
-            milliseconds = int(text) if len(text) == 13 else 1000 * int(text)
-            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
-        elif re.match(r"[0-9]{4}-", text):
-            time = datetime.fromisoformat(text)
-            return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not {_TIMES}")
+def parse_start(text: str) -> Literal["earliest", "latest"] | datetime | timedelta:
+    """Argument type: a word for an end of the log, or an instant."""
+    return _NAMES.get(text.lower()) or parse_instant(text, _TIMES)
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

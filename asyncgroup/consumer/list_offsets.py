@@ -23,6 +23,7 @@ from asyncgroup.cluster.requests.list_offsets import (
     ListedOffset,
     build_list_offsets,
     may_be_listed_later,
+    millis_ago,
     millis_of,
     parse_list_offsets,
 )
@@ -84,7 +85,7 @@ def timestamp_of(policy: Literal["earliest", "latest"] | timedelta, clock: Milli
     As `AutoOffsetResetStrategy.timestamp` in Kafka; a duration that reaches back before 1970 means 1970.
     """
     if isinstance(policy, timedelta):
-        return max(0, clock() - policy // timedelta(milliseconds=1))
+        return millis_ago(policy, clock)
     return _NAMED[policy]
 
 

@@ -298,7 +298,7 @@ async def test_records_that_a_work_queue_acknowledged_are_delivered_again(env: V
     [
         (datetime(2026, 1, 1), {}, "time zone"),  # noqa: DTZ001
         ("now", {}, "earliest"),
-        ("latest", {"topics": "orders"}, "names"),
+        ("latest", {"topics": b"orders"}, "several as a list"),
         ({ZERO: 1}, {"topics": ["orders"]}, "none beside"),
     ],
 )

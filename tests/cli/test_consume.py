@@ -76,7 +76,7 @@ async def test_partitions_and_positions(capsys: pytest.CaptureFixture[str]) -> N
             ("-p 0 -o -99", "0@0 0@1 0@2 0@3 0@4"),
             ("-p 1 -o +3", "1@3 1@4"),
             ("-o 5", ""),
-            ("-p 1 --from 2023-11-15T01:13:20", "1@3 1@4"),
+            ("-p 1 --from 2023-11-15T01:13:20Z", "1@3 1@4"),
             ("-p 1 --from 2023-11-15T02:13:20.001+01:00", "1@4"),
             ("--from 1700010800000", "0@3 0@4 1@3 1@4"),
         ):
@@ -158,7 +158,7 @@ async def test_a_group_starts_at_a_time_only_without_a_commit(capsys: pytest.Cap
         lines = await printed(cluster, capsys, *group, "2023-11-15T01:13:20Z")
         assert sorted(lines) == ["0@3", "0@4", "1@2", "1@3", "1@4"]
         assert [each.offset for each in cluster.group("g").offsets.values()] == [5, 5]
-        assert await printed(cluster, capsys, *group, "2023-11-14") == []
+        assert await printed(cluster, capsys, *group, "2023-11-14T00:00Z") == []
 
 
 @pytest.mark.asyncio
@@ -168,7 +168,7 @@ async def test_a_group_that_started_at_a_time_commits_what_it_has_printed(
 ) -> None:
     """Also if these are not the last records of the log."""
     async with cluster_with(5, 1) as cluster:
-        group = ("--group", "g", "--from", "2023-11-14T23:00")
+        group = ("--group", "g", "--from", "2023-11-14T23:00Z")
         runs = [await printed(cluster, capsys, *group, count=1) for _ in range(3)]
         assert runs == [["0@1"], ["0@2"], ["0@3"]]
 
@@ -197,7 +197,7 @@ async def test_a_partition_is_read_without_the_group_of_a_shared_file(
         ("consume --json --key-separator :", "--key-separator cannot be combined with JSON"),
         ("consume --missing-topics wait", "--missing-topics is for --group"),
         ("consume --partition one", "'one' is not a partition"),
-        ("consume --from soon", "'soon' is not earliest, latest, a time such as"),
+        ("consume --from soon", "'soon' is not earliest, latest, a time with its zone"),
         ("consume --offset @1700000000", "--from takes a time"),
         ("produce --key k --key-separator :", "not allowed with argument -k/--key"),
         ("produce --header trace:4711", "'trace:4711' is not NAME=VALUE"),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from asyncgroup.cli.instants import millis_of, parse_duration, parse_instant, parse_time
+from asyncgroup.cli.instants import NoZone, parse_duration, parse_instant, parse_time, timestamp_of_instant
 
 
 @pytest.mark.parametrize(
@@ -38,16 +38,16 @@ def test_what_is_no_duration(text: str) -> None:
 def test_times(text: str) -> None:
     time = parse_time(text)
     assert time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert millis_of(time) == 1_700_000_000_000
+    assert timestamp_of_instant(time) == 1_700_000_000_000
 
 
 def test_a_time_is_rounded_up_to_milliseconds() -> None:
-    assert millis_of(parse_time("2023-11-14T22:13:20.0001Z")) == 1_700_000_000_001
+    assert timestamp_of_instant(parse_time("2023-11-14T22:13:20.0001Z")) == 1_700_000_000_001
 
 
 def test_a_time_needs_its_zone() -> None:
     for text in ("2026-11-27T10:00", "2026-11-27"):
-        with pytest.raises(argparse.ArgumentTypeError, match="has no zone: append Z for UTC"):
+        with pytest.raises(NoZone, match="has no zone: append Z for UTC"):
             parse_instant(text)
 
 

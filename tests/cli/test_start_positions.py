@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from asyncgroup.cli.instants import NoZone, parse_instant
 from asyncgroup.cli.offset_spans import OffsetSpan
-from asyncgroup.cli.start_positions import LogOffset, parse_offset, parse_partitions, parse_time
+from asyncgroup.cli.start_positions import LogOffset, parse_offset, parse_partitions, parse_start
 from asyncgroup.errors import UsageError
 
 CET = timezone(timedelta(hours=1))
@@ -48,8 +48,7 @@ def test_what_is_not_an_offset(text: str) -> None:
     [
         ("earliest", "earliest"),
         ("end", "latest"),
-        ("2026-11-27", datetime(2026, 11, 27, tzinfo=UTC)),
-        ("2026-11-27T10:00", datetime(2026, 11, 27, 10, tzinfo=UTC)),
+        ("2026-11-27T10:00Z", datetime(2026, 11, 27, 10, tzinfo=UTC)),
         ("2026-11-27 10:00:00.5Z", datetime(2026, 11, 27, 10, 0, 0, 500_000, tzinfo=UTC)),
         ("2026-11-27T10:00+01:00", datetime(2026, 11, 27, 10, tzinfo=CET)),
         ("1700000000123", datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)),
@@ -58,19 +57,18 @@ def test_what_is_not_an_offset(text: str) -> None:
         ("30m", timedelta(minutes=30)),
         ("24h", timedelta(days=1)),
         ("-7d", timedelta(days=7)),
+        ("PT24H", timedelta(days=1)),
     ],
 )
 def test_times(text: str, expected: object) -> None:
-    assert parse_time(text) == expected
+    assert parse_start(text) == expected
 
 
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed")
-def test_a_time_without_a_zone_is_utc_in_each_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as changed:
-        changed.setenv("TZ", "America/New_York")
-        time.tzset()
-        assert parse_time("2026-11-27T10:00") == datetime(2026, 11, 27, 10, tzinfo=UTC)
-    time.tzset()
+@pytest.mark.parametrize("text", ["2026-11-27", "2026-11-27T10:00", "2026-11-27 10:00:00.123"])
+def test_a_time_needs_its_zone_as_in_the_other_commands(text: str) -> None:
+    for parse in (parse_start, parse_instant):
+        with pytest.raises(NoZone, match="has no zone: append Z for UTC"):
+            parse(text)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +76,10 @@ def test_a_time_without_a_zone_is_utc_in_each_zone(monkeypatch: pytest.MonkeyPat
     ["", "yesterday", "0s", "1w", "1h30m", "17", "17000000000", "20261127", "2026-13-01", "2026-11-27T25:00"],
 )
 def test_what_is_not_a_time(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"is not earliest, latest, a time such as 2026-"):
-        parse_time(text)
+    with pytest.raises(
+        argparse.ArgumentTypeError, match=r"is not earliest, latest, a time with its zone such as 2026-"
+    ):
+        parse_start(text)
 
 
 @pytest.mark.parametrize(

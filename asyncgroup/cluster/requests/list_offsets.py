@@ -12,6 +12,7 @@ from asyncgroup.cluster.requests.fan_out import request_apart
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError, UnsupportedVersionError
+from asyncgroup.model import MillisClock
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.topic_partition import TopicPartition
 from asyncgroup.wire import messages as m
@@ -31,6 +32,7 @@ __all__ = [
     "is_retriable_error",
     "list_offsets_of_leaders",
     "may_be_listed_later",
+    "millis_ago",
     "millis_of",
     "parse_list_offsets",
 ]
@@ -74,6 +76,11 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 def millis_of(when: datetime) -> int:
     """Return an aware datetime in ms since 1970, rounded up: a record of the millisecond that has begun may be older. 0 before 1970."""
     return max(0, -((_EPOCH - when) // _MILLISECOND))
+
+
+def millis_ago(duration: timedelta, clock: MillisClock) -> int:
+    """Return the time a duration before now in ms since 1970; 0 before 1970."""
+    return max(0, clock() - duration // _MILLISECOND)
 
 
 class ListedOffset(NamedTuple):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from asyncgroup.cluster.requests.actions import ERRORS, ErrorTable, RequestAction, action_of
 from asyncgroup.errors import AsyncGroupError, ProtocolError
 
-__all__ = ["IncompleteResponse", "Progress", "Results"]
+__all__ = ["IncompleteResponse", "Progress", "Results", "raise_first"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,8 +41,7 @@ class Results(Generic[K, V]):
 
     def require(self) -> dict[K, V]:
         """Return all values. Raises the first error if there is one."""
-        for error in self.errors.values():
-            raise error
+        raise_first(self.errors)
         return self.values
 
     def in_order(self, keys: Iterable[K]) -> Results[K, V]:
@@ -61,6 +60,12 @@ class Results(Generic[K, V]):
             errors |= dict.fromkeys(missing, IncompleteResponse(f"{what} has no entry for {names}"))
         values = {key: self.values[key] for key in keys if key in self.values and key not in errors}
         return Results(values, errors)
+
+
+def raise_first(errors: Mapping[Any, AsyncGroupError]) -> None:
+    """Raise the first error if there is one."""
+    for error in errors.values():
+        raise error
 
 
 class Progress(Generic[K, V]):
