@@ -118,6 +118,7 @@ async def compare_acls(secured: ApacheKafka) -> None:
         assert set((await admin.acls.create([*ALL, READ])).raise_first()) == set(ALL)
         assert set((await admin.acls.create(ALL)).raise_first()) == set(ALL)  # they exist, which is a success
         await described(admin, AclBindingFilter(), *ALL)
+        await changes_by_others(admin, servers)
         assert await by_kafka_python(servers, their_acls) == {
             (
                 each.pattern.resource_type,
@@ -160,6 +161,47 @@ async def compare_acls(secured: ApacheKafka) -> None:
         await described(admin, AclBindingFilter(), WRITE)
         (await admin.acls.delete([AclBindingFilter()])).raise_first()
         await described(admin, AclBindingFilter())
+
+
+async def changes_by_others(admin: Admin, servers: str) -> None:
+    """An ACL that kafka-python creates is ours as well; a deletion by its filter has the same result as ours."""
+    theirs = AclBinding(ResourcePattern("TOPIC", "theirs"), AccessControlEntry("User:dora", "DESCRIBE"))
+
+    def create(their: Any) -> int:
+        from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern as Pattern, ResourceType
+
+        pattern = Pattern(ResourceType.TOPIC, "theirs")
+        created = their.create_acls(
+            [ACL("User:dora", "*", ACLOperation.DESCRIBE, ACLPermissionType.ALLOW, pattern)]
+        )
+        return len(created["succeeded"])
+
+    def delete(their: Any) -> list[int]:
+        from kafka.admin import (
+            ACLFilter,
+            ACLOperation,
+            ACLPermissionType,
+            ACLResourcePatternType as Type,
+            ResourcePatternFilter,
+            ResourceType,
+        )
+
+        every = ResourcePatternFilter(ResourceType.ANY, None, Type.ANY)
+        filters = [
+            ACLFilter(user, None, ACLOperation.ANY, ACLPermissionType.ANY, every)
+            for user in ("User:dora", "User:x")
+        ]
+        return [len(matching) for _, matching, error in their.delete_acls(filters) if error.errno == 0]
+
+    assert await by_kafka_python(servers, create) == 1
+    await described(admin, AclBindingFilter(principal="User:dora"), theirs)
+    assert await by_kafka_python(servers, delete) == [1, 0]
+    await described(admin, AclBindingFilter(principal="User:dora"))
+    filters = [AclBindingFilter(principal=user) for user in ("User:dora", "User:x")]
+    (await admin.acls.create([theirs])).raise_first()
+    await described(admin, AclBindingFilter(principal="User:dora"), theirs)
+    deleted = (await admin.acls.delete(filters)).raise_first()
+    assert [len(each.raise_first()) for each in deleted.values()] == [1, 0]
 
 
 def their_acls(admin: Any) -> set[tuple[str, ...]]:
@@ -224,8 +266,20 @@ async def compare_users(secured: ApacheKafka) -> None:
             async with as_user(secured, "carol", password.reveal(), mechanism=mechanism) as as_carol:
                 assert await as_carol.list_topics() == ()
 
+        their_deletion = await by_kafka_python(servers, lambda their: deletion_of(their, "none"))
+        their_description = await by_kafka_python(
+            servers, lambda their: their.describe_user_scram_credentials(["carol", "none"])
+        )
+        described = await admin.users.describe(["carol", "none"])
+        assert str(described["none"]).endswith(f": {their_description['none']['error']}")
+        assert (
+            list(described.values_by_name)
+            == ["carol"]
+            == [user for user, each in their_description.items() if each["error"] is None]
+        )
         deletions = [UserScramCredentialDeletion("carol", both[0]), UserScramCredentialDeletion("none")]
         found = await admin.users.alter(deletions)
+        assert str(found[("none", both[1])]).endswith(f": {their_deletion['none']}")
         assert list(found.values_by_name) == [("carol", both[0])]
         assert name_of(found[("none", both[1])]) == "RESOURCE_NOT_FOUND"
         async with asyncio.timeout(30):
@@ -234,6 +288,13 @@ async def compare_users(secured: ApacheKafka) -> None:
         with pytest.raises(AuthenticationError):
             async with as_user(secured, "carol", "first, with = and ,", mechanism=both[0]):
                 pass
+
+
+def deletion_of(admin: Any, user: str) -> Any:
+    """Delete the credentials of a user by kafka-python."""
+    from kafka.admin import ScramMechanism, UserScramCredentialDeletion as Deletion
+
+    return admin.alter_user_scram_credentials([Deletion(user, ScramMechanism.SCRAM_SHA_512)])
 
 
 @pytest.mark.full

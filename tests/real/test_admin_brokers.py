@@ -88,15 +88,19 @@ async def test_one_node_describes_itself(apache_kafka: RunningKafka) -> None:
 
 @pytest.mark.full
 async def test_the_cluster_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> None:
-    kafka, topic = apache_kafka_3, unique()
-    servers = kafka.bootstrap_servers
+    await compare_cluster(apache_kafka_3, include_fenced=True)
+
+
+async def compare_cluster(kafka: ApacheKafka, *, include_fenced: bool) -> None:
+    """Three nodes. Brokers say which are fenced since Kafka 4.0."""
+    topic, servers = unique(), kafka.bootstrap_servers
     async with Admin(servers) as admin:
         (await admin.create_topics({topic: NewTopic(assignments=[[1, 2], [3, 1]])})).raise_first()
-        cluster = await admin.brokers.describe(include_fenced=True)
+        cluster = await admin.brokers.describe(include_fenced=include_fenced)
         theirs = await by_kafka_python(servers, lambda their: their.describe_cluster())
         assert cluster.cluster_id == theirs["cluster_id"] == kafka.cluster_id
         assert [
-            (each["broker_id"], each["host"], each["port"], each["rack"], each["is_fenced"])
+            (each["broker_id"], each["host"], each["port"], each["rack"], each.get("is_fenced", False))
             for each in sorted(theirs["brokers"], key=lambda each: each["broker_id"])
         ] == [(each.node_id, each.host, each.port, each.rack, each.is_fenced) for each in cluster.brokers]
 

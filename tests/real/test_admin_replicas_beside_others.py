@@ -16,7 +16,13 @@ from asyncgroup.error_codes import error_name
 from asyncgroup.errors import BrokerError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.apache_kafka import OLD_KAFKA_VERSION
-from tests.real.test_admin_brokers import by_kafka_python, compare_quorum, raised_by_kafka_python, unique
+from tests.real.test_admin_brokers import (
+    by_kafka_python,
+    compare_cluster,
+    compare_quorum,
+    raised_by_kafka_python,
+    unique,
+)
 from tests.real.test_admin_configs_beside_others import named
 from tests.real.test_admin_topics_beside_others import outcome
 
@@ -145,6 +151,10 @@ async def test_replicas(apache_kafka_3: ApacheKafka) -> None:
 
 async def test_replicas_of_kafka_3_9(kafka_39_3: ApacheKafka) -> None:
     await compare_replicas(kafka_39_3)
+
+
+async def test_the_cluster_of_kafka_3_9(kafka_39_3: ApacheKafka) -> None:
+    await compare_cluster(kafka_39_3, include_fenced=False)
 
 
 async def test_the_quorum_of_kafka_3_9(kafka_39_3: ApacheKafka) -> None:
