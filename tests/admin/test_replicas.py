@@ -121,6 +121,7 @@ async def test_a_cancellation(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         found = await admin.replicas.cancel_reassignments([ZERO])
         assert code(found[ZERO]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        assert str(found[ZERO]).startswith("cancelling the reassignment of orders-0: ")
         # after a request without a response there is nothing to cancel because that one has cancelled it
         env.cluster.faults.on("AlterPartitionReassignments").disconnect("after")
         assert not (await admin.replicas.cancel_reassignments([ZERO])).errors

@@ -60,8 +60,7 @@ class ConfigResource(NamedTuple):
     """A topic, a node id, or a group id."""
 
     def __str__(self) -> str:
-        # a broker may answer for a kind that nothing asked for
-        return _SUBJECTS.get(self.kind, f"{{!r}} of kind {self.kind}").format(self.name)
+        return _SUBJECTS[self.kind].format(self.name)
 
 
 async def describe_configs(

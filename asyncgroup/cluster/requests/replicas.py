@@ -188,7 +188,10 @@ async def alter_reassignments(
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 if part.error_code:
-                    results.errors[tp] = BrokerError(part.error_code, f"reassigning {tp}", part.error_message)
+                    what = (
+                        f"cancelling the reassignment of {tp}" if wanted[tp] is None else f"reassigning {tp}"
+                    )
+                    results.errors[tp] = BrokerError(part.error_code, what, part.error_message)
                 else:
                     results.values[tp] = None
         return results
