@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -52,6 +53,9 @@ _RESOURCES: Final = {
 }
 """Kafka's types of resources, by the options of `kafka-acls`."""
 
+_NEW_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""Where `kafka-acls` begins a word of an operation with a capital."""
+
 
 def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     """Add the command `acls` with its actions."""
@@ -84,7 +88,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
         action="extend",
         required=True,
         metavar="A,B",
-        help="Kafka's words, such as READ,DESCRIBE, or ALL",
+        help="Kafka's words, such as READ,DESCRIBE, or ALL; DescribeConfigs is DESCRIBE_CONFIGS",
     )
     parser.add_argument(
         "--host", action="append", metavar="ADDRESS", help="only from this address; default: any"
@@ -122,17 +126,20 @@ def _add_resources(parser: argparse.ArgumentParser, patterns: tuple[str, ...], d
 def _add_filter(parser: argparse.ArgumentParser) -> None:
     _add_resources(parser, ("any", "literal", "prefixed", "match"), "any")
     parser.add_argument("--principal", metavar="TYPE:NAME", help="as it is in the ACL, such as User:alice")
-    parser.add_argument(
-        "--operation", type=str.upper, default="ANY", metavar="WORD", help="as it is in the ACL"
-    )
+    parser.add_argument("--operation", type=_word, default="ANY", metavar="WORD", help="as it is in the ACL")
     parser.add_argument("--host", metavar="ADDRESS", help="as it is in the ACL")
     parser.add_argument(
         "--permission", type=str.upper, choices=("ALLOW", "DENY", "ANY"), default="ANY", help="(default: ANY)"
     )
 
 
+def _word(text: str) -> str:
+    """Argument type: one of Kafka's words, as `DESCRIBE_CONFIGS` or as `DescribeConfigs` of `kafka-acls`."""
+    return _NEW_WORD.sub("_", text).upper()
+
+
 def _words(text: str) -> list[str]:
-    return [word.upper() for word in comma_separated(text)]
+    return [_word(each) for each in comma_separated(text)]
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

@@ -118,6 +118,14 @@ async def test_acls_are_created_for_each_resource_and_operation(
     )
 
 
+async def test_operations_in_the_words_of_kafkas_tool(stored: StoredAcls, offline: Commands) -> None:
+    words = ("--operation", "IdempotentWrite,describe_configs,All")
+    created = await offline.json("acls", "create", "--cluster", "--principal", "User:alice", *words)
+    assert [row["operation"] for row in created] == ["IDEMPOTENT_WRITE", "DESCRIBE_CONFIGS", "ALL"]
+    (row,) = await offline.json("acls", "list", "--operation", "DescribeConfigs")
+    assert row["operation"] == "DESCRIBE_CONFIGS"
+
+
 async def test_acls_are_deleted_when_the_plan_is_executed(stored: StoredAcls, offline: Commands) -> None:
     await offline.ok("acls", "create", "--topic", "a", "--topic", "b", *ACCESS)
     printed = await offline("acls", "delete", "--topic", "a")
