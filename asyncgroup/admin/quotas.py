@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from asyncgroup.admin.arguments import check_text
 from asyncgroup.admin.denied import needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import wrong_type
@@ -115,7 +114,9 @@ def _component(key: str, name: object) -> QuotaComponent:
 
 
 def _checked_name(key: str, name: object) -> str:
-    return check_text(key, name, "a name, which is not empty, or a QuotaName")
+    if not isinstance(name, str) or not name:
+        raise ConfigError(key, name, "a name, which is not empty, or a QuotaName")
+    return name
 
 
 def _key(entity: object) -> EntityKey:
@@ -147,8 +148,9 @@ def _checked_values(entity: ClientQuotaEntity, values: Any) -> dict[str, float |
     if not isinstance(values, Mapping) or not values:
         raise ConfigError(f"quotas of {entity}", values, "one quota or more, by Kafka's names")
     for name, value in values.items():
-        check_text(f"a quota of {entity}", name, "Kafka's name, as text")
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a quota of {entity}", name, "Kafka's name, as text")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and 0 < value <= sys.float_info.max):
+        if value is not None and not (is_number and math.isfinite(value) and value > 0):
             raise ConfigError(name, value, "a finite number above 0, or None to remove the quota")
     return {name: None if value is None else float(value) for name, value in values.items()}

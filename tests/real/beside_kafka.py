@@ -66,7 +66,7 @@ class Beside:
     async def transactions(self, *arguments: str) -> list[dict[str, str]]:
         """Return the rows of `kafka-transactions`, by heading; an empty cell is the empty string."""
         headings, *rows = [
-            [cell.strip() for cell in line.split("\t")]
+            [cell.strip() for cell in line.split("\t")[:-1]]  # each cell has a tab after it
             for line in await self.lines("kafka-transactions", *arguments)
         ]
         return [dict(zip(headings, row, strict=True)) for row in rows]
@@ -75,6 +75,25 @@ class Beside:
         """Return the rows of our table, by heading; a table without rows is not printed."""
         headings, *rows = (await self.ours.ok(*arguments)).table() or [[]]
         return [dict(zip(headings, row, strict=True)) for row in rows]
+
+    async def described(self, topic: str) -> tuple[str, list[dict[str, str]]]:
+        """Return what `kafka-topics` prints of a topic: the first line, and the partitions with our headings and words."""
+        head, *lines = await self.lines("kafka-topics", "--describe", "--topic", topic)
+        names = {
+            "Topic": "TOPIC",
+            "Partition": "PARTITION",
+            "Leader": "LEADER",
+            "Replicas": "REPLICAS",
+            "Isr": "ISR",
+            "Elr": "ELR",
+            "LastKnownElr": "LAST-KNOWN-ELR",
+        }
+        rows = [dict(cell.split(": ", 1) for cell in line.strip("\n").split("\t") if cell) for line in lines]
+        absent = ("", "N/A")  # no such replica, and a Kafka that does not know
+        return head, [
+            {title: "-" if row[name] in absent else row[name] for name, title in names.items()}
+            for row in rows
+        ]
 
     async def configs(self, kind: str, name: str, *options: str) -> dict[str, tuple[str | None, bool]]:
         """Return what `kafka-configs --describe` prints: the value of each configuration, and whether it is a secret."""
@@ -98,16 +117,16 @@ class Beside:
     ) -> None:
         """Run our command, and Kafka's tool with `theirs`: both must fail with the same words of the broker.
 
-        `error` is the broker's name of the error. `their_words` are those of a tool that checks its arguments itself, or that
-        knows only the code. The exit code of `kafka-consumer-groups` and others is 0 nevertheless; ours is 1.
+        `error` is the broker's name of the error in our row or line. `their_words` are those of a tool that checks its arguments
+        itself, or that knows only the code. The exit code of `kafka-consumer-groups` and others is 0 nevertheless; ours is 1.
         """
         printed = await self.ours(*ours, "--json")
         assert printed.code == 1, printed
-        assert error in printed.err
-        assert words in printed.err
+        assert error in printed.out + printed.err, printed
+        assert words in printed.err, printed.err
         assert {row["error"] for row in printed.rows if "error" in row} <= {error, None}
         output = await self.tool(*theirs)
-        assert (words if their_words is None else their_words) in output.text
+        assert (words if their_words is None else their_words) in output.text, output.text
 
 
 @pytest.fixture

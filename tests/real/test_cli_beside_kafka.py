@@ -7,7 +7,7 @@ import re
 import pytest
 
 from asyncgroup import Producer, ProducerConfig
-from tests.real.beside_kafka import BORN, Beside, beside, beside_39, filled, member, unique
+from tests.real.beside_kafka import BORN, Beside, beside, beside_39, filled, member, unique, until
 from tests.real.support import NEEDS_KAFKA_4
 
 __all__ = ["beside", "beside_39"]
@@ -38,11 +38,9 @@ async def topics_beside(beside: Beside) -> None:
     ours = (await beside.ours.ok("topics", "list", "-q", "--exclude-internal")).lines
     assert ours == await beside.lines("kafka-topics", "--list", "--exclude-internal")
 
-    head, *rows = await beside.lines("kafka-topics", "--describe", "--topic", topic)
-    theirs = [re.findall(r"(?:Partition|Leader|Replicas|Isr): (\S+)", row) for row in rows]
-    described = await beside.columns("topics", "describe", topic)
-    names = ("PARTITION", "LEADER", "REPLICAS", "ISR")
-    assert [[row[name] for name in names] for row in described] == theirs
+    head, theirs = await beside.described(topic)
+    rows = await beside.columns("topics", "describe", topic)
+    assert [{name: row[name] for name in theirs[0]} for row in rows] == theirs
     (listed,) = (row for row in await beside.ours.json("topics", "list") if row["topic"] == topic)
     assert listed["partitions"] == int(re.findall(r"PartitionCount: (\d+)", head)[0])
 
@@ -73,15 +71,25 @@ async def topics_beside(beside: Beside) -> None:
 async def test_configurations(beside: Beside) -> None:
     topic = await filled(beside)
     await beside.ours.ok("configs", "alter", "topic", topic, "--set", "cleanup.policy=[compact,delete]")
-    for options, ours_options in (((), ()), (("--all",), ("--all",))):
+
+    async def both(*options: str) -> dict[str, str | None] | None:
+        """Return the values, None if the commands differ, one of which may have been earlier than a change."""
         theirs = await beside.configs("topics", topic, *options)
-        rows = await beside.ours.json("configs", "describe", "topic", topic, *ours_options)
-        ours = {row["config"]: (row["value"], row["sensitive"]) for row in rows}
-        assert ours == theirs
+        rows = await beside.ours.json("configs", "describe", "topic", topic, *options)
+        if {row["config"]: (row["value"], row["sensitive"]) for row in rows} != theirs:
+            return None
+        return {config: value for config, (value, _) in theirs.items()}
+
+    expected = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    await until(both, expected)
+    every = await both("--all")
+    assert every is not None
+    assert every.items() > expected.items()
     entity = ("--entity-type", "topics", "--entity-name", topic)
     await beside.lines(
         "kafka-configs", "--alter", *entity, "--add-config", "retention.bytes=[77],segment.ms=88"
     )
+    await until(both, {**expected, "retention.bytes": "77", "segment.ms": "88"})
     rows = await beside.ours.json(
         "configs", "describe", "topic", topic, "--keys", "retention.bytes,segment.ms"
     )
@@ -190,6 +198,10 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
             for row in rows
             if row["TYPE"] != "share"  # other tests have left some
         }
+        _, *lines = await beside.lines("kafka-groups", "--list")
+        # the tool has blanks for no protocol
+        assert [group, protocol.title(), "consumer"] in [line.split() for line in lines]
+        assert {"GROUP": group, "TYPE": protocol, "PROTOCOL": "consumer", "STATE": "Stable"} in rows
 
 
 @pytest.mark.full
