@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from asyncgroup.admin.arguments import check_text
 from asyncgroup.cluster.requests.acls import AclFields, AclFilterFields
 from asyncgroup.cluster.requests.results import raise_first
 from asyncgroup.errors import AsyncGroupError, ConfigError
@@ -148,7 +149,7 @@ def acl_fields(binding: object) -> AclFields:
     if not isinstance(pattern, ResourcePattern) or not isinstance(entry, AccessControlEntry):
         raise ConfigError("an ACL", binding, "an AclBinding of a ResourcePattern and an AccessControlEntry")
     resource_type = _number("resource_type", pattern.resource_type, RESOURCE_TYPES)
-    name = _text("name", pattern.name, "the name of a resource, a prefix, or *")
+    name = check_text("name", pattern.name, "the name of a resource, a prefix, or *")
     if pattern.resource_type == "CLUSTER" and name != CLUSTER_NAME:
         raise ConfigError("name", name, f"{CLUSTER_NAME}, the only resource of type CLUSTER")
     return AclFields(
@@ -156,7 +157,7 @@ def acl_fields(binding: object) -> AclFields:
         name,
         _number("pattern_type", pattern.pattern_type, PATTERN_TYPES),
         _principal(entry.principal),
-        _text("host", entry.host, "an address, or *"),
+        check_text("host", entry.host, "an address, or *"),
         _number("operation", entry.operation, OPERATIONS),
         _number("permission_type", entry.permission_type, PERMISSION_TYPES),
     )
@@ -170,10 +171,10 @@ def filter_fields(wanted: object) -> AclFilterFields:
         raise ConfigError("name", None, "the name of a resource, with the pattern type MATCH")
     return AclFilterFields(
         _number("resource_type", wanted.resource_type, RESOURCE_TYPES, ANY=1),
-        None if wanted.name is None else _text("name", wanted.name, "the name of a resource, or None"),
+        None if wanted.name is None else check_text("name", wanted.name, "the name of a resource, or None"),
         _number("pattern_type", wanted.pattern_type, PATTERN_TYPES, ANY=1, MATCH=2),
         None if wanted.principal is None else _principal(wanted.principal),
-        None if wanted.host is None else _text("host", wanted.host, "an address, * or None"),
+        None if wanted.host is None else check_text("host", wanted.host, "an address, * or None"),
         _number("operation", wanted.operation, OPERATIONS, ANY=1),
         _number("permission_type", wanted.permission_type, PERMISSION_TYPES, ANY=1),
     )
@@ -204,14 +205,8 @@ def _word(number: int, known: Mapping[str, int]) -> str:
     return next((word for word, each in known.items() if each == number), "UNKNOWN")
 
 
-def _text(key: str, value: Any, allowed: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ConfigError(key, value, allowed)
-    return value
-
-
 def _principal(principal: Any) -> str:
     kind, colon, name = principal.partition(":") if isinstance(principal, str) else ("", "", "")
     if not (kind and colon and name):
         raise ConfigError("principal", principal, "a type and a name, as User:alice")
-    return str(principal)
+    return check_text("principal", principal, "a type and a name, as User:alice")

@@ -31,8 +31,6 @@ from asyncgroup.admin.users import AdminUsers
 from asyncgroup.checks import (
     check_duration_or_zero,
     check_group_id,
-    check_offset,
-    check_partition,
     check_partitions,
     check_topic,
     wrong_type,
@@ -142,7 +140,8 @@ class Admin(ClientArguments):
         """Create topics: for each name a NewTopic, or the number of its partitions (None: the broker's default).
 
         Returns when every broker that answers knows the topics with a leader for each partition. The error of a topic that exists
-        is TOPIC_ALREADY_EXISTS, except after a request of this call without a response, which has created it. With `validate_only` the
+        is TOPIC_ALREADY_EXISTS, except after a request of this call without a response, which has created it (one with other partitions or
+        replicas is not it). With `validate_only` the
         controller only checks the request. Raises ConfigError for invalid names and values.
         """
         checked = topic_changes.checked_new_topics(wanted)
@@ -332,7 +331,7 @@ class Admin(ClientArguments):
         UNKNOWN_MEMBER_ID for all partitions of a group with members. Raises ConfigError for an invalid id, partition or
         offset.
         """
-        wanted = {check_partition(tp): _group_offset(each) for tp, each in offsets.items()}
+        wanted = group_offsets.checked_offsets(offsets)
         return AdminResults(
             await group_offsets.alter_group_offsets(
                 self._client, check_group_id(group_id), wanted, self._retry()
@@ -390,10 +389,3 @@ class Admin(ClientArguments):
         if not isinstance(plan, ResetPlan):
             raise wrong_type("plan", plan, "a ResetPlan, as plan_reset returns it")
         return AdminResults(await reset.commit_plan(self._client, plan, self._budget()))
-
-
-def _group_offset(given: int | group_offsets.GroupOffset) -> group_offsets.GroupOffset:
-    if isinstance(given, group_offsets.GroupOffset):
-        check_offset(given.offset)
-        return given
-    return group_offsets.GroupOffset(check_offset(given))

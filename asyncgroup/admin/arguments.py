@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from asyncgroup.checks import wrong_type
+from asyncgroup.checks import TEXT, wrong_type
 from asyncgroup.errors import ConfigError
 
-__all__ = ["INT16_MAX", "INT32_MAX", "check_number", "one_of", "several"]
+__all__ = ["INT16_MAX", "INT32_MAX", "check_number", "check_text", "one_of", "several"]
+
+_SHOWN: Final = 20
+"""Characters of a text that is refused for its length or its characters; the rest is left out."""
 
 INT16_MAX: Final = (1 << 15) - 1
 INT32_MAX: Final = (1 << 31) - 1
@@ -28,6 +31,15 @@ def one_of(key: str, given: object, names: Iterable[str]) -> str:
     if not isinstance(given, str) or given.lower() not in known:
         raise ConfigError(key, given, f"one of {', '.join(known.values())}")
     return known[given.lower()]
+
+
+def check_text(key: str, value: Any, allowed: str) -> str:
+    """Return the value. Raises ConfigError unless it is a text that is not empty, and that a request can contain."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(key, value, allowed)
+    if not TEXT[0](value):
+        raise ConfigError(key, value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…", TEXT[1])
+    return value
 
 
 def several(key: str, values: Any) -> Iterable[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, several
+from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, check_text, several
 from asyncgroup.admin.broker_values import (
     BrokerDescription,
     ClusterDescription,
@@ -142,9 +142,7 @@ def _checked_node(node: object) -> int:
 
 
 def _checked_feature(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise ConfigError("feature", name, "Kafka's name, as text")
-    return name
+    return check_text("feature", name, "Kafka's name, as text")
 
 
 def _change(name: str, wanted: object) -> FeatureChangeRequested:

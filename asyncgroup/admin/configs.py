@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from asyncgroup.admin.arguments import several
-from asyncgroup.checks import check_group_id, check_topic, wrong_type
+from asyncgroup.admin.arguments import check_text, several
+from asyncgroup.checks import TEXT, check_group_id, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import configs
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
@@ -16,6 +16,7 @@ from asyncgroup.cluster.requests.configs import BROKER, GROUP, TOPIC, ConfigChan
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import ConfigError, ErrorCode
 from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.secret import HIDDEN
 
 __all__ = [
     "ConfigChanges",
@@ -98,7 +99,7 @@ class ConfigChanges:
 
 def checked_resources(kind: Kind, names: str | int | Iterable[str | int]) -> list[ConfigResource]:
     """Return the resources with these names. Raises ConfigError for an unknown kind and for invalid names."""
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ConfigError("kind", kind, "one of topic, broker, group")
     return [_resource(kind, name) for name in several("names", names)]
 
@@ -137,12 +138,13 @@ def _changes(resource: ConfigResource, wanted: object) -> list[ConfigChange]:
         changes += [ConfigChange(name, operation, value) for name, value in values.items()]
     seen: set[str] = set()
     for name, operation, value in changes:
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"a configuration of {resource}", name, "Kafka's name, as text")
+        check_text(f"a configuration of {resource}", name, "Kafka's name, as text")
         if name in seen:
             raise ConfigError(f"a configuration of {resource}", name, "one change of each name")
         if operation != _DELETE and not isinstance(value, str):
             raise wrong_type(f"{name} of {resource}", value, "a value as text")
+        if value is not None and not TEXT[0](value):  # it may be a secret
+            raise ConfigError(f"{name} of {resource}", HIDDEN, TEXT[1])
         seen.add(name)
     if not changes:
         raise ConfigError(f"the changes of {resource}", wanted, "one change or more")

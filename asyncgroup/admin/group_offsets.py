@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from asyncgroup.admin.arguments import INT32_MAX, check_number
+from asyncgroup.checks import check_metadata, check_offset, check_partition, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction, action_of
@@ -26,6 +28,7 @@ from asyncgroup.wire import messages as m
 __all__ = [
     "GroupOffset",
     "alter_group_offsets",
+    "checked_offsets",
     "delete_group_offsets",
     "list_group_offsets",
     "list_offsets_of_groups",
@@ -51,6 +54,23 @@ class GroupOffset:
     """The metadata as it is stored: the user's text, or the envelope of a work queue with its ack window."""
     leader_epoch: int = -1
     """The leader epoch of the last record that was read; -1 if unknown."""
+
+
+def checked_offsets(wanted: Any) -> dict[TopicPartition, GroupOffset]:
+    """Return what is to be committed for each partition. Raises ConfigError for wrong values."""
+    if not isinstance(wanted, Mapping):
+        raise wrong_type("offsets", wanted, "a mapping from each partition to its offset")
+    return {check_partition(tp): _checked_offset(each) for tp, each in wanted.items()}
+
+
+def _checked_offset(given: Any) -> GroupOffset:
+    if not isinstance(given, GroupOffset):
+        return GroupOffset(check_offset(given))
+    check_offset(given.offset)
+    check_metadata(given.metadata)
+    if given.leader_epoch != -1:
+        check_number("leader_epoch", given.leader_epoch, INT32_MAX)
+    return given
 
 
 async def list_group_offsets(

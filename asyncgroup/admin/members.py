@@ -39,6 +39,8 @@ def _checked(member: object, rule: str) -> MemberToRemove:
         raise wrong_type("members", member, rule)
     if not isinstance(member.member_id, str):
         raise wrong_type("member_id", member.member_id, TEXT[1])
+    if not TEXT[0](member.member_id):
+        raise ConfigError("member_id", f"{member.member_id[:20]}…", TEXT[1])
     instance = member.group_instance_id
     if instance is not None and not (isinstance(instance, str) and is_legal_name(instance)):
         raise ConfigError("group_instance_id", instance, "1 to 249 of the characters a-z A-Z 0-9 . _ -")

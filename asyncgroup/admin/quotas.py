@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from asyncgroup.admin.arguments import check_text
 from asyncgroup.admin.denied import needs
 from asyncgroup.admin.results import AdminResults
 from asyncgroup.checks import wrong_type
@@ -114,9 +115,7 @@ def _component(key: str, name: object) -> QuotaComponent:
 
 
 def _checked_name(key: str, name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise ConfigError(key, name, "a name, which is not empty, or a QuotaName")
-    return name
+    return check_text(key, name, "a name, which is not empty, or a QuotaName")
 
 
 def _key(entity: object) -> EntityKey:
@@ -148,9 +147,8 @@ def _checked_values(entity: ClientQuotaEntity, values: Any) -> dict[str, float |
     if not isinstance(values, Mapping) or not values:
         raise ConfigError(f"quotas of {entity}", values, "one quota or more, by Kafka's names")
     for name, value in values.items():
-        if not isinstance(name, str) or not name:
-            raise ConfigError(f"a quota of {entity}", name, "Kafka's name, as text")
+        check_text(f"a quota of {entity}", name, "Kafka's name, as text")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (is_number and math.isfinite(value) and value > 0):
+        if value is not None and not (is_number and 0 < value <= sys.float_info.max):
             raise ConfigError(name, value, "a finite number above 0, or None to remove the quota")
     return {name: None if value is None else float(value) for name, value in values.items()}

@@ -68,7 +68,7 @@ class AdminReplicas:
 
         Raises ConfigError for another type and invalid partitions; without partitions also the error of the whole request.
         """
-        number = ELECTION_TYPES.get(election_type)
+        number = ELECTION_TYPES.get(election_type) if isinstance(election_type, str) else None
         if number is None:
             raise ConfigError("election_type", election_type, "preferred or unclean")
         wanted = None if partitions is None else check_partitions(partitions)

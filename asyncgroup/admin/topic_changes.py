@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from asyncgroup.admin.partitions import existing_partitions
-from asyncgroup.checks import check_count, check_offset, check_partition, check_topic, wrong_type
+from asyncgroup.checks import TEXT, check_count, check_offset, check_partition, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import records, topics
 from asyncgroup.cluster.requests.results import Results
@@ -16,6 +16,7 @@ from asyncgroup.cluster.requests.topics import NewPartitions, NewTopic
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryLoop
+from asyncgroup.secret import HIDDEN
 
 __all__ = [
     "NewPartitions",
@@ -54,11 +55,17 @@ def _new_topic(name: str, wanted: object) -> NewTopic:
             key, given, "no number of partitions or replicas beside assignments, which give both"
         )
     _check_assignments(f"the new topic {name!r}: assignments", topic.assignments)
+    if not isinstance(topic.configs, Mapping):
+        raise wrong_type(
+            f"the new topic {name!r}: configs", topic.configs, "a mapping from Kafka's names to values"
+        )
     for config, value in topic.configs.items():
         if not isinstance(config, str) or not isinstance(value, str):
             raise wrong_type(
                 f"the new topic {name!r}: {config}", value, "Kafka's name and its value, as text"
             )
+        if not TEXT[0](config) or not TEXT[0](value):
+            raise ConfigError(f"the new topic {name!r}: {config[:20]!r}", HIDDEN, TEXT[1])
     return topic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, several
+from asyncgroup.admin.arguments import INT16_MAX, INT32_MAX, check_number, check_text, several
 from asyncgroup.admin.denied import needs
 from asyncgroup.admin.hanging import find_hanging, partitions_to_search
 from asyncgroup.admin.results import AdminResults
@@ -42,6 +42,10 @@ MAX_TRANSACTION_TIMEOUT: Final = 900.0
 """Seconds: the default of the brokers' `transaction.max.timeout.ms`, and of Kafka's `find-hanging`."""
 
 
+_MAX_SECONDS: Final = (1 << 63) // 1000 - 1
+"""The longest duration that ListTransactions can ask for, which has milliseconds in 64 bits."""
+
+
 class AdminTransactions:
     """Transactions of producers, and those that hang: `admin.transactions`.
 
@@ -75,8 +79,10 @@ class AdminTransactions:
         """
         if longer_than is not None:
             check_duration_or_zero("longer_than", longer_than)
-        if pattern is not None and (not isinstance(pattern, str) or not pattern):
-            raise ConfigError("pattern", pattern, "a regular expression that is not empty")
+            if longer_than > _MAX_SECONDS:
+                raise ConfigError("longer_than", longer_than, f"at most {_MAX_SECONDS} seconds")
+        if pattern is not None:
+            check_text("pattern", pattern, "a regular expression that is not empty")
         wanted_states = checked_transaction_states(states)
         wanted_producers = [
             check_number("producer_id", each) for each in several("producer_ids", producer_ids)
@@ -192,9 +198,7 @@ class AdminTransactions:
 
 
 def _checked_id(transactional_id: object) -> str:
-    if not isinstance(transactional_id, str) or not transactional_id:
-        raise ConfigError("transactional_id", transactional_id, "a string that is not empty")
-    return transactional_id
+    return check_text("transactional_id", transactional_id, "a string that is not empty")
 
 
 def _check_broker(broker: int | None) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from asyncgroup.admin.arguments import several
+from asyncgroup.admin.arguments import check_text, several
 from asyncgroup.admin.denied import needs
 from asyncgroup.admin.results import AdminResults
+from asyncgroup.checks import TEXT
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import scram_users as requests
 from asyncgroup.cluster.requests.budget import RequestBudget
@@ -151,14 +152,14 @@ def _checked_changes(
 
 
 def _checked_user(user: object) -> str:
-    if not isinstance(user, str) or not user:
-        raise ConfigError("user", user, "the name of a user, which is not empty")
-    return user
+    return check_text("user", user, "the name of a user, which is not empty")
 
 
 def _check_upsertion(change: UserScramCredentialUpsertion) -> None:
     if not isinstance(change.password, Secret) or not change.password:
         raise ConfigError("password", HIDDEN, "text or a Secret that is not empty")
+    if not TEXT[0](reveal(change.password)):
+        raise ConfigError("password", HIDDEN, TEXT[1])
     iterations = change.iterations
     is_number = isinstance(iterations, int) and not isinstance(iterations, bool)
     if not is_number or not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:

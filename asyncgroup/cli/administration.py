@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from asyncgroup.cli.advice import with_advice
 from asyncgroup.cli.common import cancel_on_sigterm, seconds
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
-from asyncgroup.cli.printing import escaped_json, is_terminal
+from asyncgroup.cli.printing import is_terminal
 from asyncgroup.cli.tables import Column, Row, json_line, name_of, table_lines
 from asyncgroup.config import ClientConfig
 from asyncgroup.error_types import short_error_type
@@ -154,8 +154,7 @@ class Report:
         """Print the rows; a table without rows is not printed."""
         if self._is_json:
             for row in rows:
-                line = json_line(columns, row)
-                self._print(escaped_json(line) if self._on_terminal else line)
+                self._print(json_line(columns, row))
         elif self._is_quiet:
             for name in dict.fromkeys(name_of(columns, row) for row in rows if not row.get("error")):
                 self._print(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from asyncgroup.cli.connection_options import add_connection_options, connection
 from asyncgroup.cli.dead_letter_topic import read_one, read_topic
 from asyncgroup.cli.extras import INSTALL_RICH, require_rich
 from asyncgroup.cli.offset_spans import OffsetSpan, log_spans, parse_spans
+from asyncgroup.cli.printing import json_object
 from asyncgroup.config import ConsumerConfig
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ async def run_list(options: argparse.Namespace) -> int:
                     rows.append(row)
     if options.json:
         for row in rows:
-            print(json.dumps(row.as_dict(), ensure_ascii=False))
+            print(json_object(row.as_dict()))
     else:
         from asyncgroup.cli.dead_letter_table import print_summary, print_table
 
@@ -176,7 +176,7 @@ async def run_show(options: argparse.Namespace) -> int:
     async with Consumer(servers, reading_config(options)) as consumer:
         record = await read_one(consumer, options.topic, span)
     if options.json:
-        print(json.dumps(full_dict(record), ensure_ascii=False))
+        print(json_object(full_dict(record)))
     else:
         print(full_text(record))
     return 0

@@ -20,6 +20,7 @@ __all__ = [
     "as_json",
     "escaped_json",
     "is_terminal",
+    "json_object",
     "json_text",
     "record_format",
 ]
@@ -87,7 +88,14 @@ def _escaped(data: bytes) -> bytes:
 
 def escaped_json(text: str) -> str:
     r"""Return JSON text for the same object, with escapes such as `\u001b` for unprintable characters."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def json_object(fields: Mapping[str, Any]) -> str:
+    """Return a JSON object on one line, without unprintable characters: a pipe may end at a terminal, or be split at U+2028."""
+    return escaped_json(json.dumps(fields, ensure_ascii=False))
 
 
 def is_terminal() -> bool:

@@ -6,12 +6,12 @@ value is null in JSON and `-` in the table.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from asyncgroup.cli.printing import json_object
 from asyncgroup.escaping import printable
 
 __all__ = [
@@ -173,7 +173,7 @@ def _line(columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int]
 
 def json_line(columns: Sequence[Column], row: Row) -> str:
     """Return a row as a JSON object on one line, with the keys of all columns in their order."""
-    return json.dumps({column.key: row[column.key] for column in columns}, ensure_ascii=False)
+    return json_object({column.key: row[column.key] for column in columns})
 
 
 def name_of(columns: Sequence[Column], row: Row) -> str:

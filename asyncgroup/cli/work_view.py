@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from asyncgroup.cli.common import rate, record_count
+from asyncgroup.cli.printing import json_object
 from asyncgroup.escaping import printable
 from asyncgroup.lifecycle import wait_within
 
@@ -204,6 +204,6 @@ async def show_json(view: QueueView, stop: asyncio.Event) -> None:
 
 
 async def _print_json(snapshot: Snapshot, *, final: bool) -> None:
-    text = json.dumps({**snapshot.as_dict(), "final": final}, ensure_ascii=False)
+    text = json_object({**snapshot.as_dict(), "final": final})
     # in a thread: a reader that does not read must not block the heartbeats; one write, as the handler may also print
     await asyncio.to_thread(print, f"{text}\n", end="", flush=True)

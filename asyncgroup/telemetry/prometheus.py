@@ -100,5 +100,8 @@ class MetricsPage:
         """Return content type and page, in the format that the header Accept asks for: OpenMetrics, or Prometheus's text."""
         from prometheus_client.exposition import choose_encoder
 
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except Exception:  # noqa: BLE001  it compares versions such as "abc" with numbers
+            encode, content_type = choose_encoder("")
         return content_type, encode(self._registry)

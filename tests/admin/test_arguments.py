@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from asyncgroup import ConfigError, TopicPartition
-from asyncgroup.admin import Admin
+from asyncgroup.admin import (
+    AclBindingFilter,
+    Admin,
+    ClientQuotaEntity,
+    ConfigChanges,
+    GroupOffset,
+    MemberToRemove,
+    NewTopic,
+    UserScramCredentialUpsertion,
+)
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
@@ -82,3 +92,54 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
             with pytest.raises(ConfigError, match=text):
                 await call
         assert not env.cluster.history.of("DeleteTopics", "DeleteGroups", "ListGroups")
+
+
+TINY = ConfigChanges(set={"retention.ms": "1"})
+LONG = "x" * 70_000
+BROKEN = "pa\ud800ss"
+
+Call = Callable[[Admin], Awaitable[Any]]
+
+REFUSED: dict[str, Call] = {
+    "kind=[]": lambda admin: admin.describe_configs([], "orders"),  # type: ignore[arg-type]
+    "kind={}": lambda admin: admin.alter_configs({}, {"orders": TINY}),  # type: ignore[arg-type]
+    "a configuration of topic 'orders'": lambda admin: admin.alter_configs(
+        "topic", {"orders": ConfigChanges(set={BROKEN: "1"})}
+    ),
+    "retention.ms of topic 'orders'": lambda admin: admin.alter_configs(
+        "topic", {"orders": ConfigChanges(set={"retention.ms": BROKEN})}
+    ),
+    "the new topic 'a': configs": lambda admin: admin.create_topics({"a": NewTopic(configs=None)}),  # type: ignore[arg-type]
+    "the new topic 'a': 'b'": lambda admin: admin.create_topics({"a": NewTopic(configs={"b": LONG})}),
+    "offsets": lambda admin: admin.alter_group_offsets("g", None),  # type: ignore[arg-type]
+    "metadata": lambda admin: admin.alter_group_offsets("g", {ZERO: GroupOffset(0, LONG)}),
+    "leader_epoch": lambda admin: admin.alter_group_offsets("g", {ZERO: GroupOffset(0, "", 1 << 40)}),
+    "member_id": lambda admin: admin.remove_members("g", [MemberToRemove(LONG)]),
+    "feature": lambda admin: admin.brokers.update_features({BROKEN: 1}),
+    "user": lambda admin: admin.users.describe([LONG]),
+    "password": lambda admin: admin.users.alter(UserScramCredentialUpsertion("bob", BROKEN)),
+    "client_id": lambda admin: admin.quotas.describe(client_id=LONG),
+    "producer_byte_rate": lambda admin: admin.quotas.alter(
+        {ClientQuotaEntity(user="a"): {"producer_byte_rate": 10**309}}
+    ),
+    "name": lambda admin: admin.acls.describe(AclBindingFilter(name=LONG)),
+    "principal": lambda admin: admin.acls.describe(AclBindingFilter(principal="User:" + LONG)),
+    "host": lambda admin: admin.acls.describe(AclBindingFilter(host=BROKEN)),
+    "election_type": lambda admin: admin.replicas.elect_leaders([]),  # type: ignore[arg-type]
+    "transactional_id": lambda admin: admin.transactions.describe([BROKEN]),
+    "pattern": lambda admin: admin.transactions.list(pattern=LONG),
+    "longer_than": lambda admin: admin.transactions.list(longer_than=float("inf")),
+}
+
+
+async def test_what_no_request_can_contain_is_refused_by_name(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers) as admin:
+        before = len(env.cluster.history)
+        for key, call in REFUSED.items():
+            with pytest.raises(ConfigError) as refused:
+                await call(admin)
+            assert str(refused.value).startswith(key), (key, refused.value)
+            assert len(str(refused.value)) < 400
+            if key in ("password", "retention.ms of topic 'orders'"):  # the value may be a secret
+                assert "pa" not in str(refused.value).removeprefix(key)
+        assert len(env.cluster.history) == before

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ConfigError
+from asyncgroup import ConfigError, ErrorCode
 from asyncgroup.admin import Admin, ConfigChanges
 from tests.stories.virtual import VirtualEnvironment
 
@@ -86,6 +86,21 @@ async def test_a_group_is_described_and_altered(env: VirtualEnvironment) -> None
         (await admin.alter_configs("group", {"g": ConfigChanges(set={key: "50000"})})).raise_first()
         found = (await admin.describe_configs("group", ["g"])).raise_first()["g"]
         assert (found[key].value, found[key].source) == ("50000", "DYNAMIC_GROUP_CONFIG")
+
+
+async def test_an_answer_about_another_kind_is_no_answer(env: VirtualEnvironment) -> None:
+    def changed(response: Any) -> Any:
+        for each in response.results:
+            each.resource_type, each.error_code = 120, ErrorCode.UNKNOWN_SERVER_ERROR
+        return response
+
+    env.cluster.faults.on("DescribeConfigs").mutate(changed)
+    async with Admin(env.bootstrap_servers) as admin:
+        assert list((await admin.describe_configs("topic", ["orders"])).raise_first()) == ["orders"]
+    async with Admin(env.bootstrap_servers, timeout=0) as admin:
+        env.cluster.faults.on("DescribeConfigs").mutate(changed)
+        error = (await admin.describe_configs("topic", ["orders"])).errors["orders"]
+        assert str(error) == "the response to DescribeConfigs of a broker has no entry for topic 'orders'"
 
 
 async def test_a_secret_is_never_shown(env: VirtualEnvironment) -> None:

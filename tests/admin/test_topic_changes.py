@@ -78,6 +78,18 @@ async def test_a_topic_that_a_request_without_response_created_is_a_success(
     assert env.cluster.topics == ["a", "orders"]
 
 
+@pytest.mark.parametrize("wanted", [6, NewTopic(4, 2), NewTopic(assignments=[[1]])])
+async def test_another_topic_is_not_what_a_request_without_response_created(
+    env: VirtualEnvironment, wanted: NewTopic | int
+) -> None:
+    env.cluster.faults.on("CreateTopics").disconnect("after")
+    async with Admin(env.bootstrap_servers) as admin:
+        begun = asyncio.get_running_loop().time()
+        made = await admin.create_topics({"orders": wanted, "a": 1})
+        assert (list(made.values_by_name), codes(made)) == (["a"], {"orders": "TOPIC_ALREADY_EXISTS"})
+        assert asyncio.get_running_loop().time() - begun < 1
+
+
 async def test_a_topic_that_another_request_created_is_an_error(env: VirtualEnvironment) -> None:
     env.cluster.faults.on("CreateTopics").error("NOT_CONTROLLER")
     async with Admin(env.bootstrap_servers) as admin:

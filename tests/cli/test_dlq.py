@@ -253,6 +253,19 @@ async def test_show_as_json_has_every_byte(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.asyncio
 @pytest.mark.virtual
+async def test_json_has_escapes_for_what_a_terminal_would_execute(capsys: pytest.CaptureFixture[str]) -> None:
+    value = "\x9b2J\u2028\u202e"
+    async with cluster_with(0) as cluster:
+        await add(cluster, value.encode(), [("REAL_TOPIC", value.encode())])
+        for command in (["show", "0@0"], ["list"]):
+            assert await dlq(cluster, *command, "--json") == 0
+            (line,) = capsys.readouterr().out.splitlines()
+            assert line.isprintable()
+            assert json.loads(line)["origin_topic" if command == ["list"] else "value"] == value
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
 async def test_show_escapes_control_characters_and_keeps_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
         await add(cluster, b'{\n  "a": "\x1b[2J"\n}', [("h\x1b", b"\x07")])

@@ -116,9 +116,18 @@ def test_no_line_is_wider_than_the_terminal_if_that_is_possible(
 def test_json_loses_nothing(rows: list[dict[str, Any]]) -> None:
     for each in rows:
         line = json_line(COLUMNS, each)
-        assert "\n" not in line
+        assert line.isprintable()
         assert json.loads(line) == each
         assert list(json.loads(line)) == [column.key for column in COLUMNS]
+
+
+def test_json_is_one_line_that_a_terminal_can_show() -> None:
+    name = "a\x1b[2J\x9b2J\u2028\x85\u202e\x00é😀"
+    line = json_line(COLUMNS, row(name, 3))
+    assert line.isprintable()
+    assert line.splitlines() == [line]
+    assert "é😀" in line
+    assert json.loads(line) == row(name, 3)
 
 
 def test_a_name_is_a_line() -> None:

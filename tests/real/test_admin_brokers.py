@@ -11,6 +11,7 @@ import pytest
 
 from asyncgroup import BrokerError, Cluster, Producer, TopicPartition
 from asyncgroup.admin import Admin, FeatureUpdate, NewTopic
+from asyncgroup.error_codes import error_name
 from asyncgroup.errors import TransportError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import in_thread
@@ -43,6 +44,22 @@ async def by_kafka_python(servers: str, ask: Callable[[Any], Any]) -> Any:
     return await in_thread(run)
 
 
+async def raised_by_kafka_python(servers: str, ask: Callable[[Any], Any]) -> tuple[str, str]:
+    """Return the name and the text of the error that kafka-python raises, as it has no partial results of some calls."""
+
+    def caught(admin: Any) -> tuple[str, str]:
+        from kafka.errors import BrokerResponseError
+
+        try:
+            ask(admin)
+        except BrokerResponseError as error:
+            return error_name(error.errno), str(error)
+        return "NONE", ""
+
+    found: tuple[str, str] = await by_kafka_python(servers, caught)
+    return found
+
+
 async def test_one_node_describes_itself(apache_kafka: RunningKafka) -> None:
     topic = unique()
     zero = TopicPartition(topic, 0)
@@ -71,15 +88,19 @@ async def test_one_node_describes_itself(apache_kafka: RunningKafka) -> None:
 
 @pytest.mark.full
 async def test_the_cluster_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> None:
-    kafka, topic = apache_kafka_3, unique()
-    servers = kafka.bootstrap_servers
+    await compare_cluster(apache_kafka_3, include_fenced=True)
+
+
+async def compare_cluster(kafka: ApacheKafka, *, include_fenced: bool) -> None:
+    """Three nodes. Brokers say which are fenced since Kafka 4.0."""
+    topic, servers = unique(), kafka.bootstrap_servers
     async with Admin(servers) as admin:
         (await admin.create_topics({topic: NewTopic(assignments=[[1, 2], [3, 1]])})).raise_first()
-        cluster = await admin.brokers.describe(include_fenced=True)
+        cluster = await admin.brokers.describe(include_fenced=include_fenced)
         theirs = await by_kafka_python(servers, lambda their: their.describe_cluster())
         assert cluster.cluster_id == theirs["cluster_id"] == kafka.cluster_id
         assert [
-            (each["broker_id"], each["host"], each["port"], each["rack"], each["is_fenced"])
+            (each["broker_id"], each["host"], each["port"], each["rack"], each.get("is_fenced", False))
             for each in sorted(theirs["brokers"], key=lambda each: each["broker_id"])
         ] == [(each.node_id, each.host, each.port, each.rack, each.is_fenced) for each in cluster.brokers]
 
@@ -139,12 +160,16 @@ async def test_the_cluster_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> N
 
 @pytest.mark.full
 async def test_the_quorum_is_as_kafkas_tool_sees_it(apache_kafka_3: ApacheKafka) -> None:
-    servers = apache_kafka_3.bootstrap_servers
+    await compare_quorum(apache_kafka_3)
+
+
+async def compare_quorum(kafka: ApacheKafka) -> None:
+    servers = kafka.bootstrap_servers
     tool = "org.apache.kafka.tools.MetadataQuorumCommand"
     async with Admin(servers) as admin:
         found = await admin.brokers.quorum()
         printed = await asyncio.to_thread(
-            apache_kafka_3.run_tool, tool, "--bootstrap-server", servers, "describe", "--replication"
+            kafka.run_tool, tool, "--bootstrap-server", servers, "describe", "--replication"
         )
         rows = [line.split() for line in printed.splitlines()[1:] if line.strip()]
         voters = {int(row[0]) for row in rows if row[-1] in ("Leader", "Follower")}

@@ -101,6 +101,12 @@ async def with_commits_only(scene: Scene) -> None:
     none = TopicPartition(f"{group}-none", 0)
     altered = await admin.alter_group_offsets(group, {zero: GroupOffset(0, "text", 0), one: 0, none: 0})
     assert names(altered) == {zero: "NoError", one: "NoError", none: "UnknownTopicOrPartitionError"}
+    wanted = {
+        tp: GroupOffset(0, "text" if tp == zero else "", 0 if tp == zero else None)
+        for tp in (zero, one, none)
+    }
+    theirs = await scene.theirs(lambda other: other.alter_group_offsets(group, wanted))
+    assert error_names(theirs) == names(altered)
     read = (await scene.theirs(lambda other: other.list_group_offsets(group)))[group]
     found = (await admin.list_group_offsets(group, require_stable=True)).raise_first()
     assert found == {zero: GroupOffset(0, "text", 0), one: GroupOffset(0)}
@@ -145,12 +151,21 @@ async def with_a_member(scene: Scene, protocol: str) -> None:
 async def until_its_end(scene: Scene) -> None:
     """It is deleted, offset by offset and as a whole."""
     admin, group, zero, one = scene.admin, scene.group, scene.zero, scene.one
-    (await admin.delete_group_offsets(group, [one])).raise_first()
+    missing = TopicPartition(group, 9)
+    deleted = names(await admin.delete_group_offsets(group, [one, missing]))
+    assert deleted == {one: "NoError", missing: "UnknownTopicOrPartitionError"}
+    theirs = await scene.theirs(lambda other: other.delete_group_offsets(group, [one, missing]))
+    assert error_names(theirs) == deleted
     read = await scene.theirs(lambda other: other.list_group_offsets(group))
     assert list(read[group]) == [zero]
     await scene.theirs(lambda other: other.alter_group_offsets(group, {one: GroupOffset(0, "k")}))
     assert (await admin.list_group_offsets(group)).raise_first()[one] == GroupOffset(0, "k")
-    (await admin.delete_groups([group])).raise_first()
+    none, other_group = f"{group}-none", f"{group}-other"
+    await scene.theirs(lambda other: other.alter_group_offsets(other_group, {one: GroupOffset(0)}))
+    deleted = names(await admin.delete_groups([group, none]))
+    assert deleted == {group: "NoError", none: "GroupIdNotFoundError"}
+    theirs = error_names(await scene.theirs(lambda other: other.delete_groups([other_group, none])))
+    assert theirs == {other_group: "OK", none: "GroupIdNotFoundError"}
     assert group not in {each.group_id for each in (await admin.list_groups()).raise_first()}
     assert not await admin.list_group_offsets(group)
     assert names(await admin.delete_groups([group])) == {group: "GroupIdNotFoundError"}

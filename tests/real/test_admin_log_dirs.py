@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from asyncgroup import BrokerError, Producer, TopicPartition
 from asyncgroup.admin import Admin, NewTopic
+from asyncgroup.error_codes import error_name
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.java_tools import JavaTools
 from tests.real.beside_kafka import Beside, until
+from tests.real.test_admin_brokers import by_kafka_python
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
@@ -25,6 +28,13 @@ ZERO, ONE, MISSING = (TopicPartition("moving", number) for number in (0, 1, 9))
 async def kafka(kafka_at_hand: None) -> AsyncIterator[ApacheKafka]:
     """One node with two log directories."""
     async with ApacheKafka(log_dirs=2) as kafka:
+        yield kafka
+
+
+@pytest_asyncio.fixture
+async def kafka_39_with_two(kafka_39: ApacheKafka) -> AsyncIterator[ApacheKafka]:
+    """The same of Kafka 3.9, which is at hand if `kafka_39` runs."""
+    async with ApacheKafka(version=kafka_39.version, log_dirs=2) as kafka:
         yield kafka
 
 
@@ -41,6 +51,16 @@ async def places(admin: Admin) -> dict[TopicPartition, str]:
 async def test_a_replica_moves_between_directories(
     kafka: ApacheKafka, java_tools: JavaTools, tmp_path: Path
 ) -> None:
+    await compare_moves(kafka, java_tools, tmp_path)
+
+
+async def test_a_replica_moves_between_directories_of_kafka_3_9(
+    kafka_39_with_two: ApacheKafka, java_tools: JavaTools, tmp_path: Path
+) -> None:
+    await compare_moves(kafka_39_with_two, java_tools, tmp_path)
+
+
+async def compare_moves(kafka: ApacheKafka, java_tools: JavaTools, tmp_path: Path) -> None:
     async with Admin(kafka.bootstrap_servers) as admin:
         (await admin.create_topics({"moving": NewTopic(2, 1)})).raise_first()
         async with Producer(kafka.bootstrap_servers) as producer:
@@ -58,6 +78,13 @@ async def test_a_replica_moves_between_directories(
         refused = (await admin.replicas.alter_log_dirs(1, {ZERO: "/no/such/directory"}))[ZERO]
         assert isinstance(refused, BrokerError)
         assert refused.name == "LOG_DIR_NOT_FOUND"
+
+        # kafka-python has the same results
+        for paths_wanted in (wanted, {ZERO: "/no/such/directory"}):
+            altered = await admin.replicas.alter_log_dirs(1, paths_wanted)
+            assert await moved_by_kafka_python(kafka, paths_wanted) == {
+                tp: error.name if isinstance(error, BrokerError) else "NONE" for tp, error in altered.items()
+            }
 
         # Kafka's tool says that our move is complete, and moves it back
         plan = tmp_path / "plan.json"
@@ -78,6 +105,24 @@ async def test_a_replica_moves_between_directories(
             assert "Reassignment of replica moving-0-1 completed successfully." in verified.text, (
                 verified.text
             )
+
+
+async def moved_by_kafka_python(
+    kafka: ApacheKafka, wanted: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, str]:
+    """Return the name of the error of each partition, "NONE" for those without one."""
+
+    def move(admin: Any) -> Any:
+        from kafka.structs import TopicPartitionReplica
+
+        return admin.alter_replica_log_dirs(
+            {TopicPartitionReplica(*tp, 1): path for tp, path in wanted.items()}
+        )
+
+    found = await by_kafka_python(kafka.bootstrap_servers, move)
+    return {
+        TopicPartition(each.topic, each.partition): error_name(error.errno) for each, error in found.items()
+    }
 
 
 async def test_the_command_beside_kafkas_tool(

@@ -80,8 +80,16 @@ async def test_all_members_of_a_group(apache_kafka: RunningKafka, protocol: str)
 
 @pytest.mark.full
 async def test_the_same_results_as_kafka_python(apache_kafka: RunningKafka) -> None:
+    await compare_removals(apache_kafka.bootstrap_servers)
+
+
+@pytest.mark.full
+async def test_the_same_results_as_kafka_python_on_kafka_3_9(kafka_39: RunningKafka) -> None:
+    await compare_removals(kafka_39.bootstrap_servers)
+
+
+async def compare_removals(servers: str) -> None:
     topic = f"members-{uuid4().hex[:8]}"
-    servers = apache_kafka.bootstrap_servers
     async with Admin(servers) as admin:
         (await admin.create_topics({topic: 1})).raise_first()
         results = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.transactional import transactional
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import RunningKafka
+from tests.real.test_admin_brokers import raised_by_kafka_python
 from tests.real.test_groups_taken_over import at
 
 pytestmark = pytest.mark.asyncio
@@ -104,16 +105,31 @@ def by_kafka_python(servers: str, topic: str) -> dict[str, Any]:
         admin.close()
 
 
+def abort(admin: Any, tp: TopicPartition, producer_id: int, epoch: int) -> None:
+    """Abort a transaction by kafka-python."""
+    from kafka.admin import AbortTransactionSpec
+
+    admin.abort_transaction(AbortTransactionSpec(tp, producer_id, epoch))
+
+
 def number(value: int | None) -> str:
     return "-1" if value is None else str(value)
 
 
 @pytest.mark.full
 async def test_all_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> None:
-    kafka, topic = apache_kafka_3, unique()
-    servers = kafka.bootstrap_servers
+    await compare_transactions(apache_kafka_3, [1, 2])
+
+
+@pytest.mark.full
+async def test_all_is_as_others_see_it_on_kafka_3_9(kafka_39: ApacheKafka) -> None:
+    await compare_transactions(kafka_39, [1])
+
+
+async def compare_transactions(kafka: ApacheKafka, nodes: list[int]) -> None:
+    servers, topic = kafka.bootstrap_servers, unique()
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    async with Admin(servers) as admin, transaction_of(admin, servers, topic):
+    async with Admin(servers) as admin, transaction_of(admin, servers, topic, nodes):
         verifies = ConfigChanges(set={VERIFICATION: "false"})
         (await admin.alter_configs("broker", {1: verifies})).raise_first()
         try:
@@ -172,15 +188,19 @@ async def test_all_is_as_others_see_it(apache_kafka_3: ApacheKafka) -> None:
         (hanging,) = found
         with pytest.raises(BrokerError, match="INVALID_PRODUCER_EPOCH"):
             await admin.transactions.abort(one, producer_id=HANGING, producer_epoch=2)
+        raised, _ = await raised_by_kafka_python(servers, lambda their: abort(their, one, HANGING, 2))
+        assert raised == "INVALID_PRODUCER_EPOCH"
         await admin.transactions.abort_at(hanging.partition, hanging.start_offset)
         assert not (await admin.transactions.find_hanging(topics=[topic])).raise_first()
         assert await rows(kafka, "find-hanging", "--topic", topic) == []
 
 
 @asynccontextmanager
-async def transaction_of(admin: Admin, servers: str, topic: str) -> AsyncIterator[None]:
-    """Create a topic whose two partitions node 1 leads; have an open transaction in partition 0 in the block."""
-    (await admin.create_topics({topic: NewTopic(assignments=[[1, 2], [1, 2]])})).raise_first()
+async def transaction_of(
+    admin: Admin, servers: str, topic: str, nodes: Sequence[int] = (1, 2)
+) -> AsyncIterator[None]:
+    """Create a topic whose two partitions have replicas at these nodes; have an open transaction in partition 0 in the block."""
+    (await admin.create_topics({topic: NewTopic(assignments=[nodes, nodes])})).raise_first()
     async with transaction(servers, topic, topic):
         yield
 

@@ -127,6 +127,9 @@ async def test_metrics_in_the_format_that_is_asked_for() -> None:
         )
         assert b"Content-Type: application/openmetrics-text" in head
         assert body.endswith(b"# EOF\n")
+        for version in ("abc", "2..x", "1.", "-"):  # prometheus_client compares some with numbers
+            accept = f"accept: application/openmetrics-text; version={version}\r\n"
+            assert (await get(server, "/metrics", headers=accept))[0] == 200
         assert (await get(server, "/live"))[0] == 200  # without clients nothing is wrong
 
 

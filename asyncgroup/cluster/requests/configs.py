@@ -60,7 +60,8 @@ class ConfigResource(NamedTuple):
     """A topic, a node id, or a group id."""
 
     def __str__(self) -> str:
-        return _SUBJECTS[self.kind].format(self.name)
+        # a broker may answer for a kind that nothing asked for
+        return _SUBJECTS.get(self.kind, f"{{!r}} of kind {self.kind}").format(self.name)
 
 
 async def describe_configs(

@@ -12,7 +12,7 @@ from asyncgroup.cluster.requests.fan_out import request_each, request_one
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByController, Target, ToAnyNode, ToOneTarget
 from asyncgroup.cluster.requests.unanswered import Unanswered
-from asyncgroup.errors import BrokerError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
@@ -96,9 +96,18 @@ async def alter_credentials(
 
     async def ask(target: Target, asked: list[CredentialKey]) -> Results[CredentialKey, None]:
         results: Results[CredentialKey, None] = Results()
-        for part in _rounds(asked):
+        rounds = _rounds(asked)
+        for number, part in enumerate(rounds):
             changes = {key: wanted[key] for key in part}
-            found = await unanswered.track(part, partial(_alter, target, changes))
+            try:
+                found = await unanswered.track(part, partial(_alter, target, changes))
+            except ClosedError:
+                raise
+            except AsyncGroupError as error:
+                # only what is left is repeated: a repeated deletion would be refused
+                results.errors |= dict.fromkeys((key for each in rounds[number:] for key in each), error)
+                break
+            found = found.completed(part, f"the response to AlterUserScramCredentials of {target}")
             results.values |= found.values
             results.errors |= found.errors
         return results

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from asyncgroup.cluster.client import ClusterClient
+from asyncgroup.cluster.metadata import TopicInfo
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
 from asyncgroup.cluster.requests.fan_out import request_each
 from asyncgroup.cluster.requests.results import Results
@@ -71,10 +72,15 @@ async def create_topics(
     """
     unanswered: Unanswered[str] = Unanswered(ErrorCode.TOPIC_ALREADY_EXISTS)
 
+    async def is_like(name: str) -> bool:
+        topic = (await cluster.existing_topics([name])).get(name)
+        # a broker that does not know the topic yet cannot say that it is another one
+        return topic is None or bool(topic.error_code) or _is_like(topic, wanted[name])
+
     async def create(target: Target, missing: Mapping[str, NewTopic]) -> Results[str, None]:
         if validate_only:
             return await _create(cluster, target, missing, validate_only=True)
-        return await unanswered.track(missing, lambda: _create(cluster, target, missing))
+        return await unanswered.track(missing, lambda: _create(cluster, target, missing), is_like)
 
     async def ask(target: Target, names: list[str]) -> Results[str, None]:
         existing = await existing_topics(cluster, names) if only_missing else set()
@@ -122,6 +128,15 @@ def _creatable(name: str, topic: NewTopic, version: int) -> m.CreateTopicsReques
         replication_factor=default if topic.replication_factor is None else topic.replication_factor,
         configs=configs,
     )
+
+
+def _is_like(topic: TopicInfo, wanted: NewTopic) -> bool:
+    """Return whether a topic has the partitions and replicas of a new one, so that the request may have created it."""
+    partitions = wanted.partitions if wanted.partitions is not None else len(wanted.assignments) or None
+    if partitions is not None and len(topic.partitions) != partitions:
+        return False
+    factor = wanted.replication_factor
+    return factor is None or all(len(each.replicas) == factor for each in topic.partitions.values())
 
 
 def _exists(error: AsyncGroupError) -> bool:
