@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ from asyncgroup.admin import Admin, TopicDescription
 from asyncgroup.admin.topics import describe_topics
 from asyncgroup.cluster.requests.results import IncompleteResponse, Results
 from asyncgroup.cluster.requests.topic_pages import TopicPages
-from asyncgroup.errors import NoBrokersError, RequestTimedOut
+from asyncgroup.errors import ClosedError, NoBrokersError, RequestTimedOut
 from asyncgroup.wire import messages as m
 from tests.scenario.test_old_brokers import KAFKA_2_8, offer
 from tests.stories.virtual import HOST, VirtualEnvironment
@@ -180,6 +181,18 @@ async def test_at_the_deadline_what_was_described_is_returned(env: VirtualEnviro
         assert isinstance(found.errors["orders"], RequestTimedOut)
 
 
+async def test_a_client_that_is_closed_between_two_pages_says_so(env: VirtualEnvironment) -> None:
+    env.cluster.create_topic("a", 2)
+    env.cluster.faults.on(API, nth=2, times=None).drop()
+    async with Admin(env.bootstrap_servers) as admin:
+        call = asyncio.create_task(in_pages(admin, ["orders", "a"], 2))
+        while len(pages_of(env)) < 2:
+            await asyncio.sleep(0.01)
+        await admin.aclose()
+        with pytest.raises(ClosedError):
+            await call
+
+
 async def test_a_node_that_has_the_request_is_dead_and_the_others_are_older(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +202,20 @@ async def test_a_node_that_has_the_request_is_dead_and_the_others_are_older(
         env.network.refuse(HOST, port)
         env.network.cut(HOST, port)
         assert numbers((await admin.describe_topics(["orders"])).raise_first()["orders"]) == [0, 1, 2, 3]
+
+
+async def test_what_was_described_before_all_brokers_were_gone_is_returned(env: VirtualEnvironment) -> None:
+    env.cluster.create_topic("a", 2)
+    env.cluster.faults.on(API, nth=2, times=None).drop()
+    async with Admin(env.bootstrap_servers) as admin:
+        call = asyncio.create_task(in_pages(admin, ["orders", "a"], 2))
+        while len(pages_of(env)) < 2:
+            await asyncio.sleep(0.01)
+        for node in (1, 2, 3):
+            await env.cluster.stop_node(node)
+        found = await call
+        assert numbers(found.values["a"]) == [0, 1]
+        assert isinstance(found.errors["orders"], NoBrokersError)
 
 
 async def test_without_any_broker_there_is_one_error(env: VirtualEnvironment) -> None:

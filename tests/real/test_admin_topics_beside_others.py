@@ -16,6 +16,7 @@ from asyncgroup.admin.topics import describe_topics
 from asyncgroup.error_codes import error_name
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.cli.admin_commands import Commands
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, raised_by_kafka_python, unique
@@ -360,7 +361,9 @@ async def test_records_and_offsets_of_kafka_3_9(kafka_39: ApacheKafka) -> None:
 # --- eligible leader replicas ---------------------------------------------------------------------------------------------
 
 
-async def test_eligible_leader_replicas_are_as_kafkas_tool_sees_them(apache_kafka_3: ApacheKafka) -> None:
+async def test_eligible_leader_replicas_are_as_kafkas_tool_sees_them(
+    apache_kafka_3: ApacheKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A replica that leaves the ISR below `min.insync.replicas` stays eligible."""
     kafka, name = apache_kafka_3, unique()
     servers = kafka.bootstrap_servers
@@ -391,5 +394,7 @@ async def test_eligible_leader_replicas_are_as_kafkas_tool_sees_them(apache_kafk
             assert [(row["Elr"].strip(), row["LastKnownElr"].strip()) for row in words] == [
                 (str(suspended), "")
             ] * 3
+            shown = await Commands(kafka.address(leader), capsys).json("topics", "describe", name)
+            assert [(row["elr"], row["last_known_elr"]) for row in shown] == [([suspended], [])] * 3
         finally:
             await asyncio.to_thread(kafka.resume, suspended)

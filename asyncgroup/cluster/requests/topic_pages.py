@@ -12,7 +12,13 @@ from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests.budget import RequestBudget
 from asyncgroup.cluster.requests.results import IncompleteResponse, Results
 from asyncgroup.cluster.requests.routes import ToAnyNode
-from asyncgroup.errors import AsyncGroupError, BrokerError, NoBrokersError, UnsupportedVersionError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BrokerError,
+    ClosedError,
+    NoBrokersError,
+    UnsupportedVersionError,
+)
 from asyncgroup.wire import messages as m
 
 __all__ = ["PAGE_SIZE", "DescribedTopic", "TopicPages", "describe_topic_pages"]
@@ -29,8 +35,8 @@ async def describe_topic_pages(
     """Return the topics that exist and the errors of the others; names in neither were answered by no broker that has the request.
 
     Brokers before Kafka 3.8 and those with ZooKeeper lack it; they may answer Metadata. The partitions of a topic that changes
-    during the call may be of different ages, as in Java. At the deadline the names that are left have RequestTimedOut; raises it if
-    those are all. Raises AuthenticationError, ClosedError.
+    during the call may be of different ages, as in Java. At the deadline the names that are left have RequestTimedOut; raises it, as
+    AuthenticationError, if those are all. Raises ClosedError.
     """
     pages = TopicPages(names, page_size)
     target = ToAnyNode(cluster)
@@ -41,6 +47,8 @@ async def describe_topic_pages(
             )
         except (UnsupportedVersionError, NoBrokersError):
             break  # some brokers may lack the request while the others do not answer
+        except ClosedError:
+            raise
         except AsyncGroupError as error:
             if not (pages.results.values or pages.results.errors):
                 raise
