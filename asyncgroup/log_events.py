@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from asyncgroup.error_types import error_type
-from asyncgroup.errors import CommitFailedError
+from asyncgroup.errors import ClaimStuck, CommitFailedError
 from asyncgroup.topic_partition import TopicPartition
 
-__all__ = ["FIELDS", "LOG_EVENTS", "LogEvent", "commit_failed_fields", "log_fields"]
+__all__ = ["FIELDS", "LOG_EVENTS", "LogEvent", "claim_stuck_fields", "commit_failed_fields", "log_fields"]
 
 LogEvent: TypeAlias = Literal[
     "joined",
@@ -22,11 +22,17 @@ LogEvent: TypeAlias = Literal[
     "revoked",
     "lost",
     "handler_failed",
+    "claim_stuck",
+    "loop_blocked",
+    "join_stalled",
+    "coordinator_silent",
     "commit_failed",
     "offset_reset",
     "delivery_failed",
     "copy_failed",
     "dead_letter",
+    "transaction_failed",
+    "producer_failed",
 ]
 """The names of the events."""
 
@@ -37,16 +43,32 @@ LOG_EVENTS: Final = MappingProxyType[LogEvent, str](
         "revoked": "Partitions were revoked, or the session ends.",
         "lost": "The membership was lost: nothing more is committed.",
         "handler_failed": "A handler of a group has raised, or a second failure came at the same time.",
+        "claim_stuck": "A handler held a record for max_poll_interval without a sign of progress: the member leaves its group.",
+        "loop_blocked": "The event loop ran nothing for a second or longer.",
+        "join_stalled": "A join is not complete after 10 s.",
+        "coordinator_silent": "The coordinator is not found, or has not answered, for 5 s.",
         "commit_failed": "Offsets could not be committed.",
         "offset_reset": "A position was outside the log, or the log has changed: reading continues elsewhere.",
         "delivery_failed": "The handler of a work queue has raised; at most one line a second.",
         "copy_failed": "A record could not be copied to a retry or dead letter topic; the copy is tried again.",
         "dead_letter": "A record was copied to the dead letter topic.",
+        "transaction_failed": "A transaction must be aborted because of an error, which its caller gets (INFO), or was not aborted.",
+        "producer_failed": "A transactional producer can only be closed: fenced, denied, or the outcome of a transaction is unknown. Its callers get the error (INFO).",
     }
 )
 """What each event means."""
 
-FIELDS: Final = ("event", "group", "topic", "partition", "offset", "generation", "partitions", "error")
+FIELDS: Final = (
+    "event",
+    "group",
+    "topic",
+    "partition",
+    "offset",
+    "generation",
+    "partitions",
+    "transactional_id",
+    "error",
+)
 """The attributes of a line, in the order of a structured log."""
 
 
@@ -58,6 +80,7 @@ def log_fields(
     offset: int | None = None,
     generation: int | None = None,
     partitions: Iterable[TopicPartition] | None = None,
+    transactional_id: str | None = None,
     error: BaseException | None = None,
 ) -> dict[str, object]:
     """Return the `extra` of a log call: the event, and the fields that are known.
@@ -75,9 +98,17 @@ def log_fields(
         fields["generation"] = generation
     if partitions is not None:
         fields["partitions"] = [f"{each.topic}-{each.partition}" for each in partitions]
+    if transactional_id is not None:
+        fields["transactional_id"] = transactional_id
     if error is not None:
         fields["error"] = error_type(error)
     return fields
+
+
+def claim_stuck_fields(error: ClaimStuck) -> dict[str, object]:
+    """Return the `extra` of a claim that is stuck."""
+    tp = TopicPartition(error.topic, error.partition)
+    return log_fields("claim_stuck", group=error.group_id, tp=tp, error=error)
 
 
 def commit_failed_fields(error: CommitFailedError) -> dict[str, object]:

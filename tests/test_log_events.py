@@ -6,6 +6,7 @@ import ast
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,20 @@ import pytest
 import pytest_asyncio
 
 import asyncgroup
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Delivery, Session, WorkQueue
+from asyncgroup import (
+    Claim,
+    ConsumerConfig,
+    ConsumerGroup,
+    Delivery,
+    Producer,
+    ProducerConfig,
+    Session,
+    WorkQueue,
+)
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.errors import BrokerError, CommitFailedError
+from asyncgroup.errors import BrokerError, CommitFailedError, ProducerFencedError, TransactionAbortedError
+from asyncgroup.group.loop_watch import LoopWatch
+from asyncgroup.group.stalls import EVENTS_BY_KIND
 from asyncgroup.log_events import FIELDS, LOG_EVENTS, commit_failed_fields, log_fields
 from asyncgroup.model import TopicPartition
 
@@ -25,6 +37,7 @@ EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 def named_events() -> set[str]:
     """Return the events that the package logs."""
     found = {"commit_failed", "assigned", "revoked"}  # by `commit_failed_fields` and `_log_partitions`
+    found |= set(EVENTS_BY_KIND.values())
     for path in Path(asyncgroup.__file__ or "").parent.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(source)) if "log_fields(" in source else ():
@@ -50,6 +63,7 @@ def test_fields_do_not_hide_attributes_of_a_log_record() -> None:
         offset=0,
         generation=3,
         partitions=[TopicPartition("a", 0)],
+        transactional_id="tx",
         error=ValueError("x"),
     )
     assert set(fields) == set(FIELDS)
@@ -156,6 +170,89 @@ async def test_commits_that_fail_and_offsets_that_are_reset(
     failed = next(each for each in found if each["event"] == "commit_failed")
     assert failed["error"] == "GROUP_AUTHORIZATION_FAILED"
     assert failed["partitions"] == ["orders-0"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+@pytest.mark.parametrize("thread", [True, False])
+async def test_a_claim_that_is_stuck(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture, thread: bool
+) -> None:
+    async def hold(session: Session, claim: Claim) -> None:
+        async for _ in claim:
+            await asyncio.sleep(3600)
+
+    config = replace(EARLIEST, max_poll_interval=60.0, heartbeat_thread=thread)
+    await consume(broker, config, 80, hold)
+    (stuck,) = [each for each in events(caplog) if each["event"] == "claim_stuck"]
+    assert stuck == {
+        "event": "claim_stuck",
+        "group": "g",
+        "topic": "orders",
+        "partition": 0,
+        "error": "asyncgroup.errors.ClaimStuck",
+    }
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_members_that_wait_for_the_coordinator(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.faults.on("FindCoordinator", times=None).drop()
+    await consume(broker, EARLIEST, 9)
+    assert events(caplog) == [{"event": "coordinator_silent", "group": "g"}]
+    caplog.clear()
+    broker.faults.clear()
+    broker.faults.on("JoinGroup", times=None).error("COORDINATOR_LOAD_IN_PROGRESS")
+    await consume(broker, EARLIEST, 15)
+    assert events(caplog)[0] == {"event": "join_stalled", "group": "g"}
+
+
+@pytest.mark.asyncio
+async def test_an_event_loop_that_was_blocked(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a heartbeat thread; with one, tests/group/test_heartbeat_thread.py."""
+    loop = asyncio.get_running_loop()
+    found: list[float] = []
+    watch = LoopWatch("g", found.append)
+    watch.start()
+    time_before = loop.time
+    loop.time = lambda: time_before() + 5.0  # type: ignore[method-assign]  # as after a block of 5 s
+    try:
+        watch.tick()
+    finally:
+        loop.time = time_before  # type: ignore[method-assign]
+        watch.stop()
+    assert found == [pytest.approx(4.0, abs=0.1)]
+    assert events(caplog) == [{"event": "loop_blocked", "group": "g"}]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual
+async def test_a_transaction_that_fails_and_a_producer_that_is_fenced(
+    broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "asyncgroup.producer")
+    config = ProducerConfig(transactional_id="tx")
+    async with Producer(broker.bootstrap_servers, config) as producer:
+        broker.faults.on("Produce").error("TOPIC_AUTHORIZATION_FAILED")
+        with pytest.raises(TransactionAbortedError):
+            async with producer.transaction():
+                await producer.enqueue("orders", b"secret", partition=0)
+        failed = {
+            "event": "transaction_failed",
+            "transactional_id": "tx",
+            "error": "TOPIC_AUTHORIZATION_FAILED",
+        }
+        assert events(caplog) == [failed]
+        caplog.clear()
+        async with Producer(broker.bootstrap_servers, config):
+            with pytest.raises(ProducerFencedError):
+                async with producer.transaction():
+                    await producer.send("orders", b"secret", partition=0)
+    fenced = "asyncgroup.errors.ProducerFencedError"
+    assert events(caplog) == [{"event": "producer_failed", "transactional_id": "tx", "error": fenced}]
+    assert {record.levelname for record in caplog.records} == {"INFO"}, "the callers get the errors"
 
 
 @pytest.mark.full

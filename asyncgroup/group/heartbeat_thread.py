@@ -21,6 +21,7 @@ from typing import Final
 from asyncgroup.group.block_log import is_first_line
 from asyncgroup.group.stand_in import StandIn
 from asyncgroup.lifecycle import cancel_and_wait, start_task, wait_within
+from asyncgroup.log_events import log_fields
 from asyncgroup.wire.off_loop import is_virtual
 
 __all__ = ["BLOCKED_SECONDS", "HeartbeatThread"]
@@ -181,6 +182,7 @@ class HeartbeatThread:
             now - since,
             _describe_stack(sys._current_frames().get(self._loop_thread_id)),
             "; heartbeats go on from a thread" if is_sending else "",
+            extra=log_fields("loop_blocked", group=self._group_id),
         )
 
 

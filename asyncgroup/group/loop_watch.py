@@ -9,6 +9,7 @@ from typing import Final
 
 from asyncgroup.group.block_log import is_first_line
 from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS
+from asyncgroup.log_events import log_fields
 
 __all__ = ["LoopWatch"]
 
@@ -62,6 +63,7 @@ class LoopWatch:
                 "group %s: the event loop was blocked for %.1f s; where is not known without heartbeat_thread",
                 self._group_id,
                 seconds,
+                extra=log_fields("loop_blocked", group=self._group_id),
             )
         self._on_blocked(seconds)
 

@@ -223,13 +223,13 @@ class SessionLife:
             await cancel_and_wait(staying, watching)
         error: ClaimStuck | HookTimeout = found.result()
         if isinstance(error, ClaimStuck):
-            self._on_stuck(error)
-        self._on_lost(error, is_logged=isinstance(error, HookTimeout))
+            self._on_stuck(error, is_logged=False)
+        self._on_lost(error, is_logged=True)
 
-    def _on_stuck(self, error: ClaimStuck) -> None:
+    def _on_stuck(self, error: ClaimStuck, *, is_logged: bool) -> None:
         """Report a claim that is stuck; probes see it until the session has ended, its handler included."""
         self._member_health.liveness.stuck = error
-        self._stalls.on_stuck(error)
+        self._stalls.on_stuck(error, is_logged=is_logged)
 
     async def _wait_stuck(self) -> ClaimStuck:
         """Return the error of the first claim that is stuck."""
@@ -331,7 +331,7 @@ class SessionLife:
             self.state.end(Rebalanced(f"{group} rebalances: a member joined, left or changed its topics"))
         elif result in (HeartbeatResult.LOST, HeartbeatResult.FATAL):
             if isinstance(error, ClaimStuck):
-                self._on_stuck(error)
+                self._on_stuck(error, is_logged=True)
             by_thread = isinstance(error, ClaimStuck | EventLoopBlocked)  # which has logged it
             self._on_lost(error, is_fatal=result is HeartbeatResult.FATAL, is_logged=by_thread)
         elif error is not None:

@@ -21,6 +21,7 @@ from asyncgroup.group.shared_transactions import ClaimProgress, SharedTransactio
 from asyncgroup.group.transaction_errors import FailureAction, failure_action, fenced_error
 from asyncgroup.group.transaction_output import TransactionOutput
 from asyncgroup.lifecycle import add_note, cancel_and_wait, describe_error, start_task
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import Batch
 from asyncgroup.producer import Producer
 
@@ -229,7 +230,8 @@ class SessionTransactions:
         what = "its batches are repeated"
         if action is FailureAction.NEW_PRODUCER:  # it may be committed
             what = "the next session begins at the committed offsets"
-        _log.warning("group %s: a transaction failed, %s: %s", session.group_id, what, error)
+        fields = log_fields("transaction_failed", group=session.group_id, error=error)
+        _log.warning("group %s: a transaction failed, %s: %s", session.group_id, what, error, extra=fields)
         if isinstance(error, AsyncGroupError):
             session._member_health.report_error(error)
         if action is FailureAction.NEW_PRODUCER:

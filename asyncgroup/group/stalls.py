@@ -11,8 +11,9 @@ from asyncgroup.errors import ClaimStuck, EventLoopBlocked
 from asyncgroup.group.loop_watch import LoopWatch
 from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.hooks import Hooks, StallKind
+from asyncgroup.log_events import LogEvent, claim_stuck_fields, log_fields
 
-__all__ = ["LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
+__all__ = ["EVENTS_BY_KIND", "LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -28,6 +29,12 @@ _JOIN_WAITS_FOR: Final[Mapping[MemberState, str]] = {
     MemberState.JOINING: "all members to join",
     MemberState.SYNCING: "the assignment",
 }
+
+EVENTS_BY_KIND: Final[Mapping[StallKind, LogEvent]] = {
+    "join": "join_stalled",
+    "coordinator": "coordinator_silent",
+}
+"""The log events of the stalls that are reported here only."""
 
 
 class Stalls:
@@ -57,8 +64,10 @@ class Stalls:
         self._member_health.report_error(error)
         self._emit("event loop", seconds, str(error))
 
-    def on_stuck(self, error: ClaimStuck) -> None:
-        """A claim is stuck, so the membership is lost. The heartbeat thread or the session, which found it, logs that."""
+    def on_stuck(self, error: ClaimStuck, *, is_logged: bool) -> None:
+        """A claim is stuck, so the membership is lost. `is_logged`: by the heartbeat thread, which found it."""
+        if not is_logged:
+            _log.warning("%s", error, extra=claim_stuck_fields(error))
         self._emit("claim", error.seconds, str(error))
 
     def on_silence(self, last_response_at: float, interval: float) -> None:
@@ -88,7 +97,7 @@ class Stalls:
 
     def _warn(self, kind: StallKind, seconds: float, text: str) -> None:
         text = f"group {self._group_id!r}: {text}"
-        _log.warning("%s", text)
+        _log.warning("%s", text, extra=log_fields(EVENTS_BY_KIND[kind], group=self._group_id))
         self._emit(kind, seconds, text)
 
     def _emit(self, kind: StallKind, seconds: float, text: str) -> None:

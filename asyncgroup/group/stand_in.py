@@ -16,10 +16,11 @@ from typing import Final, Protocol, TypeVar
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.network_client import RequestBuilder
-from asyncgroup.errors import AsyncGroupError, BrokerError
+from asyncgroup.errors import AsyncGroupError, BrokerError, ClaimStuck
 from asyncgroup.group.keep_alive import KeepAlive, KeepAliveResult, KeptAlive
 from asyncgroup.group.leaving import LeaveResult, leave_group
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.log_events import claim_stuck_fields, log_fields
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.wire.message import Message, Request
 
@@ -141,7 +142,11 @@ class StandIn:
     async def _leave(self, member: KeepAlive, error: AsyncGroupError) -> None:
         """Leave the group, or only end the heartbeats if this kind of member does not leave."""
         does = LEAVES if member.leaves else STAYS
-        _log.warning("%s; %s", error, does)
+        if isinstance(error, ClaimStuck):
+            fields = claim_stuck_fields(error)
+        else:
+            fields = log_fields("loop_blocked", group=member.group_id, error=error)
+        _log.warning("%s; %s", error, does, extra=fields)
         self._publish(member, error)
         if not member.leaves:
             return

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.lifecycle import describe_error
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
 from asyncgroup.producer.transaction_state import TransactionManager
@@ -84,11 +85,20 @@ class ProduceTransaction:
         """
         if self.manager.fail(error, skips_end=skips_end):
             _log.info(
-                "transactional id %s: the transaction must be aborted: %s", self.transactional_id, error
+                "transactional id %s: the transaction must be aborted: %s",
+                self.transactional_id,
+                error,
+                extra=log_fields("transaction_failed", transactional_id=self.transactional_id, error=error),
             )
             self._fail_records(self.manager.aborted_error())
 
     def fail_fatally(self, error: AsyncGroupError) -> None:
         """The producer can only be closed: all its records fail."""
-        self.manager.fail_fatally(error)
+        if self.manager.fail_fatally(error):
+            _log.info(  # its callers get the error
+                "transactional id %s: the producer can only be closed: %s",
+                self.transactional_id,
+                error,
+                extra=log_fields("producer_failed", transactional_id=self.transactional_id, error=error),
+            )
         self._fail_records(error)

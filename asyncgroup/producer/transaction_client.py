@@ -32,6 +32,7 @@ from asyncgroup.lifecycle import (
     mark_retrieved,
     start_task,
 )
+from asyncgroup.log_events import log_fields
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.produce_transaction import ProduceTransaction
 from asyncgroup.producer.record_path import RecordPath
@@ -232,7 +233,15 @@ class TransactionClient:
             else:
                 await self._end(commit=False)
         if self._is_left_open:
-            _log.warning("the transaction was not aborted: %s", self.manager.error)
+            fields = log_fields(
+                "transaction_failed", transactional_id=self.transactional_id, error=self.manager.error
+            )
+            _log.warning(
+                "transactional id %s: the transaction was not aborted: %s",
+                self.transactional_id,
+                self.manager.error,
+                extra=fields,
+            )
 
     @property
     def _is_left_open(self) -> bool:

@@ -226,12 +226,14 @@ class TransactionManager:
         self._enter(TransactionPhase.ABORTABLE_ERROR)
         return True
 
-    def fail_fatally(self, error: AsyncGroupError) -> None:
-        """The producer can only be closed. The first fatal error stays."""
-        if self._state is not TransactionPhase.FATAL_ERROR:
-            self.error = error
-            self.new_partitions.clear()
-            self._enter(TransactionPhase.FATAL_ERROR)
+    def fail_fatally(self, error: AsyncGroupError) -> bool:
+        """The producer can only be closed; return whether this is its first fatal error, which stays."""
+        if self._state is TransactionPhase.FATAL_ERROR:
+            return False
+        self.error = error
+        self.new_partitions.clear()
+        self._enter(TransactionPhase.FATAL_ERROR)
+        return True
 
     def begin_commit(self) -> None:
         """Accept no more records; those accepted must be acknowledged before EndTxn is sent."""

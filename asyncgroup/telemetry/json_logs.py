@@ -19,7 +19,7 @@ class JsonLogFormatter(logging.Formatter):
         logging.basicConfig(level=logging.INFO, handlers=[handler])
 
     The keys `time` (UTC, with milliseconds), `level`, `logger` and `message`; of the lines in `LOG_EVENTS` also `event` and what is known of `group`,
-    `topic`, `partition`, `offset`, `generation`, `partitions` and `error`; `exception` with the traceback if there is one.
+    `topic`, `partition`, `offset`, `generation`, `partitions`, `transactional_id` and `error`; `exception` with the traceback if there is one.
     It formats lines of other loggers as well. A value that JSON does not have is written as text.
     """
 

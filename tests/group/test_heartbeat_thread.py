@@ -138,7 +138,9 @@ async def test_a_blocked_event_loop_keeps_its_partitions(
             error = await anext(errors)
     assert isinstance(error, EventLoopBlocked)
     assert BLOCK - 0.5 <= error.seconds < BLOCK + 5
-    (blocked,) = [text for text in caplog.messages if "the event loop is blocked" in text]
+    (line,) = [record for record in caplog.records if "the event loop is blocked" in record.getMessage()]
+    assert (vars(line)["event"], vars(line)["group"]) == ("loop_blocked", group.group_id)
+    blocked = line.getMessage()
     assert "in block (test_heartbeat_thread.py:" in blocked
     assert [kind for kind, _ in hook.seen] == ["event loop"]
     beats = kafka.history.of("ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat")
