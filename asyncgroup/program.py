@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 from asyncgroup.checks import wrong_type
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.work_queue import WorkQueue
     from asyncgroup.workqueue.workers import DeliveryHandler
 
+    Contexts: TypeAlias = AbstractAsyncContextManager[Any] | Iterable[AbstractAsyncContextManager[Any]]
     Job: TypeAlias = tuple[ConsumerGroup, Topics, HandlerLike] | tuple[WorkQueue, DeliveryHandler]
 
 __all__ = ["Program", "ProgramConsumer", "run", "run_queue"]
@@ -29,12 +30,12 @@ _log = logging.getLogger("asyncgroup.group")
 
 
 @overload
-def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike, /) -> int: ...
+def run(group: ConsumerGroup, topics: Topics, handler: HandlerLike, /, *, contexts: Contexts = ()) -> int: ...
 @overload
-def run(queue: WorkQueue, handle: DeliveryHandler, /) -> int: ...
+def run(queue: WorkQueue, handle: DeliveryHandler, /, *, contexts: Contexts = ()) -> int: ...
 @overload
-def run(*jobs: Job) -> int: ...
-def run(*given: Any) -> int:
+def run(*jobs: Job, contexts: Contexts = ()) -> int: ...
+def run(*given: Any, contexts: Contexts = ()) -> int:
     """Consume until Ctrl-C or SIGTERM. Call it instead of `asyncio.run(main())`.
 
         sys.exit(run(ConsumerGroup("localhost:9092", "orders"), "orders", handler))
@@ -50,6 +51,9 @@ def run(*given: Any) -> int:
     - The second one cancels the handlers at once; marks are still committed and the members leave.
     - The third one ends the process at once: nothing more is committed, and the members do not leave.
 
+    `contexts` are asynchronous context managers, one or several, that are entered before the groups and queues and exited after
+    them: a server of probes (`asyncgroup.telemetry.serve_probes`), a pool of connections.
+
     The first two need the event loop. If a handler blocks it and never yields, they have no effect, and the third one ends
     the process; only code in C that does not return to Python has to be ended with SIGKILL.
 
@@ -64,11 +68,13 @@ def run(*given: Any) -> int:
     """
     jobs = given if given and all(isinstance(each, tuple) for each in given) else (given,)
     programs = [_program(*job) for job in jobs]
+    entered = _contexts(contexts)
     instead = "`async with queue` and `await queue.run(handle)`"
     if len(jobs[0]) == 3:
         instead = "`async with group` and `await group.run(topics, handler)`"
     _check_no_loop("run", instead)
-    return asyncio.run(Program([each for each, _ in programs], [work for _, work in programs]).run())
+    program = Program([each for each, _ in programs], [work for _, work in programs], entered)
+    return asyncio.run(program.run())
 
 
 def run_queue(queue: WorkQueue, handle: DeliveryHandler) -> int:
@@ -110,6 +116,18 @@ def _program(consumer: Any = None, *arguments: Any) -> tuple[ProgramConsumer, Wo
     return consumer, lambda: consumer.run(handle)
 
 
+def _contexts(given: Contexts) -> list[AbstractAsyncContextManager[Any]]:
+    """Return the context managers. Raises ConfigError for another object."""
+    several = [given] if isinstance(given, AbstractAsyncContextManager) else given
+    found = list(several) if isinstance(several, Iterable) else [several]
+    for each in found:
+        if not isinstance(each, AbstractAsyncContextManager):
+            raise wrong_type(
+                "contexts", each, "asynchronous context managers, such as serve_probes(8080, group)"
+            )
+    return found
+
+
 def _check_no_loop(call: str, instead: str) -> None:
     """Raise UsageError if an event loop is running."""
     try:
@@ -137,9 +155,15 @@ class ProgramConsumer(Protocol):
 class Program:
     """Runs groups and work queues as a program: `works[n]()` of `consumers[n]` ends when that is closed."""
 
-    def __init__(self, consumers: Sequence[ProgramConsumer], works: Sequence[Work]) -> None:
+    def __init__(
+        self,
+        consumers: Sequence[ProgramConsumer],
+        works: Sequence[Work],
+        contexts: Sequence[AbstractAsyncContextManager[Any]] = (),
+    ) -> None:
         self._consumers = consumers
         self._works = works
+        self._contexts = contexts  # entered before them, and exited after them
         self._signals: list[signal.Signals] = []
         self._is_open = False  # whether all were entered
         self._closing: asyncio.Task[None] | None = None
@@ -179,6 +203,8 @@ class Program:
 
     async def _work(self) -> None:
         async with AsyncExitStack() as stack:
+            for context in self._contexts:
+                await stack.enter_async_context(context)
             for cluster in _clusters(self._consumers):
                 await stack.enter_async_context(cluster)
             for consumer in self._consumers:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -320,3 +321,10 @@ async def test_the_error_of_one_closes_the_others() -> None:
 async def test_what_cannot_run(arguments: tuple[object, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         run(*arguments)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("contexts", [print, 5, [ConsumerGroup("localhost:9092", "g"), print], None])
+async def test_contexts_are_asynchronous_context_managers(contexts: Any) -> None:
+    group = ConsumerGroup("localhost:9092", "g")
+    with pytest.raises(ConfigError, match="asynchronous context managers, such as serve_probes"):
+        run(group, "orders", print, contexts=contexts)

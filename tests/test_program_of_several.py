@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Self
 
 import pytest
@@ -88,6 +90,37 @@ async def test_an_error_that_follows_does_not_take_the_place_of_the_first_one(
     with pytest.raises(LookupError, match="handler of b"):
         await run(late, Consumer("b", log, fails_after=1.0))
     assert "another error while the program ended: RuntimeError: end of a" in caplog.text
+
+
+@asynccontextmanager
+async def context(name: str, log: list[str]) -> AsyncIterator[None]:
+    log.append(f"{name} entered")
+    try:
+        yield
+    finally:
+        log.append(f"{name} exited")
+
+
+async def test_contexts_surround_the_consumers() -> None:
+    log: list[str] = []
+    consumer = Consumer("a", log)
+    program = Program([consumer], [consumer.work], [context("probes", log), context("pool", log)])
+    running = asyncio.create_task(program.run())
+    await asyncio.sleep(1.0)
+    await consumer.aclose()
+    assert await running == 0
+    assert log == [
+        *("probes entered", "pool entered", "a entered"),
+        *("a ended", "a exited", "pool exited", "probes exited"),
+    ]
+
+
+async def test_contexts_are_exited_after_an_error() -> None:
+    log: list[str] = []
+    consumer = Consumer("a", log, fails_after=1.0)
+    with pytest.raises(LookupError, match="handler of a"):
+        await Program([consumer], [consumer.work], [context("probes", log)]).run()
+    assert log == ["probes entered", "a entered", "a exited", "probes exited"]
 
 
 async def test_all_that_are_closed_end_it_without_an_error() -> None:

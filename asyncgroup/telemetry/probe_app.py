@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from asyncgroup.telemetry.client_metrics import ClientMetrics
 from asyncgroup.telemetry.probe_responses import ProbeResponses
-from asyncgroup.telemetry.probes import HasHealth
+from asyncgroup.telemetry.probes import HasHealth, without_closed
 
 __all__ = ["ProbeApp"]
 
@@ -20,7 +20,8 @@ class ProbeApp:
         app.mount("/probes", ProbeApp(group, metrics=metrics))        # FastAPI, Starlette
 
     The clients have to run in the event loop of the server, as in its lifespan: if that is blocked, there is no answer. `clients`
-    may also be added later, by `add`. Raises ConfigError for a client without `health()`, and TelemetryUnavailable for metrics
+    may also be added later, by `add`; one that was closed is forgotten. One that was closed after a fatal error fails `/live`
+    until another client of its group is added. Raises ConfigError for a client without `health()`, and TelemetryUnavailable for metrics
     if prometheus_client is not installed.
     """
 
@@ -35,7 +36,7 @@ class ProbeApp:
     def add(self, client: HasHealth) -> None:
         """Answer for one more client from now on. Raises ConfigError if it has no `health()`."""
         ProbeResponses([client], None)
-        self._clients.append(client)
+        self._clients[:] = [*without_closed(self._clients, replaced_by=client), client]
 
     async def __call__(
         self,
@@ -56,6 +57,7 @@ class ProbeApp:
         accept = b",".join(value for name, value in scope.get("headers", ()) if name.lower() == b"accept")
         # of a mounted application the path has the mount point in front
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        self._clients[:] = without_closed(self._clients)
         response = self._responses.respond(scope["method"], path, accept.decode("latin-1"))
         headers = [
             (b"content-type", response.content_type.encode()),

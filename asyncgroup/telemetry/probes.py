@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from asyncgroup.group.health import Health
 
-__all__ = ["HasHealth", "ProbeAnswer", "live", "ready"]
+__all__ = ["HasHealth", "ProbeAnswer", "live", "ready", "without_closed"]
 
 
 class HasHealth(Protocol):
@@ -44,6 +44,29 @@ def live(clients: Iterable[HasHealth]) -> ProbeAnswer:
 def ready(clients: Iterable[HasHealth]) -> ProbeAnswer:
     """Return whether each client takes part in its group, with or without partitions (`Health.not_ready`)."""
     return _result((health.group_id, health.not_ready) for health in map(_health, clients))
+
+
+def without_closed(clients: Iterable[HasHealth], replaced_by: HasHealth | None = None) -> list[HasHealth]:
+    """Return the clients that are not closed, and those that were closed after a fatal error: nothing does their work now.
+
+    `replaced_by` is another client, which does the work of those of its group.
+    """
+    group_id = None if replaced_by is None else _state(replaced_by)[0]
+    return [each for each in clients if not _is_over(each, group_id)]
+
+
+def _is_over(client: HasHealth, replaced: str | None) -> bool:
+    group_id, state, fatal = _state(client)
+    return state == "closed" and (fatal is None or group_id == replaced)
+
+
+def _state(client: HasHealth) -> tuple[str | None, str, str | None]:
+    """Return group, state and fatal error; a health that raises is one that the probe reports."""
+    try:
+        health = client.health()
+    except Exception:  # noqa: BLE001  the probe logs it
+        return None, "unknown", None
+    return health.group_id, health.state, health.fatal
 
 
 def _health(client: HasHealth) -> Health:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,9 @@ Get = Callable[[str], Awaitable[tuple[int, str]]]
 
 PAGE = "in-production"
 
+SERVERS = "ASYNCGROUP_BOOTSTRAP_SERVERS"
+"""The variable of the environment that the programs and the manifests of the page have."""
+
 
 async def until_ready(get: Get, printed: list[Any], running: asyncio.Task[Any] | None = None) -> None:
     """Wait until /ready answers 200 and all records are handled."""
@@ -49,45 +53,64 @@ async def until_ready(get: Get, printed: list[Any], running: asyncio.Task[Any] |
 # --- the worker -------------------------------------------------------------------------------------------------------
 
 
-def worker(servers: str, port: int) -> str:
-    """Return the worker's program with this broker and port, on the loopback interface."""
-    code = snippet(PAGE, "# worker.py").replace("127.0.0.1:9092", servers)
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SERVERS, raising=False)
+
+
+def worker(port: int) -> str:
+    """Return the worker's program with this port, on the loopback interface."""
+    code = snippet(PAGE, "# worker.py")
     return code.replace("serve_probes(8080", f"serve_probes({port}").replace(
         'host="0.0.0.0"', "host='127.0.0.1'"
     )
 
 
-def test_a_worker_answers_probes_and_ends_on_sigterm(server: KafkaServer) -> None:
+def test_a_worker_answers_probes_and_ends_on_sigterm(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (port, printed) = free_ports(1), Printed(last=100)
-    main = define(worker(server.bootstrap_servers, port), server, print=printed)["main"]
+    monkeypatch.setenv(SERVERS, server.bootstrap_servers)
+    main = define(worker(port), server, print=printed)["main"]
+    statuses: list[int] = []
+    pages: list[str] = []
 
-    async def story() -> int:
-        running = asyncio.create_task(main())
-        await until_ready(lambda path: get(port, path), printed, running)
-        assert (await get(port, "/live"))[0] == 200
-        assert (await get(port, "/other"))[0] == 404
-        status, text = await get(port, "/metrics")
-        assert status == 200
-        assert {
-            'asyncgroup_records_consumed_total{group="printers",topic="greetings"} 3.0',
-            'asyncgroup_healthy{group="printers"} 1.0',
-        } < set(text.splitlines())
+    async def probe() -> None:
+        await until_ready(lambda path: get(port, path), printed)
+        for path in ("/live", "/other", "/metrics"):
+            status, text = await get(port, path)
+            statuses.append(status)
+            pages.append(text)
         _, silent = await asyncio.open_connection("127.0.0.1", port)  # must not delay the end
         os.kill(os.getpid(), signal.SIGTERM)
-        code: int = await running
+        await asyncio.to_thread(ended.wait, LIMIT)
         silent.close()
-        return code
 
-    assert asyncio.run(story()) == 143
+    ended = threading.Event()
+    prober = threading.Thread(target=asyncio.run, args=(asyncio.wait_for(probe(), LIMIT),))
+    prober.start()
+    try:
+        code = main()
+    finally:
+        ended.set()
+        prober.join()
+    assert code == 143
+    assert statuses == [200, 404, 200]
+    assert {
+        'asyncgroup_records_consumed_total{group="printers",topic="greetings"} 3.0',
+        'asyncgroup_healthy{group="printers"} 1.0',
+    } < set(pages[-1].splitlines())
     assert printed.values == [b"0", b"1", b"2"]
     assert committed(server, "printers") == RECORDS
     assert server.group("printers").members == {}
 
 
-def test_a_worker_ends_with_the_error_of_its_handler(server: KafkaServer) -> None:
-    code = worker(server.bootstrap_servers, free_ports(1))
+def test_a_worker_ends_with_the_error_of_its_handler(
+    server: KafkaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SERVERS, server.bootstrap_servers)
     with pytest.raises(Enough):
-        asyncio.run(define(code, server, print=Printed(last=2))["main"]())
+        define(worker(free_ports(1)), server, print=Printed(last=2))["main"]()
     assert committed(server, "printers") == 1
 
 
@@ -110,11 +133,12 @@ def child_of(process: int) -> int:
 
 
 def end_of_process(
-    code: str, directory: Path, stop_at: str | None, *, as_pid_1: bool = False
+    code: str, servers: str, directory: Path, stop_at: str | None, *, as_pid_1: bool = False
 ) -> tuple[int, str, str]:
-    """Run a program as a file; send SIGTERM once it printed this line; return exit code, standard output and error."""
+    """Run a program as a file, on these servers; send SIGTERM once it printed this line; return exit code, standard output and error."""
     (directory / "worker.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
+    environment[SERVERS] = servers
     with subprocess.Popen(
         [*(AS_PID_1 if as_pid_1 else ()), sys.executable, "worker.py"],
         cwd=directory,
@@ -144,13 +168,14 @@ def test_the_process_of_a_worker_exits_with_143_after_sigterm(
 ) -> None:
     if as_pid_1 and not can_be_pid_1():
         pytest.skip("unshare cannot create a PID namespace here")
-    program = worker(server.bootstrap_servers, free_ports(1))
+    program = worker(free_ports(1))
     if as_pid_1:
-        program = program.replace(
-            "    stop = asyncio.Event()\n", "    assert os.getpid() == 1\n    stop = asyncio.Event()\n"
-        )
-        program = program.replace("import logging\n", "import logging\nimport os\n")
-    code, out, err = end_of_process(program, tmp_path, stop_at="0 2 b'2'\n", as_pid_1=as_pid_1)
+        first = "    metrics = ClientMetrics()\n"
+        assert first in program
+        program = program.replace(first, f"    assert os.getpid() == 1\n{first}")
+    code, out, err = end_of_process(
+        program, server.bootstrap_servers, tmp_path, stop_at="0 2 b'2'\n", as_pid_1=as_pid_1
+    )
     assert (code, out) == (143, "0 0 b'0'\n0 1 b'1'\n0 2 b'2'\n"), err
     events = [json.loads(line).get("event") for line in err.splitlines()]
     assert {"joined", "assigned", "revoked"} <= set(events)
@@ -162,9 +187,10 @@ def test_the_process_of_a_worker_exits_with_143_after_sigterm(
 def test_the_process_of_a_worker_exits_with_1_after_an_error_of_its_handler(
     server: KafkaServer, tmp_path: Path
 ) -> None:
-    program = worker(server.bootstrap_servers, free_ports(1))
-    program = program.replace("print(claim.partition, record.offset,", "print(1 / (1 - record.offset),")
-    code, out, err = end_of_process(program, tmp_path, stop_at=None)
+    program = worker(free_ports(1)).replace(
+        "print(claim.partition, record.offset,", "print(1 / (1 - record.offset),"
+    )
+    code, out, err = end_of_process(program, server.bootstrap_servers, tmp_path, stop_at=None)
     assert (code, out) == (1, "1.0 b'0'\n")
     assert "ZeroDivisionError" in err
     assert committed(server, "printers") == 1
@@ -174,7 +200,7 @@ def test_the_process_of_a_worker_exits_with_1_after_an_error_of_its_handler(
 @pytest.mark.full
 def test_the_process_of_a_worker_exits_with_1_without_a_broker(tmp_path: Path) -> None:
     unused = f"127.0.0.1:{free_ports(1)}"
-    code, out, err = end_of_process(worker(unused, free_ports(1)), tmp_path, stop_at=None)
+    code, out, err = end_of_process(worker(free_ports(1)), unused, tmp_path, stop_at=None)
     assert (code, out) == (1, "")
     assert "NoBrokersError" in err
 
@@ -326,7 +352,8 @@ def application(monkeypatch: pytest.MonkeyPatch, servers: str, printed: Printed)
         for name, module in stand_ins().items():
             monkeypatch.setitem(sys.modules, name, module)
     names: dict[str, Any] = {"__name__": "service", "print": printed}
-    code = snippet(PAGE, "FastAPI(lifespan=lifespan)").replace("127.0.0.1:9092", servers)
+    monkeypatch.setenv(SERVERS, servers)
+    code = snippet(PAGE, "FastAPI(lifespan=lifespan)")
     exec(compile(code, "service", "exec", dont_inherit=True), names)  # without the annotations of this module
     return names["app"]
 

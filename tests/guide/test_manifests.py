@@ -15,7 +15,7 @@ from asyncgroup.telemetry import ClientMetrics
 from asyncgroup.telemetry.metric_names import METRICS
 from asyncgroup.telemetry.probe_responses import ProbeResponses
 from tests.guide.manifests import dockerfile, entry_point, manifests
-from tests.guide.pages import page, snippet
+from tests.guide.pages import blocks, page, snippet
 
 DEPLOYMENT, ENVIRONMENT, SCALED = manifests()
 POD = DEPLOYMENT["spec"]["template"]["spec"]
@@ -82,6 +82,19 @@ def test_the_environment_configures_the_member(monkeypatch: pytest.MonkeyPatch) 
     assert ENVIRONMENT[0]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     config = _consumer_config(options())
     assert (config.group_instance_id, config.session_timeout) == ("billing-0", 60.0)
+
+
+def test_the_variables_that_the_programs_read_are_set() -> None:
+    set_here = {each["name"] for each in [*CONTAINER["env"], *ENVIRONMENT]}
+    read = set(re.findall(r"os\.(?:environ\[|environ\.get\(|getenv\()\"(\w+)\"", page("in-production")))
+    assert read == {"ASYNCGROUP_BOOTSTRAP_SERVERS", "ASYNCGROUP_GROUP_INSTANCE_ID"}
+    assert read <= set_here
+
+
+def test_the_programs_have_no_address_of_a_broker() -> None:
+    """In a container 127.0.0.1 is the container itself."""
+    for text in blocks("in-production", "python"):
+        assert not re.search(r"\d:\d{4}|localhost", text), text
 
 
 def test_the_scaler_asks_for_a_metric_of_the_group() -> None:

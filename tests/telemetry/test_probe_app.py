@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.group.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeApp
 from asyncgroup.testing import MemorySource
 from asyncgroup.workqueue import WorkQueue
@@ -50,6 +53,49 @@ async def test_requests_of_an_open_queue() -> None:
         # mounted: the path of the scope has the mount point in front
         assert (await call(app, http("/probes/live", root_path="/probes")))[0]["status"] == 200
     assert repr(app) == "<ProbeApp for 1 clients>"
+
+
+async def test_a_client_that_was_closed_is_forgotten() -> None:
+    """An application that opens a client for each of its tasks keeps none of them, and stays ready."""
+    app = ProbeApp()
+    for _ in range(100):
+        async with WorkQueue(MemorySource()) as queue:
+            app.add(queue)
+            assert (await call(app, http("/ready")))[0]["status"] == 200
+        kept = weakref.ref(queue)
+        del queue
+    assert (await call(app, http("/ready")))[0]["status"] == 200
+    assert (await call(app, http("/live")))[0]["status"] == 200
+    assert repr(app) == "<ProbeApp for 0 clients>"
+    gc.collect()
+    assert kept() is None
+
+
+class Closed:
+    """A client that was closed, after an error or in order."""
+
+    def __init__(self, group_id: str, fatal: str | None = None) -> None:
+        self.group_id, self.fatal = group_id, fatal
+
+    def health(self) -> Health:
+        closed, why = "closed", "the group is closed"
+        return Health(
+            self.group_id, closed, 1.0, "m", 1, "classic", None, None, (), None, (), (), self.fatal, why
+        )
+
+
+async def test_a_client_that_was_closed_after_a_fatal_error_fails_until_its_group_has_another() -> None:
+    """Otherwise a process whose only consumer has died would be live."""
+    app = ProbeApp(Closed("a", "run() has ended"), Closed("b"))
+    for _ in range(2):
+        start, body = await call(app, http("/live"))
+        assert (start["status"], json.loads(body["body"])["reasons"]) == (503, ["a: run() has ended"])
+    assert repr(app) == "<ProbeApp for 1 clients>"
+    app.add(Closed("other"))
+    assert (await call(app, http("/live")))[0]["status"] == 503
+    app.add(Closed("a"))
+    assert (await call(app, http("/live")))[0]["status"] == 200
+    assert repr(app) == "<ProbeApp for 0 clients>"
 
 
 async def test_metrics_and_the_header_accept() -> None:
