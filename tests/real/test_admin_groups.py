@@ -112,6 +112,12 @@ async def with_commits_only(scene: Scene) -> None:
     assert found == {zero: GroupOffset(0, "text", 0), one: GroupOffset(0)}
     assert {tp: GroupOffset(*each) for tp, each in read.items()} == found
     assert (await admin.describe_groups([group])).raise_first()[group].state == "Empty"
+    missing = f"{group}-none"
+    described = await admin.describe_groups([group, missing])
+    others = await scene.theirs(lambda other: other.describe_groups([group, missing]))
+    assert names(described) == {group: "NoError", missing: "GroupIdNotFoundError"}
+    # kafka-python does not raise for a group that does not exist, but shows its state, which is Dead
+    assert {each: found["group_state"] for each, found in others.items()} == {group: "Empty", missing: "Dead"}
     listed = (await admin.list_groups(states=["Empty"])).raise_first()
     others = await scene.theirs(lambda other: other.list_groups(states_filter=["Empty"]))
     assert group in {each.group_id for each in listed} & {each["group_id"] for each in others}

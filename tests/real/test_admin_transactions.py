@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.transactional import transactional
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import RunningKafka
-from tests.real.test_admin_brokers import raised_by_kafka_python
+from tests.real.test_admin_brokers import by_kafka_python, name_of, raised_by_kafka_python
 from tests.real.test_groups_taken_over import at
 
 pytestmark = pytest.mark.asyncio
@@ -90,7 +91,7 @@ async def rows(kafka: ApacheKafka, *arguments: str) -> list[list[str]]:
     return [line.split() for line in printed.splitlines()[1:] if line.strip()]
 
 
-def by_kafka_python(servers: str, topic: str) -> dict[str, Any]:
+def all_by_kafka_python(servers: str, topic: str) -> dict[str, Any]:
     from kafka import KafkaAdminClient
     from kafka.structs import TopicPartition as TheirPartition
 
@@ -137,7 +138,7 @@ async def compare_transactions(kafka: ApacheKafka, nodes: list[int]) -> None:
         finally:
             (await admin.alter_configs("broker", {1: ConfigChanges(delete=[VERIFICATION])})).raise_first()
 
-        theirs = await in_thread(by_kafka_python, servers, topic)
+        theirs = await in_thread(all_by_kafka_python, servers, topic)
         ours = (await admin.transactions.list()).raise_first()
         assert {
             (node, each.transactional_id, each.producer_id, each.state.value)
@@ -169,6 +170,7 @@ async def compare_transactions(kafka: ApacheKafka, nodes: list[int]) -> None:
                 for each in producers[TopicPartition(*tp)]
             ]
 
+        await compare_partial_results(admin, servers, topic)
         found = (await admin.transactions.find_hanging(topics=[topic])).raise_first()
         tool = await rows(kafka, "find-hanging", "--topic", topic)
         assert [row[:7] for row in tool] == [
@@ -193,6 +195,30 @@ async def compare_transactions(kafka: ApacheKafka, nodes: list[int]) -> None:
         await admin.transactions.abort_at(hanging.partition, hanging.start_offset)
         assert not (await admin.transactions.find_hanging(topics=[topic])).raise_first()
         assert await rows(kafka, "find-hanging", "--topic", topic) == []
+
+
+async def compare_partial_results(admin: Admin, servers: str, topic: str) -> None:
+    """A name that exists and one that does not; kafka-python raises the error of the latter."""
+    names, tps = [topic, f"{topic}-none"], [TopicPartition(topic, 0), TopicPartition(topic, 9)]
+    described = await admin.transactions.describe(names)
+    assert list(described.values_by_name) == [topic]
+    raised, _ = await raised_by_kafka_python(servers, operator.methodcaller("describe_transactions", names))
+    assert name_of(described[names[1]]) == raised == "TRANSACTIONAL_ID_NOT_FOUND"
+    producers = await admin.transactions.producers(tps)
+    assert list(producers.values_by_name) == tps[:1]
+    raised, _ = await raised_by_kafka_python(servers, operator.methodcaller("describe_producers", tps))
+    assert name_of(producers[tps[1]]) == raised == "UNKNOWN_TOPIC_OR_PARTITION"
+    for ours, theirs in (
+        ({"states": ["Ongoing"]}, {"state_filters": ["Ongoing"]}),
+        ({"states": ["Empty"]}, {"state_filters": ["Empty"]}),
+        ({"longer_than": 3600.0}, {"duration_filter_ms": 3_600_000}),
+    ):
+        listed = (await admin.transactions.list(**ours)).raise_first()  # type: ignore[arg-type]
+        found = await by_kafka_python(servers, operator.methodcaller("list_transactions", **theirs))
+        assert {each.transactional_id for each in listed} == {
+            each.transactional_id for part in found.values() for each in part
+        }
+        assert (topic in {each.transactional_id for each in listed}) is (ours == {"states": ["Ongoing"]})
 
 
 @asynccontextmanager
