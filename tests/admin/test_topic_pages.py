@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
@@ -59,7 +60,9 @@ async def test_a_topic_that_is_wider_than_a_page(env: VirtualEnvironment) -> Non
         assert pages_of(env) == [(["orders", "wide"], None), (["wide"], "wide-1996")]
 
 
-@pytest.mark.parametrize("page_size", [1, 2, 3, 4, 5, 9, 100])
+@pytest.mark.parametrize(
+    "page_size", [3, *(pytest.param(each, marks=pytest.mark.full) for each in (1, 2, 4, 5, 9, 100))]
+)
 async def test_pages_of_any_size_have_the_same_topics(env: VirtualEnvironment, page_size: int) -> None:
     for name, count in (("a", 3), ("b", 1), ("c", 4)):
         env.cluster.create_topic(name, count)
@@ -144,6 +147,46 @@ async def test_a_topic_that_is_recreated_between_two_pages_is_described_from_its
         assert numbers(found.values["a"]) == list(range(count))
         (listed,) = (topic for topic in await admin.list_topics() if topic.name == "a")
         assert found.values["a"].topic_id == listed.topic_id
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(each, marks=pytest.mark.full) for each in range(1, 20))])
+async def test_random_changes_between_pages(env: VirtualEnvironment, seed: int) -> None:
+    """Each name has a topic with all numbers from 0 on, or an error; what did not change is described as it is."""
+    rng = random.Random(seed)
+    names = [f"t{number}" for number in range(5)]
+    for name in names:
+        env.cluster.create_topic(name, rng.randint(1, 6))
+    changed: set[str] = set()
+
+    def change(response: Any) -> Any:
+        if rng.random() < 0.3:
+            name = rng.choice(names)
+            exists = name in env.cluster.topics
+            changed.add(name)
+            if exists:
+                env.cluster.delete_topic(name)
+            if not exists or rng.random() < 0.6:
+                env.cluster.create_topic(name, rng.randint(1, 6))
+        return response
+
+    async with Admin(env.bootstrap_servers) as admin:
+        fault = env.cluster.faults.on(API, times=None).mutate(change)
+        for _ in range(20):
+            changed.clear()
+            found = await in_pages(admin, names, rng.randint(1, 4))
+            assert found.values.keys() | found.errors.keys() == set(names)
+            for name, topic in found.values.items():
+                assert numbers(topic) == list(range(len(topic.partitions))) != [], name
+            listed = {topic.name: topic for topic in await admin.list_topics()}
+            for name in set(names) - changed:
+                if name in found.values:
+                    assert (listed[name].topic_id, listed[name].partitions) == (
+                        found.values[name].topic_id,
+                        len(found.values[name].partitions),
+                    )
+                else:
+                    assert name not in listed
+        assert fault.hits > 50
 
 
 async def test_a_broker_that_ignores_the_cursor(env: VirtualEnvironment) -> None:
