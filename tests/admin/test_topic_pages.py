@@ -291,7 +291,7 @@ def outcome(pages: TopicPages) -> dict[str, Any]:
 
 async def test_a_page_without_what_was_asked_for_ends_the_call() -> None:
     pages = TopicPages(["a", "b"])
-    pages.apply(page(topic("other", 0), topic("a", 1, 0), topic("a", 2)))
+    pages.apply(page(topic("other", 0), topic("a", 1, 0, 1), topic("a", 2)))
     assert outcome(pages) == {"a": [0, 1]}
     pages.apply(page())
     assert outcome(pages) == {"a": [0, 1], "b": "IncompleteResponse"}
@@ -312,6 +312,30 @@ async def test_a_topic_whose_id_changes_with_each_page_ends_the_call() -> None:
         pages.apply(page(topic("a", number, topic_id=number), cut="a"))
     assert number < 10
     assert outcome(pages) == {"a": "IncompleteResponse"}
+
+
+async def test_a_topic_that_does_not_get_on_costs_the_others_nothing() -> None:
+    pages = TopicPages(["a", "b", "c"])
+    pages.apply(page(topic("a", 0), topic("b", 0, topic_id=1), cut="b"))
+    for number in (2, 3, 4):
+        pages.apply(page(topic("b", 0, topic_id=number), cut="b"))
+        if "b" not in pages.left:
+            break
+    assert outcome(pages) == {"a": [0], "b": "IncompleteResponse"}
+    assert pages.request().cursor is None
+    pages.apply(page(topic("c", 0)))
+    assert outcome(pages) == {"a": [0], "b": "IncompleteResponse", "c": [0]}
+
+
+async def test_cursors_that_go_to_and_fro_end_the_call() -> None:
+    pages = TopicPages(["a", "b"])
+    for number in range(100):
+        if not pages.left:
+            break
+        name = "ab"[number % 2]
+        pages.apply(page(topic(name, 0), cut=name))
+    assert number < 10
+    assert outcome(pages) == {"a": "IncompleteResponse", "b": "IncompleteResponse"}
 
 
 async def test_the_cursor_topic_is_refused_in_the_page_that_names_it() -> None:

@@ -62,13 +62,13 @@ class TopicPages:
     """What the pages have brought so far. As in Java's `handleDescribeTopicsByNamesWithDescribeTopicPartitionsApi`, finished topics are left
     out of the next request, which has a cursor only within a topic.
 
-    Java sends the same request again after a page that finishes nothing; here the names that are left fail then.
+    Java sends the same request again after a page that finishes nothing; here the topic that does not get on has an error then.
     """
 
     def __init__(self, names: Iterable[str], page_size: int = PAGE_SIZE) -> None:
         self._page_size = page_size
-        self._partial: DescribedTopic | None = None
-        """The topic that the last page has cut."""
+        self._partials: dict[str, DescribedTopic] = {}
+        """Topics that a page has cut: one, unless a broker does not keep to the order of the names."""
         self._restarted: set[str] = set()
         self.left: dict[str, None] = dict.fromkeys(sorted(names))
         """The topics that are not finished, in the order of the pages."""
@@ -81,36 +81,42 @@ class TopicPages:
     def request(self) -> m.DescribeTopicPartitionsRequest:
         """Return the request for the next page."""
         request = m.DescribeTopicPartitionsRequest
-        partial, cursor = self._partial, None
-        if partial is not None:
-            cursor = request.Cursor(partial.name or "", len(partial.partitions))
+        first, cursor = min(self._partials, default=None), None
+        if first is not None:
+            cursor = request.Cursor(first, len(self._partials[first].partitions))
         return request([request.TopicRequest(name) for name in self.left], self._page_size, cursor)
 
     def fail(self, error: AsyncGroupError) -> None:
         """Give all topics that are left this error."""
         self.results.errors |= dict.fromkeys(self.left, error)
-        self.left, self._partial = {}, None
+        self.left, self._partials = {}, {}
 
     def apply(self, page: m.DescribeTopicPartitionsResponse) -> None:
-        """Merge a page. If it finishes no topic and continues none, the topics that are left have IncompleteResponse."""
+        """Merge a page. If it finishes no topic and continues none, the topic that it is about has IncompleteResponse.
+
+        Without such a topic all that are left have it, so that each page leaves fewer partitions or topics to ask for.
+        """
         before, cut = len(self.left), page.next_cursor.topic_name if page.next_cursor is not None else None
+        asked = min(self._partials, default=None)
         has_more = False
         for topic in page.topics:
             if topic.name not in self.left:
                 continue  # not asked for, or the second of this name
             has_more |= self._apply_topic(topic.name, topic, is_cut=topic.name == cut)
-        if len(self.left) == before and not has_more:
-            names = ", ".join(map(repr, self.left))
-            text = f"the response to DescribeTopicPartitions has nothing further about {names}"
-            self.fail(IncompleteResponse(text))
+        if len(self.left) < before or has_more:
+            return
+        culprits = [name for name in (asked, cut) if name in self.left][:1] or list(self.left)
+        text = "the response to DescribeTopicPartitions has nothing further about "
+        error = IncompleteResponse(text + ", ".join(map(repr, culprits)))
+        for name in culprits:
+            self._partials.pop(name, None)
+            del self.left[name]
+            self.results.errors[name] = error
 
     def _apply_topic(self, name: str, topic: DescribedTopic, *, is_cut: bool) -> bool:
         """Merge what a page has of a topic; return whether it continues the topic or begins it again."""
-        partial = self._partial
-        if partial is None or partial.name != name:
-            partial, known = None, 0
-        else:
-            known, self._partial = len(partial.partitions), None
+        partial = self._partials.pop(name, None)
+        known = 0 if partial is None else len(partial.partitions)
         if topic.error_code:  # deleted since the last page, for example
             del self.left[name]
             self.results.errors[name] = BrokerError(topic.error_code, f"describing topic {name!r}")
@@ -120,14 +126,12 @@ class TopicPages:
             is_first = name not in self._restarted
             self._restarted.add(name)
             return is_first
-        if partial is not None:
-            numbers = {part.partition_index for part in partial.partitions}
-            more = [part for part in topic.partitions if part.partition_index not in numbers]
-            topic.partitions = [*partial.partitions, *more]
+        parts = [*topic.partitions, *(() if partial is None else partial.partitions)]
+        by_number = {part.partition_index: part for part in parts}
+        topic.partitions = [by_number[number] for number in sorted(by_number)]
         if is_cut:
-            self._partial = topic
+            self._partials[name] = topic
             return len(topic.partitions) > known
         del self.left[name]
-        topic.partitions.sort(key=lambda part: part.partition_index)
         self.results.values[name] = topic
         return False
