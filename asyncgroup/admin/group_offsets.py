@@ -83,6 +83,7 @@ async def list_group_offsets(
     found = await retry_errors(
         lambda: fetch_commits_once(cluster, group_id, None, lane=CONTROL, require_stable=require_stable),
         retry,
+        what=f"OffsetFetch of group {group_id!r}",
     )
     values = {
         tp: GroupOffset(commit.committed.offset, commit.raw, commit.committed.leader_epoch)

@@ -144,7 +144,11 @@ async def _known_everywhere(
 async def delete_topics(cluster: ClusterClient, names: Iterable[str], retry: RetryLoop) -> Results[str, None]:
     """Delete topics; those that existed and do not after a lost response were deleted."""
     wanted = list(dict.fromkeys(names))
-    existed = await within(retry.cut_at, topics.existing_topics(cluster, wanted)) if wanted else set()
+    existed = (
+        await within(retry.cut_at, topics.existing_topics(cluster, wanted), what="Metadata")
+        if wanted
+        else set()
+    )
     return await topics.delete_topics(cluster, wanted, existed=existed, retry=retry)
 
 

@@ -124,6 +124,14 @@ async def test_a_request_in_flight_ends_with_the_call(env: VirtualEnvironment, a
         assert now() - begun == pytest.approx(3.0)
         (error,) = errors
         assert isinstance(error, RequestTimedOut)
+        assert api in str(error)
+
+
+async def test_a_lookup_in_flight_ends_with_the_call_and_names_it(env: VirtualEnvironment) -> None:
+    async with Admin(env.bootstrap_servers, timeout=3.0) as admin:
+        env.cluster.faults.on("FindCoordinator", times=None).drop()
+        (error,) = (await admin.delete_groups(["g"])).errors.values()
+        assert str(error).startswith("lookup of the node for DeleteGroups: no answer in time")
 
 
 async def test_without_a_timeout_each_request_is_sent_once(env: VirtualEnvironment) -> None:

@@ -78,6 +78,24 @@ async def test_a_topic_that_a_request_without_response_created_is_a_success(
     assert env.cluster.topics == ["a", "orders"]
 
 
+async def test_names_that_a_response_lacks_may_be_done(env: VirtualEnvironment) -> None:
+    def first(parts: str) -> Any:
+        def changed(response: Any) -> Any:
+            setattr(response, parts, getattr(response, parts)[:1])
+            return response
+
+        return changed
+
+    env.cluster.faults.on("CreateTopics").mutate(first("topics"))
+    env.cluster.faults.on("CreatePartitions").mutate(first("results"))
+    env.cluster.faults.on("DeleteTopics").mutate(first("responses"))
+    async with Admin(env.bootstrap_servers) as admin:
+        (await admin.create_topics({"a": 1, "b": 1})).raise_first()
+        (await admin.create_partitions({"a": 2, "b": 2})).raise_first()
+        (await admin.delete_topics(["a", "b"])).raise_first()
+        assert env.cluster.topics == ["orders"]
+
+
 @pytest.mark.parametrize("wanted", [6, NewTopic(4, 2), NewTopic(assignments=[[1]])])
 async def test_another_topic_is_not_what_a_request_without_response_created(
     env: VirtualEnvironment, wanted: NewTopic | int

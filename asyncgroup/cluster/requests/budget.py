@@ -53,6 +53,6 @@ class RequestBudget:
         part.deadline = min(self.deadline, asyncio.get_running_loop().time() + NODE_TIMEOUT)
         return part
 
-    async def limit(self, work: Awaitable[T]) -> T:
-        """Await a step of the call that is not repeated. Raises RequestTimedOut at the deadline."""
-        return await within(self.deadline, work)
+    async def limit(self, work: Awaitable[T], what: str = "Metadata") -> T:
+        """Await a step of the call that is not repeated. Raises RequestTimedOut at the deadline, which names the step by `what`."""
+        return await within(self.deadline, work, what=what)

@@ -50,7 +50,7 @@ async def request_each(
 
     async def attempt() -> RequestAction:
         left = progress.left
-        located = await _locate(route, left, deadline, progress.last_error(left))
+        located = await _locate(route, left, deadline, api, progress.last_error(left))
         found: Results[K, V] = Results({}, located.errors)
         for shard, part in await fan_out(located.shards, ask, api, deadline, progress.last_error):
             for key, error in part.errors.items():
@@ -81,7 +81,7 @@ async def request_apart(
     wanted = list(dict.fromkeys(keys))
     if retry is None or len(wanted) < 2:
         return await request_each(wanted, route, ask, api=api, retry=retry, table=table)
-    located = await _locate(route, wanted, retry.cut_at, None)
+    located = await _locate(route, wanted, retry.cut_at, api)
     parts = [shard.keys for shard in located.shards]
     if located.errors:
         parts.append(list(located.errors))
@@ -113,10 +113,14 @@ async def request_one(
 
 
 async def _locate(
-    route: RequestRoute[K], keys: list[K], deadline: float, before: AsyncGroupError | None
+    route: RequestRoute[K],
+    keys: list[K],
+    deadline: float,
+    api: str,
+    before: AsyncGroupError | None = None,
 ) -> Located[K]:
     try:
-        return await within(deadline, route.locate(keys), before)
+        return await within(deadline, route.locate(keys), before, f"lookup of the node for {api}")
     except ClosedError:
         raise
     except AsyncGroupError as error:

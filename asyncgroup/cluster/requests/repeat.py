@@ -63,11 +63,12 @@ async def retry_errors(
     is_counted: Callable[[AsyncGroupError], bool] = lambda _: True,
     is_cut: bool = False,
     on_error: Callable[[AsyncGroupError], object] | None = None,
+    what: str = "",
 ) -> T:
     """Return what `attempt()` returns; repeat it after an error that another attempt may mend. Raises the last error.
 
-    With `is_cut`, or if `retry` cuts attempts, no attempt takes longer than until its deadline; then RequestTimedOut is raised. `on_error` is
-    called with each error after which there is a pause; one that is not counted uses up none of the retries.
+    With `is_cut`, or if `retry` cuts attempts, no attempt takes longer than until its deadline; then RequestTimedOut is raised, which names
+    the request by `what`. `on_error` is called with each error after which there is a pause; one that is not counted uses up none of the retries.
     """
     last: AsyncGroupError | None = None
 
@@ -75,7 +76,7 @@ async def retry_errors(
         nonlocal last
         try:
             deadline = retry.deadline if is_cut else retry.cut_at
-            return _Outcome(await within(deadline, attempt(), last))
+            return _Outcome(await within(deadline, attempt(), last, what))
         except AsyncGroupError as error:
             last = error
             return _Outcome(error=error)

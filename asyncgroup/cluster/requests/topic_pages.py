@@ -43,7 +43,8 @@ async def describe_topic_pages(
     while pages.left:
         try:
             page = await budget.limit(
-                target.request(m.DescribeTopicPartitionsRequest, lambda _: pages.request())
+                target.request(m.DescribeTopicPartitionsRequest, lambda _: pages.request()),
+                "DescribeTopicPartitions",
             )
         except (UnsupportedVersionError, NoBrokersError):
             break  # some brokers may lack the request while the others do not answer

@@ -1,4 +1,4 @@
-"""Requests whose response was lost: a refusal of the repetition may mean that the lost one was executed."""
+"""Requests whose response, or a part of it, was lost: a refusal of the repetition may mean that the lost one was executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Unanswered(Generic[K]):
-    """Keys in requests whose response was lost; `code` for one of them later means that the lost request was executed."""
+    """Keys in requests whose response was lost, or lacks them; `code` for one of them later means that the lost request was executed."""
 
     def __init__(self, code: ErrorCode) -> None:
         self._code = code
@@ -37,6 +37,8 @@ class Unanswered(Generic[K]):
         except TransportError:
             self._keys.update(keys)
             raise
+        # a response that lacks a key does not say that nothing was done for it
+        self._keys.update(key for key in keys if key not in results.values and key not in results.errors)
         for key, error in list(results.errors.items()):
             code = error.code if isinstance(error, BrokerError) else None
             if code == ErrorCode.REQUEST_TIMED_OUT:  # the broker goes on
