@@ -59,7 +59,10 @@ def _parsed(number: int, row: list[str]) -> tuple[TopicPartition, int]:
     topic, partition, offset = (value.strip() for value in row)
     if not _is_number(partition) or int(partition) > _INT32_MAX or not _is_number(offset):
         raise ConfigError(f"row {number} of the CSV", ",".join(row), _RULE)
-    return TopicPartition(check_topic(topic), int(partition)), check_offset(int(offset))
+    try:
+        return TopicPartition(check_topic(topic), int(partition)), check_offset(int(offset))
+    except ConfigError as error:
+        raise ConfigError(f"row {number} of the CSV: {error.key}", error.value, error.allowed) from None
 
 
 def _is_number(text: str) -> bool:
