@@ -197,17 +197,14 @@ class Report:
             self.error(text)
 
     def node_errors(self, errors: Mapping[int, Exception]) -> None:
-        """Print the errors of the nodes that did not answer, whose rows are missing."""
+        """Print the errors of the nodes whose rows are missing: they did not answer, or with an error."""
         for problem in node_problems(errors):
             self.error(problem)
 
 
 def node_problems(errors: Mapping[int, Exception]) -> list[str]:
-    """Return a sentence for each node that did not answer."""
-    return [
-        f"node {node} did not answer, its rows are missing: {with_advice(error)}"
-        for node, error in errors.items()
-    ]
+    """Return a sentence for each node whose rows are missing."""
+    return [f"the rows of node {node} are missing: {with_advice(error)}" for node, error in errors.items()]
 
 
 def status_rows(

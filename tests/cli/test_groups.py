@@ -112,12 +112,10 @@ async def test_an_unknown_group_costs_the_others_nothing(asyncgroup: Commands) -
     assert "GROUP_ID_NOT_FOUND" in printed.err
 
 
-async def test_a_node_that_does_not_answer_is_named(asyncgroup: Commands, env: VirtualEnvironment) -> None:
+async def test_a_node_whose_rows_are_missing_is_named(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     await asyncgroup.ok("offsets", "alter", "idle", "orders:0=0")
     other = env.cluster.coordinator("idle") % 3 + 1
     env.cluster.faults.on("ListGroups", node=other, times=None).error("GROUP_AUTHORIZATION_FAILED")
     printed = await asyncgroup("groups", "list", "-q", "--timeout", "3")
     assert (printed.code, printed.lines) == (1, ["idle"])
-    assert printed.err.startswith(
-        f"asyncgroup groups list: node {other} did not answer, its rows are missing: "
-    )
+    assert printed.err.startswith(f"asyncgroup groups list: the rows of node {other} are missing: ")
