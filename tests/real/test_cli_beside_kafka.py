@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -145,29 +146,32 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
     topic, group = await filled(beside), unique(protocol)
     await beside.ours.ok("offsets", "alter", group, f"{topic}:0=4", f"{topic}:1=0")
     async with member(beside, group, topic, protocol):
-        theirs = await beside.table("--describe", "--group", group, "--offsets")
-        ours = await beside.columns("groups", "lag", group)
-        assert len(ours) == 3
+        description = ("--describe", "--group", group, "--verbose")
+        theirs = await beside.table(*description, "--offsets")
         names = (
             *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
             *("CONSUMER-ID", "HOST", "CLIENT-ID"),
         )
         by_partition = sorted(theirs, key=lambda row: int(row["PARTITION"]))
+        ours = await beside.columns("groups", "lag", group)
         assert ours == [{name: row[name] for name in names} for row in by_partition]
+        assert len(ours) == 3
+        wide = await beside.columns("groups", "lag", group, "--wide")
+        assert [{name: row[name] for name in by_partition[0]} for row in wide] == by_partition
 
-        (theirs_member,) = await beside.table("--describe", "--group", group, "--members")
-        (row,) = await beside.columns("groups", "describe", group, "--members")
-        for name in ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"):
-            assert row[name] == theirs_member[name]
+        (theirs_member,) = await beside.table(*description, "--members")
+        (row,) = await beside.columns("groups", "describe", group, "--members", "--wide")
+        del theirs_member["TARGET-EPOCH"]  # that of the group, which ours has in its description
+        assert {name: row[name] for name in theirs_member} == theirs_member
 
-        (state,) = await beside.table("--describe", "--group", group, "--state")
+        (state,) = await beside.table(*description, "--state")
         (row,) = await beside.columns("groups", "describe", group)
-        assert (row["COORDINATOR"], row["STATE"], row["#MEMBERS"], row["ASSIGNOR"]) == (
-            state["(ID)"].strip("()"),
-            state["STATE"],
-            state["#MEMBERS"],
-            state["ASSIGNMENT-STRATEGY"],
-        )
+        pairs = {"COORDINATOR": "(ID)", "ASSIGNOR": "ASSIGNMENT-STRATEGY"}
+        pairs |= {"ASSIGNMENT-EPOCH": "TARGET-ASSIGNMENT-EPOCH"}
+        pairs |= {name: name for name in ("GROUP", "STATE", "GROUP-EPOCH", "#MEMBERS")}
+        assert {name: row[name] for name in pairs} == {
+            name: state[title].strip("()") for name, title in pairs.items()
+        }
         (row,) = await beside.columns("groups", "lag", group, "--summary")
         lags = [int(each["LAG"]) for each in theirs if each["LAG"] != "-"]
         assert (row["STATE"], row["#MEMBERS"], row["#PARTITIONS"]) == (state["STATE"], state["#MEMBERS"], "3")
@@ -205,7 +209,7 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
 
 
 @pytest.mark.full
-async def test_a_plan_and_its_csv(beside: Beside) -> None:
+async def test_a_plan_and_its_csv(beside: Beside, tmp_path: Path) -> None:
     topic, group = await filled(beside), unique("g")
     await beside.ours.ok("offsets", "alter", group, f"{topic}:0=4", f"{topic}:1=0")
     arguments = ("--reset-offsets", "--group", group, "--all-topics", "--to-latest")
@@ -219,6 +223,19 @@ async def test_a_plan_and_its_csv(beside: Beside) -> None:
         "kafka-consumer-groups", *arguments[:4], "--to-current", "--export", "--dry-run"
     )
     assert sorted(ours.lines) == sorted(line for line in exported if "," in line and " " not in line)
+
+    done = await beside.ours.json("groups", "reset", group, "--to-latest", "--all-topics", "--execute")
+    assert [(row["partition"], row["new_offset"], row["status"]) for row in done] == [
+        (0, 10, "reset"),
+        (1, 4, "reset"),
+    ]
+    after = await beside.table("--describe", "--group", group, "--offsets")
+    assert sorted((row["PARTITION"], row["CURRENT-OFFSET"]) for row in after) == [("0", "10"), ("1", "4")]
+    backup = tmp_path / "offsets.csv"  # ours of before, which the tool reads
+    backup.write_text(ours.out, encoding="utf-8")
+    await beside.lines("kafka-consumer-groups", *arguments[:3], "--from-file", str(backup), "--execute")
+    before = await beside.ours.json("offsets", "list", group)
+    assert [(row["partition"], row["offset"]) for row in before] == [(0, 4), (1, 0)]
 
 
 # --- transactions and the cluster -------------------------------------------------------------------------------------

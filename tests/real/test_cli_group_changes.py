@@ -171,19 +171,3 @@ async def test_removed_members(beside: Beside, protocol: str) -> None:
     again = await beside.ours("groups", "remove-members", group, "--instance", "one", "--json")
     assert again.code == 1
     assert again.rows == [{**row, "status": "failed", "error": "UNKNOWN_MEMBER_ID"}]
-
-
-async def test_a_group_that_does_not_exist(beside: Beside) -> None:
-    missing = unique("missing")
-    for ours, theirs in (
-        (("groups", "describe", missing), "--state"),
-        (("groups", "describe", missing, "--members"), "--members"),
-        (("groups", "lag", missing), "--offsets"),
-        (("health", missing), "--offsets"),
-    ):
-        await beside.both_refuse(
-            ours,
-            ("kafka-consumer-groups", "--describe", "--group", missing, theirs),
-            error="GROUP_ID_NOT_FOUND",
-            words=f"Group {missing} not found",
-        )
