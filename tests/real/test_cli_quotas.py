@@ -32,11 +32,17 @@ ENTITIES = (
 """Entities as arguments of our command and of `kafka-configs`."""
 
 
-async def quotas_of_tool(beside: Beside) -> Quotas:
-    """Return all quotas that `kafka-configs` prints."""
+ALL = tuple(
+    tuple(word for kind in kinds for word in ("--entity-type", kind))
+    for kinds in (("users",), ("clients",), ("users", "clients"), ("ips",))
+)
+"""The arguments of `kafka-configs` for all entities; each call lists those of one kind."""
+
+
+async def quotas_of_tool(beside: Beside, *calls: tuple[str, ...]) -> Quotas:
+    """Return the quotas that `kafka-configs` prints in these calls."""
     found: Quotas = set()
-    for kinds in (("users",), ("clients",), ("users", "clients"), ("ips",)):
-        entities = [word for kind in kinds for word in ("--entity-type", kind)]
+    for entities in calls:
         for line in await beside.lines("kafka-configs", "--describe", *entities):
             if match := QUOTA.fullmatch(line):
                 parts = dict(map(named, PART.findall(match[1])))
@@ -54,11 +60,16 @@ def named(part: str) -> tuple[str, str]:
     return PARTS[kind], name.strip("'")
 
 
+async def quotas_of_ours(beside: Beside, *arguments: str) -> Quotas:
+    keys = ("user", "client_id", "ip", "quota", "value")
+    rows = await beside.ours.json("quotas", "list", *arguments)
+    return {tuple(row[key] for key in keys) for row in rows}  # type: ignore[misc]
+
+
 async def quotas_of_both(beside: Beside) -> Quotas | None:
     """Return all quotas if both commands print the same ones."""
-    keys = ("user", "client_id", "ip", "quota", "value")
-    ours = {tuple(row[key] for key in keys) for row in await beside.ours.json("quotas", "list")}
-    return ours if ours == await quotas_of_tool(beside) else None  # type: ignore[return-value]
+    ours = await quotas_of_ours(beside)
+    return ours if ours == await quotas_of_tool(beside, *ALL) else None
 
 
 async def test_quotas(beside_breakable: Beside) -> None:
@@ -107,6 +118,10 @@ async def quotas_of_entity_beside(
     )
     assert deleted == [{**row, "status": "altered"}]
     await until_there_are((first, 6000.0))
+    # those of one entity, without its combinations with others
+    one = {(user, client, ip, first, 6000.0)}
+    assert await quotas_of_ours(beside, *arguments, "--strict") == one
+    assert await quotas_of_tool(beside, their_arguments) == one
     assert await beside.ours.json(*change, "--delete", first) == [{**row, "status": "altered"}]
     await until_there_are()
 
