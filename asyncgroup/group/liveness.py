@@ -26,7 +26,10 @@ class Liveness:
         return f"<Liveness: {'joined' if self.has_joined else 'not joined'}, fatal: {self.fatal}>"
 
     def note_failure(self, error: BaseException) -> None:
-        """`run()` or `consume()` raises this error: nothing consumes until they are called again."""
+        """`run()` or `consume()` raises this error: nothing consumes until they are called again.
+
+        Also GROUP_MAX_SIZE_REACHED, as for Java's `poll`: a restart joins once there is a place.
+        """
         self.failure = f"run() has ended: {describe_error(error)}"
 
     @property

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, Session, TopicPartition
 from asyncgroup.admin import Admin
+from asyncgroup.offsets import CommittedOffset
 from asyncgroup.telemetry import ClientMetrics
 from asyncgroup.telemetry.probes import live, ready
 from asyncgroup.testing.apache_kafka import ApacheKafka
@@ -22,6 +23,24 @@ async def until(condition: Callable[[], object], limit: float = 60.0) -> None:
     async with asyncio.timeout(limit):
         while not condition():
             await asyncio.sleep(0.05)
+
+
+class Commits:
+    """A hook that knows when all records of one partition are committed."""
+
+    def __init__(self, tp: TopicPartition, end: int) -> None:
+        self.all_of_one = asyncio.Event()
+        self._tp, self._end = tp, end
+
+    def on_commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        errors: Mapping[TopicPartition, Exception] | None,
+    ) -> None:
+        committed = offsets.get(self._tp)
+        if not errors and committed is not None and committed.offset == self._end:
+            self.all_of_one.set()
 
 
 async def test_a_member_counts_what_the_brokers_know(apache_kafka: RunningKafka) -> None:
@@ -44,11 +63,12 @@ async def test_a_member_counts_what_the_brokers_know(apache_kafka: RunningKafka)
             sends = [producer.send(topic, b"x" * 100, partition=n % 2) for n in range(100)]
             await asyncio.gather(*sends)
         config = ConsumerConfig(auto_offset_reset="earliest", auto_commit_interval=0.2)
-        async with ConsumerGroup(servers, group_id, config, hooks=[metrics]) as group:
+        commits = Commits(TopicPartition(topic, 1), 50)
+        async with ConsumerGroup(servers, group_id, config, hooks=[metrics, commits]) as group:
             running = asyncio.create_task(group.run(topic, some))
             await asyncio.wait_for(stopped.wait(), 60)
             await until(lambda: metrics.read().numbers["records_consumed_total"].get((group_id, topic)) == 80)
-            await asyncio.sleep(0.5)  # the last commit of partition 1
+            await asyncio.wait_for(commits.all_of_one.wait(), 60)
             readings = metrics.read()
             (known,) = (await admin.lag([group_id])).raise_first().values()
             assert {

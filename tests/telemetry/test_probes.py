@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -180,6 +181,30 @@ async def test_a_fenced_member_is_not_live(broker: EmbeddedCluster) -> None:
             assert ready([other]).passed
             assert not ready([group, other]).passed
             assert live([]).passed
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_member_for_which_the_group_has_no_place_is_not_live(protocol: str) -> None:
+    """GROUP_MAX_SIZE_REACHED ends `run()`, as in Java: nothing consumes, and a restart joins as soon as there is a place."""
+    config = replace(EARLIEST, group_protocol=protocol)
+    sizes = {"group_max_size": 1} if protocol == "classic" else {"group_consumer_max_size": 1}
+    async with EmbeddedCluster(nodes=1, seed=1, **sizes) as broker:
+        broker.create_topic("orders", 2)
+        async with ConsumerGroup(broker.bootstrap_servers, "g", config) as group:
+            async with consuming(broker, config=config) as other:
+                await asyncio.sleep(20)
+                with pytest.raises(BrokerError, match="GROUP_MAX_SIZE_REACHED"):
+                    await group.run("orders", mark_all)
+                assert live([group]).reasons[0].startswith("g: run() has ended: BrokerError: ")
+                assert ready([group]).reasons == live([group]).reasons
+                assert live([other]).passed
+                assert ready([other]).passed
+            running = asyncio.create_task(group.run("orders", mark_all))
+            await asyncio.sleep(20)
+            assert live([group]).passed
+            assert ready([group]).passed
+            await group.aclose()
+            await running
 
 
 async def test_the_error_of_a_handler_is_fatal_until_the_next_call_of_run(broker: EmbeddedCluster) -> None:

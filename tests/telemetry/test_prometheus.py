@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -171,9 +171,17 @@ async def test_other_threads_read_while_the_loop_runs_and_get_nothing_while_it_i
         return sum(len(family.samples) for family in collector.collect())
 
     assert await asyncio.to_thread(count) == count() > 10
-    scrape = asyncio.create_task(asyncio.to_thread(count))
-    await asyncio.sleep(0)
-    time.sleep(0.3)  # the loop is blocked
+    scraped = Event()
+
+    def scrape_and_say_so() -> int:
+        try:
+            return count()
+        finally:
+            scraped.set()
+
+    scrape = asyncio.create_task(asyncio.to_thread(scrape_and_say_so))
+    await asyncio.sleep(0)  # the thread starts
+    assert scraped.wait(30)  # the loop is blocked until the scrape has ended
     assert await scrape == 0
     assert await asyncio.to_thread(count) > 10
     assert repr(collector) == "<PrometheusCollector of <ClientMetrics of no open group, 0 producers>>"
