@@ -242,6 +242,7 @@ ADMINISTRATIVE: Final = {
     "list_groups",
     "list_partition_reassignments",
     "list_transactions",
+    "offset_delete",
     "update_features",
     "write_txn_markers",
 }

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from asyncgroup.cluster.requests.offset_versions import LAST_NAME_VERSION
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
@@ -25,9 +26,6 @@ __all__ = [
     "commit_codes",
     "is_coordinator_error",
 ]
-
-LAST_NAME_VERSION: Final = 9
-"""The last OffsetCommit and OffsetFetch version with topic names; later ones use topic ids (KIP-848)."""
 
 RETENTION_VERSIONS: Final = range(2, 5)
 """The OffsetCommit versions with a retention time (removed by KIP-211)."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.requests.actions import RequestAction
+from asyncgroup.cluster.requests.offset_versions import GROUPS_VERSION
 from asyncgroup.cluster.requests.repeat import retry_errors
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, MalformedResponse
 from asyncgroup.model import TopicPartition, by_topic
@@ -18,7 +19,6 @@ from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity
 from asyncgroup.wire import messages as m
 
 __all__ = [
-    "GROUPS_VERSION",
     "STABLE_TIMEOUT",
     "CommitsResult",
     "StoredCommit",
@@ -28,9 +28,6 @@ __all__ = [
     "fetch_offsets_and_ids",
     "is_retriable_fetch",
 ]
-
-GROUPS_VERSION: Final = 8
-"""The first OffsetFetch version with several groups per request (KIP-709)."""
 
 REQUIRE_STABLE_VERSION: Final = 7
 """The first OffsetFetch version that can require stable offsets (KIP-447)."""
