@@ -124,7 +124,18 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
     with contextlib.suppress(OSError):
         action = f" {options.action}" if "has_advice" in options and "action" in options else ""
         print(f"asyncgroup {options.command}{action}: {text}", file=sys.stderr)
+    if isinstance(error, OSError):
+        _drop_unwritten_output()
     return 1
+
+
+def _drop_unwritten_output() -> None:
+    """Drop what standard output cannot write, as to a full disk: Python would fail again at exit, with code 120."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _discard_output()
 
 
 def _discard_output() -> None:

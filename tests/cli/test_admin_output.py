@@ -12,7 +12,9 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,30 @@ async def test_a_reader_may_close_the_pipe() -> None:
         )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert len(ended.stdout.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
+@pytest.mark.asyncio
+async def test_a_full_disk_is_one_line_and_exit_code_1() -> None:
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        # not forked, so that it ends as Python does
+        arguments = [sys.executable, "-m", "asyncgroup", "topics", "list", "-b", cluster.bootstrap_servers]
+        with Path("/dev/full").open("w") as full:
+            ended = await asyncio.to_thread(
+                subprocess.run,
+                arguments,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(Path(__file__).parents[2]) | {"PYTHONUNBUFFERED": ""},
+                timeout=LIMIT,
+            )
+    # what is still in the buffer of standard output must not fail again at the end of the process, with code 120
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "asyncgroup topics list: [Errno 28] No space left on device\n",
+    )
 
 
 @pytest.mark.parametrize(
