@@ -51,6 +51,18 @@ def test_the_last_header_of_a_name_counts() -> None:
     assert found.span_id == 0x2222222222222222
 
 
+@pytest.mark.parametrize("name", ["traceparent", "tracestate", "baggage"])
+@pytest.mark.parametrize(
+    "value", [b"key=\x1b[2J", b"a=b\nasyncgroup: forged", b"%zz=\xc2\x9b", b"k=v," * 50_000]
+)
+def test_what_no_context_contains_is_not_in_the_log(
+    name: str, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = ("traceparent", b"00-" + b"1" * 32 + b"-" + b"1" * 16 + b"-01")
+    HeaderContext().origin([parent, (name, value)])
+    assert not caplog.records  # opentelemetry's propagators log a value that they cannot read, as it is
+
+
 def test_a_failure_of_a_propagator_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(TextMapPropagator):
         fields = set()  # type: ignore[assignment]

@@ -25,6 +25,9 @@ _log = logging.getLogger("asyncgroup.telemetry")
 
 _NOWHERE: Final = Context()
 
+MAX_VALUE: Final = 8192
+"""Bytes of a header that is read: the largest `baggage` of W3C, and what OpenTelemetry reads of `tracestate`."""
+
 
 class HeaderContext:
     """Reads and writes the context of record headers; without a `propagator` with the global one of the moment."""
@@ -81,11 +84,19 @@ class _HeaderGetter:
     def get(self, carrier: Sequence[Header], key: str) -> list[str] | None:
         for name, value in reversed(carrier):
             if name == key:
-                return None if value is None else [value.decode("utf-8", "replace")]
+                return None if value is None else _text(value)
         return None
 
     def keys(self, carrier: Sequence[Header]) -> list[str]:
         return [name for name, _ in carrier]
+
+
+def _text(value: bytes) -> list[str] | None:
+    """Return the value as text; None if no context has it: propagators log values that they cannot read, as they are."""
+    if len(value) > MAX_VALUE:
+        return None
+    text = value.decode("utf-8", "replace")
+    return [text] if text.replace("\t", " ").isprintable() else None
 
 
 _GETTER: Final = cast("Getter[Sequence[Header]]", _HeaderGetter())
