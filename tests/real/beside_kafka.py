@@ -89,7 +89,7 @@ class Beside:
             "LastKnownElr": "LAST-KNOWN-ELR",
         }
         rows = [dict(cell.split(": ", 1) for cell in line.strip("\n").split("\t") if cell) for line in lines]
-        absent = ("", "N/A")  # no such replica, and a Kafka that does not know
+        absent = ("", "none", "N/A")  # no such replica, no leader, and a Kafka that does not know
         return head, [
             {title: "-" if row[name] in absent else row[name] for name, title in names.items()}
             for row in rows
@@ -167,7 +167,7 @@ async def until(read: Callable[[], Awaitable[T]], expected: T) -> None:
             while found != expected:
                 found = await read()
     except TimeoutError:
-        assert found == expected
+        assert found == expected, f"{found} instead of {expected}"
 
 
 async def filled(beside: Beside) -> str:

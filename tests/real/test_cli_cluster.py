@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Producer
+from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.beside_kafka import Beside, beside_3, beside_39, beside_breakable, unique, until
 
 __all__ = ["beside_3", "beside_39", "beside_breakable"]
@@ -85,6 +87,61 @@ async def test_log_directories_of_nodes(beside_3: Beside) -> None:
     assert [{key: row[key] for key in keys} for row in one] == ours[1:2]
 
 
+async def test_what_a_dead_node_leaves(beside_3: Beside, apache_kafka_3: ApacheKafka) -> None:
+    """Compare partitions without a leader or with too few replicas in sync, failing elections, and a broker that is fenced."""
+    quorum = await beside_3.ours.json("cluster", "quorum")
+    (leader,) = (row["node"] for row in quorum if row["role"] == "leader")
+    dead, other = (node for node in (1, 2, 3) if node != leader)
+    alone, short, full = (unique(name) for name in ("alone", "short", "full"))
+    for topic, nodes, least in ((alone, (dead,), 1), (short, (leader, dead), 2), (full, (leader, other), 2)):
+        created = ("topics", "create", topic, "--replica-assignment", ":".join(map(str, nodes)))
+        await beside_3.ours.ok(*created, "--set", f"min.insync.replicas={least}")
+
+    async def filtered(option: str, their_option: str) -> set[tuple[str, str]] | None:
+        """Return the partitions of all topics that both commands list, None if they differ."""
+        lines = await beside_3.lines("kafka-topics", "--describe", their_option)
+        theirs = {re.findall(r"Topic: (\S+)\s+.*Partition: (\d+)", line)[0] for line in lines}
+        rows = await beside_3.ours.json("topics", "describe", option)
+        return theirs if {(row["topic"], str(row["partition"])) for row in rows} == theirs else None
+
+    async def cell(topic: str, name: str) -> str | None:
+        """Return a cell of the only partition, None if the commands differ."""
+        _, (theirs,) = await beside_3.described(topic)
+        (row,) = await beside_3.columns("topics", "describe", topic)
+        return theirs[name] if {name: row[name] for name in theirs} == theirs else None
+
+    await asyncio.to_thread(apache_kafka_3.kill, dead)
+    try:
+        # since Kafka 4.1 the ISR of a partition without a leader is empty, and the node is an eligible leader replica
+        await until(lambda: cell(alone, "LEADER"), "-")
+        await until(lambda: cell(short, "ISR"), str(leader))
+        for option, their_option, topic in (
+            ("--unavailable", "--unavailable-partitions", alone),
+            ("--under-replicated", "--under-replicated-partitions", short),
+            ("--under-min-isr", "--under-min-isr-partitions", short),
+            ("--at-min-isr", "--at-min-isr-partitions", full),
+        ):
+            found = await filtered(option, their_option)
+            assert found is not None, option
+            assert (topic, "0") in found, option
+        await brokers_beside(beside_3, "--include-fenced")
+        election, partition = ("kafka-leader-election", "--election-type"), ("--partition", "0")
+        await beside_3.both_refuse(
+            ("cluster", "elect-leaders", f"{alone}:0"),
+            (*election, "preferred", "--topic", alone, *partition),
+            error="PREFERRED_LEADER_NOT_AVAILABLE",
+            words=f"{alone}-0",
+        )
+        await beside_3.both_refuse(
+            ("cluster", "elect-leaders", f"{alone}:0", "--unclean"),
+            (*election, "unclean", "--topic", alone, *partition),
+            error="ELIGIBLE_LEADERS_NOT_AVAILABLE",
+            words=f"{alone}-0",
+        )
+    finally:
+        await asyncio.to_thread(apache_kafka_3.start_node, dead)
+
+
 # --- leaders and replicas ---------------------------------------------------------------------------------------------
 
 
@@ -120,7 +177,8 @@ async def test_elections(beside_3: Beside) -> None:
     ]
     await until(leader, "1")
     assert await beside_3.ours.json("cluster", "elect-leaders", place) == [{**row, "status": "unchanged"}]
-    # all that need it: other topics as well, if nodes were restarted
+    # all that need it: other topics as well, if nodes were restarted; their replicas must be in sync again
+    await until(lambda: beside_3.ours.json("topics", "describe", "--under-replicated"), [])
     await prefer(2, 1)
     rows = await beside_3.ours.json("cluster", "elect-leaders")
     assert {**row, "status": "elected"} in rows
