@@ -112,6 +112,18 @@ async def test_a_full_disk_is_one_line_and_exit_code_1() -> None:
     )
 
 
+def test_ctrl_c_while_the_commands_are_loaded_prints_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "asyncgroup.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "asyncgroup.cli.app", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    assert main(["topics", "list"]) == 130
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
 )
