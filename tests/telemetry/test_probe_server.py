@@ -311,7 +311,7 @@ async def test_a_blocked_loop_fails_the_probe_and_is_live_again_when_it_runs() -
 
     config = ConsumerConfig(auto_offset_reset="earliest")
     async with (
-        EmbeddedCluster() as broker,
+        EmbeddedCluster(initial_rebalance_delay=0.0) as broker,
         ConsumerGroup(broker.bootstrap_servers, "g", config) as group,
         serving(group) as server,
     ):
