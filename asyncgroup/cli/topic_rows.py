@@ -27,8 +27,8 @@ DESCRIBE_COLUMNS: Final = (
     Column("replicas"),
     Column("isr"),
     Column("offline"),
-    Column("elr"),
-    Column("last_known_elr"),
+    Column("elr", is_wide=True),
+    Column("last_known_elr", is_wide=True),
 )
 
 OVERRIDE_COLUMNS: Final = (

@@ -94,6 +94,7 @@ def _add_describe(actions: Commands, common: argparse.ArgumentParser) -> None:
         "describe",
         run_describe,
         "Describe the partitions of topics. The filters are those of kafka-topics; a partition is listed if one of them applies.",
+        has_wide=True,
     )
     parser.add_argument("topics", nargs="*", type=topic_name, metavar="TOPIC", help="default: all topics")
     for option, text in (

@@ -26,7 +26,9 @@ async def test_topics_are_listed(asyncgroup: Commands) -> None:
 async def test_partitions_are_described_and_filtered(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     headings, *rows = (await asyncgroup.ok("topics", "describe", "orders")).table()
     assert headings[:4] == ["TOPIC", "PARTITION", "LEADER", "LEADER-EPOCH"]
-    assert headings[4:] == ["REPLICAS", "ISR", "OFFLINE", "ELR", "LAST-KNOWN-ELR"]
+    assert headings[4:] == ["REPLICAS", "ISR", "OFFLINE"]
+    wide = (await asyncgroup.ok("topics", "describe", "orders", "--wide")).table()[0]
+    assert wide == [*headings, "ELR", "LAST-KNOWN-ELR"]
     assert {
         (row["elr"] is None, row["last_known_elr"] is None)
         for row in await asyncgroup.json("topics", "describe", "orders")

@@ -40,7 +40,7 @@ async def topics_beside(beside: Beside) -> None:
     assert ours == await beside.lines("kafka-topics", "--list", "--exclude-internal")
 
     head, theirs = await beside.described(topic)
-    rows = await beside.columns("topics", "describe", topic)
+    rows = await beside.columns("topics", "describe", topic, "--wide")
     assert [{name: row[name] for name in theirs[0]} for row in rows] == theirs
     (listed,) = (row for row in await beside.ours.json("topics", "list") if row["topic"] == topic)
     assert listed["partitions"] == int(re.findall(r"PartitionCount: (\d+)", head)[0])

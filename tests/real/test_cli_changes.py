@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 async def partitions_of(beside: Beside, topic: str) -> tuple[int, dict[str, str]] | None:
     """Return the number of partitions of a topic and its own configurations, None if the commands describe it differently."""
     head, theirs = await beside.described(topic)
-    ours = await beside.columns("topics", "describe", topic)
+    ours = await beside.columns("topics", "describe", topic, "--wide")
     if [{name: row[name] for name in theirs[0]} for row in ours] != theirs:
         return None
     rows = await beside.ours.json("topics", "describe", topic, "--with-overrides")
