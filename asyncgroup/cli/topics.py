@@ -34,7 +34,8 @@ from asyncgroup.cli.topic_rows import (
     override_rows,
     partition_row,
 )
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
+from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, UnsupportedVersionError
+from asyncgroup.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from asyncgroup.admin import Admin, NewTopic
@@ -228,8 +229,12 @@ async def run_describe(options: argparse.Namespace) -> int:
             report.rows(OVERRIDE_COLUMNS, override_rows(topics, described.values_by_name))
             return report.exit_code
         least = await _min_isr(admin, report, topics) if options.under_min_isr or options.at_min_isr else {}
+        adding = await _adding(admin) if options.under_replicated else {}
     rows = [
-        partition_row(topic, partition, least.get(name))
+        {
+            **partition_row(topic, partition, least.get(name)),
+            "adding": adding.get(TopicPartition(name, partition.partition), 0),
+        }
         for name, topic in topics.items()
         for partition in topic.partitions
     ]
@@ -245,13 +250,22 @@ async def _min_isr(admin: Admin, report: Report, topics: Iterable[str]) -> dict[
     return {topic: int(configs[name].value or 1) for topic, configs in found.values_by_name.items()}
 
 
+async def _adding(admin: Admin) -> dict[TopicPartition, int]:
+    """Return how many replicas of each partition are being added, none if that is denied: `TopicService.listAllReassignments` in Kafka."""
+    try:
+        moving = await admin.replicas.list_reassignments()
+    except (BrokerError, UnsupportedVersionError):
+        return {}
+    return {tp: len(each.adding) for tp, each in moving.items()}
+
+
 def _is_wanted(row: Row, options: argparse.Namespace) -> bool:
-    """Apply the filters of `TopicCommand.PartitionDescription` in Kafka."""
-    in_sync, least = len(row["isr"]), row["min_isr"]
+    """Apply the filters of `TopicCommand.PartitionDescription` in Kafka: without a leader a partition is below any minimum."""
+    in_sync, least, has_leader = len(row["isr"]), row["min_isr"], row["leader"] is not None
     filters = (
-        (options.under_replicated, in_sync < len(row["replicas"])),
-        (options.unavailable, row["leader"] is None),
-        (options.under_min_isr, least is not None and in_sync < least),
+        (options.under_replicated, in_sync < len(row["replicas"]) - row["adding"]),
+        (options.unavailable, not has_leader),
+        (options.under_min_isr, not has_leader or (least is not None and in_sync < least)),
         (options.at_min_isr, least is not None and in_sync == least),
     )
     chosen = [applies for is_set, applies in filters if is_set]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from asyncgroup import Producer
+from asyncgroup.cli import topics
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
@@ -46,6 +49,7 @@ async def test_partitions_are_described_and_filtered(asyncgroup: Commands, env: 
     found = {each: {row["topic"] for row in rows} for each, rows in described.items()}
     assert found["--under-replicated"] >= {"orders"}
     assert found["--unavailable"] == {"alone"}
+    assert "alone" in found["--under-min-isr"]
     (gone,) = described["--unavailable"]
     assert gone["leader"] is None
 
@@ -59,6 +63,16 @@ async def test_min_isr_is_compared_as_by_kafka(asyncgroup: Commands, env: Virtua
     await env.kill_node(env.cluster.leader("two", 0) or 0)
     assert await asyncgroup.json("topics", "describe", "two", "--at-min-isr") == []
     assert len(await asyncgroup.json("topics", "describe", "two", "--under-min-isr")) == 1
+
+
+@pytest.mark.parametrize(("leader", "is_under"), [(1, False), (None, True)])
+async def test_a_partition_without_a_leader_is_below_any_minimum(leader: int | None, is_under: bool) -> None:
+    names = ("under_replicated", "unavailable", "under_min_isr", "at_min_isr")
+    options = argparse.Namespace(**dict.fromkeys(names, False))
+    options.under_min_isr = True
+    # before Kafka 4.1 the last replica in sync stays in the ISR
+    row = {"isr": [1], "replicas": [1], "leader": leader, "min_isr": 1, "adding": 0}
+    assert topics._is_wanted(row, options) == is_under
 
 
 async def test_topics_with_overrides(asyncgroup: Commands) -> None:

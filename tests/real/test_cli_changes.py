@@ -297,5 +297,5 @@ async def test_altered_configurations_of_a_broker(beside_breakable: Beside, tmp_
             *("--add-config", "node.id=2"),
         ),
         error="INVALID_REQUEST",
-        words="Cannot update these configs dynamically: [node.id]",
+        words="Cannot update these configs dynamically: ",
     )

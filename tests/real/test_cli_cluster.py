@@ -13,12 +13,14 @@ import pytest
 from asyncgroup import Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.beside_kafka import Beside, beside_3, beside_39, beside_breakable, unique, until
+from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4
 
 __all__ = ["beside_3", "beside_39", "beside_breakable"]
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
 
+@NEEDS_KAFKA_4
 async def test_brokers(beside_3: Beside) -> None:
     await brokers_beside(beside_3, "--include-fenced")
 
@@ -124,7 +126,11 @@ async def test_what_a_dead_node_leaves(beside_3: Beside, apache_kafka_3: ApacheK
             found = await filtered(option, their_option)
             assert found is not None, option
             assert (topic, "0") in found, option
-        await brokers_beside(beside_3, "--include-fenced")
+        found = await filtered("--under-min-isr", "--under-min-isr-partitions")
+        assert found is not None
+        assert (alone, "0") in found  # it has no leader
+        if IS_NEWEST_RELEASE:
+            await brokers_beside(beside_3, "--include-fenced")
         election, partition = ("kafka-leader-election", "--election-type"), ("--partition", "0")
         await beside_3.both_refuse(
             ("cluster", "elect-leaders", f"{alone}:0"),
@@ -243,6 +249,10 @@ async def test_reassignments(beside_3: Beside, tmp_path: Path) -> None:
         begun = await beside_3.ours.json("cluster", "reassign", f"{place}=1,3")
         assert begun == [{**row, "replicas": [1, 3], "status": "begun"}]
         assert await in_progress() == [("1,3,2", "3", "2")]
+        # a replica that is added does not count
+        filtered = ("--describe", "--under-replicated-partitions", "--topic", topic)
+        assert await beside_3.lines("kafka-topics", *filtered) == []
+        assert await beside_3.ours.json("topics", "describe", topic, "--under-replicated") == []
         assert await verified(1, 3) == f"Reassignment of partition {topic}-0 is still in progress."
         lines = await beside_3.lines(*plan(1, 3), "--cancel", "--preserve-throttles")
         assert lines[0] == f"Successfully cancelled partition reassignment for: {topic}-0"
@@ -288,6 +298,7 @@ async def test_reassignments(beside_3: Beside, tmp_path: Path) -> None:
 # --- features ---------------------------------------------------------------------------------------------------------
 
 
+@NEEDS_KAFKA_4
 async def test_levels_of_features(beside_breakable: Beside) -> None:
     beside, name = beside_breakable, "transaction.version"
 

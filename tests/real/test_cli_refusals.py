@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.real.beside_kafka import Beside, beside, beside_39, unique
+from tests.real.support import NEEDS_KAFKA_4, require_newest_release
 
 __all__ = ["beside", "beside_39"]
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.full]
 
 
+@NEEDS_KAFKA_4
 async def test_a_group_that_does_not_exist(beside: Beside) -> None:
     missing = unique("missing")
     for ours, theirs in (
@@ -66,6 +68,7 @@ async def test_a_topic_that_does_not_exist(beside: Beside) -> None:
 
 
 async def test_a_pattern_of_transactional_ids(beside: Beside, beside_39: Beside) -> None:
+    require_newest_release("patterns of transactional ids")
     await beside.both_refuse(
         ("transactions", "list", "--pattern", "("),
         ("kafka-transactions", "list", "--transactional-id-pattern", "("),
