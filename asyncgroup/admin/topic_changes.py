@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from asyncgroup.admin.partitions import existing_partitions
 from asyncgroup.checks import TEXT, check_count, check_offset, check_partition, check_topic, wrong_type
@@ -29,10 +29,6 @@ __all__ = [
     "delete_records",
     "delete_topics",
 ]
-
-HIGH_WATERMARK: Final = -1
-"""In DeleteRecords: all records that consumers can read."""
-
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
@@ -92,12 +88,12 @@ def _check_assignments(key: str, assignments: object) -> None:
 
 
 def checked_offsets(before: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-    """Return the offset for each partition, -1 for the high watermark. Raises ConfigError for wrong values."""
+    """Return the offset for each partition, HIGH_WATERMARK for None. Raises ConfigError for wrong values."""
     found: dict[TopicPartition, int] = {}
     for place, offset in _items("offsets", before):
         tp = check_partition(place)
         check_topic(tp.topic)
-        found[tp] = HIGH_WATERMARK if offset is None else check_offset(offset)
+        found[tp] = records.HIGH_WATERMARK if offset is None else check_offset(offset)
     return found
 
 

@@ -233,6 +233,25 @@ async def test_records_are_deleted(env: VirtualEnvironment) -> None:
         assert not await admin.delete_records({})
 
 
+async def test_a_repeated_deletion_keeps_what_was_written_after_the_first_one(
+    env: VirtualEnvironment,
+) -> None:
+    place, plain = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    async with Producer(env.bootstrap_servers) as producer, Admin(env.bootstrap_servers) as admin:
+        for _ in range(5):
+            await producer.send("orders", b"old", partition=0)
+            await producer.send("orders", b"old", partition=1)
+        node = env.cluster.leader("orders", 0)
+        env.cluster.faults.on("DeleteRecords", node=node).disconnect("after")
+        repeated = env.cluster.faults.on("DeleteRecords", node=node, nth=2).hold()
+        deleting = asyncio.create_task(admin.delete_records({place: None, plain: 2}))
+        await repeated.wait_hit()
+        await producer.send("orders", b"new", partition=0)
+        repeated.release()
+        assert (await deleting).raise_first() == {place: 5, plain: 2}
+        assert (await admin.list_offsets({place: "latest"})).raise_first()[place].offset == 6
+
+
 async def test_bad_arguments(env: VirtualEnvironment) -> None:
     cases: list[tuple[str, Any]] = [
         ("topic", lambda admin: admin.create_topics({"no/topic": 1})),

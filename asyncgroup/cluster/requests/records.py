@@ -7,6 +7,7 @@ from typing import Final
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests.fan_out import request_apart
+from asyncgroup.cluster.requests.list_offsets import LATEST, build_list_offsets, parse_list_offsets
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.errors import BrokerError
@@ -14,7 +15,10 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryLoop
 from asyncgroup.wire import messages as m
 
-__all__ = ["delete_records"]
+__all__ = ["HIGH_WATERMARK", "delete_records"]
+
+HIGH_WATERMARK: Final = -1
+"""Instead of an offset: all records that consumers can read when the leader is asked first."""
 
 TIMEOUT_MS: Final = 30_000
 """Milliseconds that a leader may wait until the followers have also deleted the records."""
@@ -25,19 +29,27 @@ async def delete_records(
 ) -> Results[TopicPartition, int]:
     """Delete the records before these offsets (KIP-107); return the new log start offset of each partition.
 
-    The caller tracks the topics. Raises ClosedError.
+    A high watermark is looked up once, before the first request: the broker would take the one of the moment, and a repetition after
+    a lost response would delete what was written after it. The caller tracks the topics. Raises ClosedError.
     """
     timeout = max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)
+    known = {tp: offset for tp, offset in offsets.items() if offset != HIGH_WATERMARK}
 
     async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, int]:
-        request = _request({tp: offsets[tp] for tp in asked})
-        response = await target.request(m.DeleteRecordsRequest, lambda _: request, timeout=timeout)
         results: Results[TopicPartition, int] = Results()
+        if unknown := [tp for tp in asked if tp not in known]:
+            ends = await _ends(cluster, target, unknown)
+            known.update(ends.values)
+            results.errors.update(ends.errors)
+        before = {tp: known[tp] for tp in asked if tp in known}
+        if not before:
+            return results
+        response = await target.request(m.DeleteRecordsRequest, lambda _: _request(before), timeout=timeout)
         for topic in response.topics:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 if part.error_code:
-                    what = f"deleting records of {tp} before offset {offsets.get(tp)}"
+                    what = f"deleting records of {tp} before offset {known.get(tp)}"
                     results.errors[tp] = BrokerError(part.error_code, what)
                 else:
                     results.values[tp] = part.low_watermark
@@ -45,6 +57,15 @@ async def delete_records(
 
     route = ByLeader(cluster, "deleting records of")
     return await request_apart(offsets, route, ask, api="DeleteRecords", retry=retry)
+
+
+async def _ends(
+    cluster: ClusterClient, target: Target, partitions: list[TopicPartition]
+) -> Results[TopicPartition, int]:
+    """Return the high watermarks of partitions of one leader."""
+    request = build_list_offsets(cluster, dict.fromkeys(partitions, LATEST), "read_uncommitted")
+    found = parse_list_offsets(await target.request(m.ListOffsetsRequest, lambda _: request))
+    return Results({tp: each.offset for tp, each in found.values.items()}, found.errors)
 
 
 def _request(offsets: Mapping[TopicPartition, int]) -> m.DeleteRecordsRequest:
