@@ -72,7 +72,7 @@ MEMBERS: Final = {
     "PartitionReset": "acked_above adjusted clears_metadata clears_window log_end log_start new_offset old_offset"
     " wanted_offset",
     "ReassignmentDescription": "adding removing replicas target",
-    "ResetPlan": "group_id offsets partitions target to_csv warnings",
+    "ResetPlan": "group_id offsets partitions target to_csv topic_ids warnings",
     "TransactionsListed": "errors raise_first transactions",
     # what a user writes
     "Partitioner": "for_topic",

@@ -384,7 +384,8 @@ class Admin(ClientArguments):
     async def reset_offsets(self, plan: ResetPlan) -> AdminResults[TopicPartition, int]:
         """Commit a plan of `plan_reset`; return the new offset of each partition. A group that does not exist is created.
 
-        UNKNOWN_MEMBER_ID for all partitions, with the group's state and members, if a member joined after the plan was made.
+        UNKNOWN_MEMBER_ID for all partitions, with the group's state and members, if a member joined after the plan was made; INCONSISTENT_TOPIC_ID for
+        a topic that was recreated since. Raises NoBrokersError.
         """
         if not isinstance(plan, ResetPlan):
             raise wrong_type("plan", plan, "a ResetPlan, as plan_reset returns it")

@@ -18,6 +18,7 @@ from asyncgroup.cluster.requests.results import Results
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 from asyncgroup.topic_partition import TopicPartition
+from asyncgroup.wire.message import NO_UUID
 
 __all__ = ["commit_plan", "plan_reset"]
 
@@ -118,6 +119,8 @@ async def _facts(
             problems.update(results.errors)
             return {tp: each.offset for tp, each in results.values.items()}
 
+        topics = {name: cluster.view.topics[name] for name in {tp.topic for tp in found}}
+        topic_ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != NO_UUID}
         starts, ends = await listed(EARLIEST), await listed(LATEST)
         at_time = await listed(target.number) if target.kind is TargetKind.TIME else {}
     return ResetFacts(
@@ -126,6 +129,7 @@ async def _facts(
         ends,
         {tp: offset if offset >= 0 else None for tp, offset in at_time.items()},
         {tp: _reason(error) for tp, error in problems.items()},
+        topic_ids,
     )
 
 
@@ -140,15 +144,35 @@ async def commit_plan(
     """Commit a plan; return the new offset of each partition, or its error.
 
     Without metadata and without a leader epoch, as `OffsetsUtils` in Kafka: the epoch of the record before an offset is not known.
+    The offsets of a topic that was recreated after the plan was made say nothing about its new log: they are not committed.
     """
-    offsets = {tp: GroupOffset(offset) for tp, offset in plan.offsets.items()}
+    recreated = await _recreated(cluster, plan, budget)
+    offsets = {tp: GroupOffset(offset) for tp, offset in plan.offsets.items() if tp.topic not in recreated}
     done = await alter_group_offsets(cluster, plan.group_id, offsets, budget.retry())
     results: Results[TopicPartition, int] = Results(
         {tp: offsets[tp].offset for tp in done.values}, dict(done.errors)
     )
+    for tp in plan.offsets:
+        if tp.topic in recreated:
+            what = f"resetting the offset of group {plan.group_id!r}, partition {tp}"
+            detail = "the topic was recreated after the plan was made: make a new plan"
+            results.errors[tp] = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, what, detail)
+    results = results.in_order(plan.offsets)
     if any(_has_members(error) for error in results.errors.values()):
         await _explain(cluster, plan.group_id, results, budget)
     return results
+
+
+async def _recreated(cluster: ClusterClient, plan: ResetPlan, budget: RequestBudget) -> set[str]:
+    """Return the topics of a plan that have another id now; one that does not exist any more is refused by its commit."""
+    if not plan.topic_ids:
+        return set()
+    now = await budget.limit(cluster.existing_topics(plan.topic_ids))
+    return {
+        name
+        for name, topic in now.items()
+        if not topic.error_code and topic.topic_id not in (plan.topic_ids[name], NO_UUID)
+    }
 
 
 def _has_members(error: AsyncGroupError) -> bool:

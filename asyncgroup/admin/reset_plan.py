@@ -13,8 +13,9 @@ One partition that does not exist, has no leader, or cannot be planned refuses t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
+from uuid import UUID
 
 from asyncgroup.admin.group_offsets import GroupOffset
 from asyncgroup.admin.offsets_csv import offsets_to_csv
@@ -47,6 +48,8 @@ class ResetFacts(NamedTuple):
     """The offset of the first record at or after the target's time; None if there is none. Only for `TargetKind.TIME`."""
     problems: Mapping[TopicPartition, str] = {}
     """Why a partition cannot be reset: it does not exist, has no leader, or its offsets could not be looked up."""
+    topic_ids: Mapping[str, UUID] = {}
+    """The ids of the topics, by which one that was recreated is another one; without those of brokers before Kafka 2.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,8 @@ class ResetPlan:
     """What was asked for, in words."""
     partitions: Mapping[TopicPartition, PartitionReset]
     """The partitions, sorted; none for a group without commits if all its topics were asked for."""
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    """The ids of the topics when the plan was made; a topic that was recreated since is not reset."""
 
     @property
     def offsets(self) -> Mapping[TopicPartition, int]:
@@ -152,7 +157,7 @@ def plan_offsets(
     if refused := {tp: reason for tp, reason in choices.items() if isinstance(reason, str)}:
         raise ResetRefused(group_id, refused)
     planned = {tp: _reset(tp, choice, facts) for tp, choice in choices.items() if not isinstance(choice, str)}
-    return ResetPlan(group_id, target.text, planned)
+    return ResetPlan(group_id, target.text, planned, facts.topic_ids)
 
 
 def _reset(tp: TopicPartition, choice: _Choice, facts: ResetFacts) -> PartitionReset:

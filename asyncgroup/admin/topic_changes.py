@@ -9,6 +9,7 @@ from asyncgroup.admin.partitions import existing_partitions
 from asyncgroup.checks import TEXT, check_count, check_offset, check_partition, check_topic, wrong_type
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests import records, topics
+from asyncgroup.cluster.requests.list_offsets import ask_high_watermarks
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.cluster.requests.topic_spread import wait_for_topics
@@ -154,5 +155,7 @@ async def delete_records(
     """Delete the records before these offsets; return the new start of each log."""
     async with existing_partitions(cluster, offsets, "deleting records of", retry.cut_at) as (found, errors):
         wanted = {tp: offsets[tp] for tp in found}
-        deleted = await records.delete_records(cluster, wanted, retry=retry)
+        deleted = await records.delete_records(
+            cluster, wanted, ask_ends=ask_high_watermarks(cluster), retry=retry
+        )
     return Results(deleted.values, errors | deleted.errors)

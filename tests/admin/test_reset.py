@@ -17,6 +17,7 @@ from asyncgroup import (
     ConsumerConfig,
     ConsumerGroup,
     ErrorCode,
+    Producer,
     Session,
     TopicPartition,
     WorkQueue,
@@ -258,6 +259,24 @@ async def test_a_partition_that_was_deleted_after_the_plan_costs_the_others_noth
         assert list(done.values_by_name) == [ZERO, ONE, TWO, THREE]
         ((tp, error),) = done.errors.items()
         assert (tp.topic, getattr(error, "name", None)) == ("payments", "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+async def test_a_topic_that_was_recreated_after_the_plan_is_not_reset(env: VirtualEnvironment) -> None:
+    env.cluster.create_topic("payments", 1)
+    paid = TopicPartition("payments", 0)
+    async with Admin(env.bootstrap_servers) as admin, Producer(env.bootstrap_servers) as producer:
+        await producer.send("payments", b"old")
+        plan = await admin.plan_reset("g", "latest", topics=["orders", "payments"])
+        assert plan.offsets[paid] == 1
+        (await admin.delete_topics(["payments"])).raise_first()
+        (await admin.create_topics({"payments": 1})).raise_first()
+        done = await admin.reset_offsets(plan)
+        assert list(done.values_by_name) == [ZERO, ONE, TWO, THREE]
+        error = done[paid]
+        assert isinstance(error, BrokerError)
+        assert error.code == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert "payments-0: INCONSISTENT_TOPIC_ID (103): the topic was recreated after the plan" in str(error)
+        assert paid not in (await admin.list_group_offsets("g")).raise_first()
 
 
 async def test_a_moved_coordinator_is_asked_again(env: VirtualEnvironment) -> None:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.requests.actions import ErrorTable, RequestAction
-from asyncgroup.cluster.requests.fan_out import request_apart
+from asyncgroup.cluster.requests.fan_out import Ask, request_apart
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError, UnsupportedVersionError
@@ -28,6 +28,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "Isolation",
     "ListedOffset",
+    "ask_high_watermarks",
     "build_list_offsets",
     "is_retriable_error",
     "list_offsets_of_leaders",
@@ -210,6 +211,17 @@ async def list_offsets_of_leaders(
 
     route = ByLeader(cluster, "offset of")
     return await request_apart(wanted, route, ask, api="ListOffsets", retry=retry, table=LIST_OFFSETS)
+
+
+def ask_high_watermarks(cluster: ClusterClient) -> Ask[TopicPartition, int]:
+    """Return a function that asks one leader for the high watermarks of its partitions, for a request that needs them."""
+
+    async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, int]:
+        request = build_list_offsets(cluster, dict.fromkeys(asked, LATEST), "read_uncommitted")
+        found = parse_list_offsets(await target.request(m.ListOffsetsRequest, lambda _: request))
+        return Results({tp: each.offset for tp, each in found.values.items()}, found.errors)
+
+    return ask
 
 
 def _unsupported(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from asyncgroup.cluster.client import ClusterClient
-from asyncgroup.cluster.requests.fan_out import request_apart
-from asyncgroup.cluster.requests.list_offsets import LATEST, build_list_offsets, parse_list_offsets
+from asyncgroup.cluster.requests.fan_out import Ask, request_apart
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.routes import ByLeader, Target
 from asyncgroup.errors import BrokerError
@@ -25,12 +24,16 @@ TIMEOUT_MS: Final = 30_000
 
 
 async def delete_records(
-    cluster: ClusterClient, offsets: Mapping[TopicPartition, int], *, retry: RetryLoop | None = None
+    cluster: ClusterClient,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    ask_ends: Ask[TopicPartition, int] | None = None,
+    retry: RetryLoop | None = None,
 ) -> Results[TopicPartition, int]:
     """Delete the records before these offsets (KIP-107); return the new log start offset of each partition.
 
-    A high watermark is looked up once, before the first request: the broker would take the one of the moment, and a repetition after
-    a lost response would delete what was written after it. The caller tracks the topics. Raises ClosedError.
+    A high watermark is looked up once, with `ask_ends` (which is needed for nothing else), before the first request: the broker would take the one of the moment, and a
+    repetition after a lost response would delete what was written after it. The caller tracks the topics. Raises ClosedError.
     """
     timeout = max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)
     known = {tp: offset for tp, offset in offsets.items() if offset != HIGH_WATERMARK}
@@ -38,7 +41,8 @@ async def delete_records(
     async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, int]:
         results: Results[TopicPartition, int] = Results()
         if unknown := [tp for tp in asked if tp not in known]:
-            ends = await _ends(cluster, target, unknown)
+            assert ask_ends is not None
+            ends = await ask_ends(target, unknown)
             known.update(ends.values)
             results.errors.update(ends.errors)
         before = {tp: known[tp] for tp in asked if tp in known}
@@ -57,15 +61,6 @@ async def delete_records(
 
     route = ByLeader(cluster, "deleting records of")
     return await request_apart(offsets, route, ask, api="DeleteRecords", retry=retry)
-
-
-async def _ends(
-    cluster: ClusterClient, target: Target, partitions: list[TopicPartition]
-) -> Results[TopicPartition, int]:
-    """Return the high watermarks of partitions of one leader."""
-    request = build_list_offsets(cluster, dict.fromkeys(partitions, LATEST), "read_uncommitted")
-    found = parse_list_offsets(await target.request(m.ListOffsetsRequest, lambda _: request))
-    return Results({tp: each.offset for tp, each in found.values.items()}, found.errors)
 
 
 def _request(offsets: Mapping[TopicPartition, int]) -> m.DeleteRecordsRequest:
