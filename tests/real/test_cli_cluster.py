@@ -109,7 +109,7 @@ async def test_what_a_dead_node_leaves(beside_3: Beside, apache_kafka_3: ApacheK
     async def cell(topic: str, name: str) -> str | None:
         """Return a cell of the only partition, None if the commands differ."""
         _, (theirs,) = await beside_3.described(topic)
-        (row,) = await beside_3.columns("topics", "describe", topic)
+        (row,) = await beside_3.columns("topics", "describe", topic, "--wide")
         return theirs[name] if {name: row[name] for name in theirs} == theirs else None
 
     await asyncio.to_thread(apache_kafka_3.kill, dead)
