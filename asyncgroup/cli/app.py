@@ -34,10 +34,10 @@ from asyncgroup.cli import (
 )
 from asyncgroup.cli.advice import with_advice
 from asyncgroup.cli.common import INTERRUPTED, Terminated
-from asyncgroup.errors import AsyncGroupError
+from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.version import __version__
 
-__all__ = ["ADMINISTRATION", "main"]
+__all__ = ["ADMINISTRATION", "exit_code_of", "main"]
 
 ADMINISTRATION: Final = {
     "topics": topics,
@@ -126,7 +126,12 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
         print(f"asyncgroup {options.command}{action}: {text}", file=sys.stderr)
     if isinstance(error, OSError):
         _drop_unwritten_output()
-    return 1
+    return exit_code_of(error, options)
+
+
+def exit_code_of(error: BaseException, options: argparse.Namespace) -> int:
+    """Return the exit code for an error: 2 for arguments of an operator's command whose check is left to Admin, else 1."""
+    return 2 if isinstance(error, ConfigError) and "has_advice" in options else 1
 
 
 def _drop_unwritten_output() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from asyncgroup.cli.advice import with_advice
-from asyncgroup.cli.app import _parser
+from asyncgroup.cli.app import _parser, exit_code_of
 from asyncgroup.errors import AsyncGroupError
 
 __all__ = ["Commands", "Printed"]
@@ -56,7 +56,7 @@ class Commands:
             code = await options.run(options)
         except AsyncGroupError as error:  # as `main` does
             out, err = self._capture.readouterr()
-            return Printed(1, out, f"{err}{with_advice(error)}\n")
+            return Printed(exit_code_of(error, options), out, f"{err}{with_advice(error)}\n")
         return Printed(code, *self._capture.readouterr())
 
     async def ok(self, *arguments: str) -> Printed:

@@ -199,7 +199,7 @@ async def test_wrong_iterations_do_not_show_the_password(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("hunter2\n"))
     printed = await asyncgroup("users", "set", "alice", "--iterations", "5")
-    assert printed.code == 1
+    assert printed.code == 2
     assert "4096 to 16384" in printed.err
     assert "hunter2" not in printed.err
 
@@ -228,6 +228,16 @@ async def test_quotas(asyncgroup: Commands) -> None:
     assert await asyncgroup.json("quotas", "list", "--user", "alice") == []
     printed = await asyncgroup("quotas", "alter", "--user", "alice", "--set", "nope=1")
     assert (printed.code, printed.table()[1][4]) == (1, "INVALID_REQUEST")
+
+
+async def test_values_that_admin_refuses_are_usage_errors(asyncgroup: Commands) -> None:
+    for arguments, text in (
+        (("quotas", "alter", "--user", "x", "--set", "producer_byte_rate=0"), "producer_byte_rate"),
+        (("cluster", "reassign", "orders:0=3,3"), "each once"),
+    ):
+        printed = await asyncgroup(*arguments)
+        assert (printed.code, printed.out) == (2, ""), printed
+        assert text in printed.err
 
 
 # --- replicas -----------------------------------------------------------------------------------------------------------
