@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
-from asyncgroup.lifecycle import cancel_and_wait, wait_within
+from asyncgroup.lifecycle import cancel_and_wait, run_until, wait_within
 from asyncgroup.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -190,11 +191,12 @@ async def run(options: argparse.Namespace) -> int:
     """Print records until Ctrl-C, SIGTERM, --max-messages or --timeout. Raises CommitFailedError of the last commit."""
     consume_options = _consume_options(options)
     key_separator = options.key_separator or (b"\t" if options.key else None)
-    with stop_signals() as stop:
+    signaled = asyncio.Event()
+    with stop_signals(signaled.set) as stop:
         to_line = record_format(options.format, for_terminal=is_terminal(), key_separator=key_separator)
         printer = Printer(to_line, options.max_messages)
         read = _read_group if consume_options.group_id else _read_alone
-        reading = asyncio.create_task(read(consume_options, printer, stop), name="consume")
+        reading = asyncio.create_task(read(consume_options, printer, stop, signaled), name="consume")
         watching = asyncio.create_task(_watch(printer, stop, options.timeout), name="watch")
         try:
             await reading
@@ -212,12 +214,21 @@ async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -
     stop.set()
 
 
-async def _read_group(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
-    """Read as a member of a group; at the end commit everything that was printed, and leave the group."""
+async def _read_group(
+    options: ConsumeOptions, printer: Printer, stop: asyncio.Event, signaled: asyncio.Event
+) -> None:
+    """Read as a member of a group; at the end commit everything that was printed, and leave the group.
+
+    A signal also ends the attempt to connect; --timeout does not, so that its failure is an error.
+    """
     assert options.group_id is not None
     metrics = options.metrics
     group = ConsumerGroup(options.servers, options.group_id, options.config, hooks=metrics.hooks)
-    async with group, metrics.serving(group):
+    opening = await run_until(signaled.wait(), group.__aenter__(), "open")
+    if opening.cancelled():
+        return
+    opening.result()
+    async with aclosing(group), metrics.serving(group):
         handler = PrintingHandler(printer, _seek_at_start(group, options.start))
         running = asyncio.create_task(group.run(options.topic, handler), name="run")
         stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -302,8 +313,17 @@ class PrintingHandler(Handler):
                 return
 
 
-async def _read_alone(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
-    """Read without a group: the given partitions, or all that the topic has now."""
+async def _read_alone(
+    options: ConsumeOptions, printer: Printer, stop: asyncio.Event, signaled: asyncio.Event
+) -> None:
+    """Read without a group. Nothing is committed, so a signal cancels this, also before the client is connected."""
+    reading = await run_until(signaled.wait(), _read_partitions(options, printer, stop), "read")
+    if not reading.cancelled():
+        reading.result()
+
+
+async def _read_partitions(options: ConsumeOptions, printer: Printer, stop: asyncio.Event) -> None:
+    """Read the given partitions, or all that the topic has now."""
     from asyncgroup.consumer import Consumer
 
     consumer = Consumer(options.servers, options.config, hooks=options.metrics.hooks)
