@@ -241,8 +241,8 @@ async def _read_group(
             await running
             if handler.commit_error is not None:
                 raise handler.commit_error
-            if handler.broken_pipe is not None:
-                raise handler.broken_pipe
+            if handler.output_error is not None:
+                raise handler.output_error
         finally:
             await cancel_and_wait(running, stopped)
 
@@ -275,8 +275,8 @@ class PrintingHandler(Handler):
         """Set when the command stops: records that the last session does not commit stay uncommitted."""
         self.commit_error: AsyncGroupError | None = None
         """Why the last session could not commit."""
-        self.broken_pipe: BrokenPipeError | None = None
-        """Set when the reader of standard output has closed the pipe."""
+        self.output_error: OSError | None = None
+        """Why standard output cannot be written: its reader has closed the pipe, or the disk is full."""
 
     async def setup(self, session: Session) -> None:  # noqa: ARG002
         """Clear the error of the previous session: this session gets its uncommitted records again."""
@@ -300,10 +300,9 @@ class PrintingHandler(Handler):
         async for batch in claim.batches(max_records=BATCH_RECORDS):
             try:
                 printed = await self._printer.print(batch)
-            except BrokenPipeError as error:
-                # The reader of standard output has closed the pipe, which stops the command. If the error were raised
-                # here, it would be logged as a failure of the handler.
-                self.broken_pipe, printed = error, 0
+            except OSError as error:
+                # It stops the command. If the error were raised here, it would be logged as a failure of the handler.
+                self.output_error, printed = error, 0
                 self._printer.finished.set()
             if printed:
                 claim.mark(batch[printed - 1])

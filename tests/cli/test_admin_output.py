@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncgroup import TopicPartition
+from asyncgroup import Producer, TopicPartition
 from asyncgroup.admin import Admin
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
@@ -249,3 +249,30 @@ def watched_on_a_terminal(arguments: tuple[str, ...], frame: bytes, frames: int)
         process.wait()
         os.close(ours)
     return seen.decode().replace("\r\n", "\n"), code
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
+@pytest.mark.asyncio
+async def test_a_full_disk_is_one_line_for_a_member_of_a_group() -> None:
+    """Nothing was printed, so nothing is committed; the handler of the command did not fail."""
+    async with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders", 1)
+        servers = cluster.bootstrap_servers
+        async with Producer(servers) as producer:
+            await producer.send("orders", b"1")
+        given = ("consume", "-b", servers, "-t", "orders", "--group", "g", "--from", "earliest")
+        with Path("/dev/full").open("w") as full:
+            ended = await asyncio.to_thread(
+                subprocess.run,
+                command(*given),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(),
+                timeout=LIMIT,
+            )
+        assert cluster.group("g").offsets == {}
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "asyncgroup consume: [Errno 28] No space left on device\n",
+    )
