@@ -162,7 +162,7 @@ class ConfigError(AsyncGroupError, ValueError):
         self.key = key
         self.value = value
         self.allowed = allowed
-        text = key if allowed is None else f"{key}={value!r} is not allowed: {allowed}"
+        text = key if allowed is None else f"{printable(key)}={value!r} is not allowed: {allowed}"
         super().__init__(text)
 
 

@@ -35,6 +35,7 @@ from asyncgroup.cli import (
 from asyncgroup.cli.advice import with_advice
 from asyncgroup.cli.common import INTERRUPTED, Terminated
 from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.escaping import printable
 from asyncgroup.version import __version__
 
 __all__ = ["ADMINISTRATION", "exit_code_of", "main"]
@@ -123,7 +124,8 @@ def _report(error: BaseException, text: str, options: argparse.Namespace) -> int
         traceback.print_exception(error)
     with contextlib.suppress(OSError):
         action = f" {options.action}" if "has_advice" in options and "action" in options else ""
-        print(f"asyncgroup {options.command}{action}: {text}", file=sys.stderr)
+        lines = "\n".join(map(printable, text.split("\n")))
+        print(f"asyncgroup {options.command}{action}: {lines}", file=sys.stderr)
     if isinstance(error, OSError):
         _drop_unwritten_output()
     return exit_code_of(error, options)

@@ -16,6 +16,7 @@ import pytest
 
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
+from asyncgroup.cli import main
 from asyncgroup.cli.printing import record_format
 from asyncgroup.model import Record
 from tests.cli.programs import LIMIT, broker, command, environment, run, started
@@ -248,3 +249,25 @@ def test_a_closed_standard_error_is_ignored() -> None:
         assert ended.returncode == 0
         shown = run("consume", "-b", servers, "-t", "t", "--from", "earliest", "--max-messages", "1")
         assert shown.stdout == "a\n"
+
+
+def test_an_error_shows_no_control_characters_of_an_unknown_key(capsys: pytest.CaptureFixture[str]) -> None:
+    """The key is an argument, or a line of a file of properties."""
+    key = "a\x1b[31m\u202eb\nc"
+    assert main(["consume", "-t", "t", "-b", "127.0.0.1:1", "-X", f"{key}=1"]) != 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(r"asyncgroup consume: a\x1b[31m\u202eb\nc='1' is not allowed: there is no such key")
+    assert err.count("\n") == 1
+
+
+def test_an_unexpected_error_shows_no_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a\x1b[31m\u202eb")
+
+    monkeypatch.setattr("asyncgroup.cli.consume._consume_options", fail)
+    assert main(["consume", "-t", "t", "-b", "127.0.0.1:1"]) == 1
+    expected = r"unexpected RuntimeError: a\x1b[31m\u202eb (-v shows the traceback)"
+    assert capsys.readouterr().err == f"asyncgroup consume: {expected}\n"
