@@ -87,12 +87,13 @@ class ApacheCluster:
         self._archived = archiving
 
     def start_node(self, node_id: int) -> None:
-        """Start one node that is down, and wait until it is back in the cluster."""
+        """Start one node that is down, and wait until it and all running nodes know that it is back in the cluster."""
         node = self.nodes[node_id]
         if node is self._archived:
             self._archived = None
         self._spawn(node)
-        self._wait_ready([node], threading.Event())
+        running = [each for each in self.nodes.values() if each.pid is not None and not each.suspended]
+        self._wait_ready(running, threading.Event())
 
     def close(self) -> None:
         """Kill the running nodes, remove the directory, release the ports."""
