@@ -119,10 +119,11 @@ class Beside:
 
         `error` is the broker's name of the error in our row or line. `their_words` are those of a tool that checks its arguments
         itself, or that knows only the code. The exit code of `kafka-consumer-groups` and others is 0 nevertheless; ours is 1,
-        or 2 for a value that no request is sent with.
+        or 2, without a row, for a value that Admin refuses.
         """
         printed = await self.ours(*ours, "--json")
-        assert printed.code == (2 if "is not allowed" in printed.err else 1), printed
+        is_usage_error = not printed.out and "is not allowed" in printed.err
+        assert printed.code == (2 if is_usage_error else 1), printed
         assert error in printed.out + printed.err, printed
         assert words in printed.err, printed.err
         assert {row["error"] for row in printed.rows if "error" in row} <= {error, None}
