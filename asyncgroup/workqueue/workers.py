@@ -97,6 +97,7 @@ class Workers:
         self._is_stopping = False
         self._loop = asyncio.get_running_loop()
         self._turn_end = 0.0  # loop time at which the workers give the event loop a turn
+        self._is_turn_over = False  # and `_begin_turn` is scheduled
 
     def __repr__(self) -> str:
         return f"<Workers: {len(self._busy)} busy, {self.concurrency} at most>"
@@ -180,9 +181,15 @@ class Workers:
 
     async def _next_turn(self) -> None:
         """Give the event loop a turn: handlers that never wait leave it none, as long as there are records."""
-        await asyncio.sleep(0)
-        if self._loop.time() >= self._turn_end:  # the first worker to go on
-            self._turn_end = self._loop.time() + TURN
+        while self._loop.time() >= self._turn_end and not self._is_stopping:
+            # one turn for all workers: if each of them began its own, they would follow each other within one of the loop's
+            if not self._is_turn_over:
+                self._is_turn_over = True
+                self._loop.call_soon(self._begin_turn)
+            await asyncio.sleep(0)
+
+    def _begin_turn(self) -> None:
+        self._is_turn_over, self._turn_end = False, self._loop.time() + TURN
 
     # --- one delivery ----------------------------------------------------------------------------------------------------
 
