@@ -114,9 +114,13 @@ READERS: Final[dict[str, Callable[[EmbeddedCluster, Turns], Awaitable[None]]]] =
 }
 
 
+QUICK: Final = ("claim", "workers")
+"""Those that the quick profile has."""
+
+
 @pytest.mark.asyncio(loop_factories=["uvloop"])
 @pytest.mark.parametrize(
-    "name", ["claim", *(pytest.param(name, marks=pytest.mark.full) for name in READERS if name != "claim")]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in READERS]
 )
 async def test_turns(name: str) -> None:
     """Ten are due, or more; on a busy machine the work takes longer, and there are more."""
