@@ -31,6 +31,7 @@ __all__ = [
     "TopicPartition",
     "add_records",
     "by_topic",
+    "clock_of_loop",
     "now_ms",
     "wall_clock",
 ]
@@ -49,12 +50,17 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def now_ms() -> int:
-    """Return the time of day in ms by the clock of the running event loop if it has one, as in virtual time."""
+def clock_of_loop() -> MillisClock:
+    """Return the clock of the running event loop if it has one, as in virtual time, else `wall_clock`."""
     import asyncio  # values need no event loop
 
     clock: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
-    return clock()
+    return clock
+
+
+def now_ms() -> int:
+    """Return the time of day in ms by `clock_of_loop`."""
+    return clock_of_loop()()
 
 
 class CommittedOffset(NamedTuple):

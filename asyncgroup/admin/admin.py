@@ -140,9 +140,9 @@ class Admin(ClientArguments):
         """Create topics: for each name a NewTopic, or the number of its partitions (None: the broker's default).
 
         Returns when every broker that answers knows the topics with a leader for each partition. The error of a topic that exists
-        is TOPIC_ALREADY_EXISTS, except after a request of this call without a response, which has created it (one with other partitions or
-        replicas is not it). With `validate_only` the
-        controller only checks the request. Raises ConfigError for invalid names and values.
+        is TOPIC_ALREADY_EXISTS, except after a request of this call without a response, which has created it (not one with other
+        partitions or replicas). With `validate_only` the controller only checks the request. Raises ConfigError for invalid names and
+        values.
         """
         checked = topic_changes.checked_new_topics(wanted)
         return AdminResults(
@@ -384,8 +384,8 @@ class Admin(ClientArguments):
     async def reset_offsets(self, plan: ResetPlan) -> AdminResults[TopicPartition, int]:
         """Commit a plan of `plan_reset`; return the new offset of each partition. A group that does not exist is created.
 
-        UNKNOWN_MEMBER_ID for all partitions, with the group's state and members, if a member joined after the plan was made; INCONSISTENT_TOPIC_ID for
-        a topic that was recreated since. Raises NoBrokersError.
+        UNKNOWN_MEMBER_ID for all partitions, with the group's state and members, if a member joined after the plan was made;
+        INCONSISTENT_TOPIC_ID for the partitions of a topic that was recreated since. Raises NoBrokersError.
         """
         if not isinstance(plan, ResetPlan):
             raise wrong_type("plan", plan, "a ResetPlan, as plan_reset returns it")

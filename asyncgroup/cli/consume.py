@@ -276,7 +276,7 @@ class PrintingHandler(Handler):
         self.commit_error: AsyncGroupError | None = None
         """Why the last session could not commit."""
         self.output_error: OSError | None = None
-        """Why standard output cannot be written: its reader has closed the pipe, or the disk is full."""
+        """The error of a standard output that cannot be written, such as a closed pipe or a full disk."""
 
     async def setup(self, session: Session) -> None:  # noqa: ARG002
         """Clear the error of the previous session: this session gets its uncommitted records again."""

@@ -69,7 +69,7 @@ def timestamp_of_instant(instant: datetime | timedelta) -> int:
 
 
 def _point(text: str) -> datetime | None:
-    """Return a point in time; None for text that is none. Raises NoZone."""
+    """Return a point in time; None for other text. Raises NoZone."""
     try:
         if re.fullmatch(r"[0-9]{13}|[0-9]{10}", text):
             return _EPOCH + timedelta(milliseconds=int(text) if len(text) == 13 else 1000 * int(text))
@@ -82,7 +82,7 @@ def _point(text: str) -> datetime | None:
 
 
 def _duration(text: str) -> timedelta | None:
-    """Return a duration; None for text that is none, and for 0."""
+    """Return a duration; None for other text, and for 0."""
     try:
         if (found := _DURATION.fullmatch(text)) is not None:
             return timedelta(**{_UNITS[found[2]]: int(found[1])}) or None

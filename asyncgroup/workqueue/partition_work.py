@@ -38,7 +38,6 @@ class _OpenDelivery(Protocol):
     """What a partition reads of its deliveries; `delivery.py` imports this file."""
 
     record: Record
-    attempt: int
     deadline: float | None
 
 
@@ -93,11 +92,8 @@ class PartitionWork(Generic[D]):
         """Number of handlers of `run` that have not returned."""
         self.renewals = 0
         """Number of calls of `Delivery.renew`: while it grows, the open deliveries are being worked on."""
-        self._first_open = (
-            -1,
-            0,
-            0.0,
-        )  # offset and attempt of the first of `in_hand`, and when it was first seen there
+        # what `open_for` last saw: the first delivery, its deadline, and when it was first seen there
+        self._first_open: tuple[D, float | None, float] | None = None
         self.is_open = True
         """Whether records are delivered: until the partition is revoked."""
         self.is_live = False
@@ -205,14 +201,14 @@ class PartitionWork(Generic[D]):
 
         A delivery has no time of its beginning, which would cost each record: the call that sees it first counts as that.
         """
-        first = next(iter(self.in_hand.values()), None)
+        first, seen = next(iter(self.in_hand.values()), None), self._first_open
         if first is None:
+            self._first_open = None
             return 0.0
-        offset, attempt, since = self._first_open
-        if (offset, attempt) != (first.record.offset, first.attempt):
-            since = now
-            self._first_open = (first.record.offset, first.attempt, now)
-        return now - since
+        # a delivery of the same record and attempt may be another one, after a seek; a renewed one has another deadline
+        if seen is None or seen[0] is not first or seen[1] != first.deadline:
+            seen = self._first_open = (first, first.deadline, now)
+        return now - seen[2]
 
     def repeat_in_order(self, records: Iterable[Record]) -> None:
         """Make these records ready again with all others that are ready, or wait after a failed delivery, in offset order."""

@@ -6,7 +6,6 @@ a thread when the queue is entered.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from asyncgroup.checks import check_count
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
-from asyncgroup.model import wall_clock
+from asyncgroup.model import clock_of_loop, wall_clock
 from asyncgroup.workqueue.delivery_result import DeliveryResult
 from asyncgroup.workqueue.foreign_names import QUEUE
 from asyncgroup.workqueue.queue_arguments import QueueArguments
@@ -186,8 +185,7 @@ class WorkQueue(QueueArguments):
         """Return the clock of delivery times: by default that of the event loop, if it has one, as in virtual time."""
         if self._settings.clock is not wall_clock:
             return self._settings.clock
-        of_loop: MillisClock = getattr(asyncio.get_running_loop(), "wall_clock", wall_clock)
-        return of_loop
+        return clock_of_loop()
 
     async def __aenter__(self) -> Self:
         make_engine = await self._plan.load_engine()

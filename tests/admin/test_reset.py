@@ -267,7 +267,8 @@ async def test_a_topic_that_was_recreated_after_the_plan_is_not_reset(env: Virtu
     async with Admin(env.bootstrap_servers) as admin, Producer(env.bootstrap_servers) as producer:
         await producer.send("payments", b"old")
         plan = await admin.plan_reset("g", "latest", topics=["orders", "payments"])
-        assert plan.offsets[paid] == 1
+        alone = await admin.plan_reset("g", "latest", topics=["payments"])
+        assert plan.offsets[paid] == alone.offsets[paid] == 1
         (await admin.delete_topics(["payments"])).raise_first()
         (await admin.create_topics({"payments": 1})).raise_first()
         done = await admin.reset_offsets(plan)
@@ -275,6 +276,8 @@ async def test_a_topic_that_was_recreated_after_the_plan_is_not_reset(env: Virtu
         error = done[paid]
         assert isinstance(error, BrokerError)
         assert error.code == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert list((await admin.reset_offsets(alone)).errors) == [paid]
+        assert len(env.cluster.history.of("OffsetCommit")) == 1
         assert "payments-0: INCONSISTENT_TOPIC_ID (103): the topic was recreated after the plan" in str(error)
         assert paid not in (await admin.list_group_offsets("g")).raise_first()
 

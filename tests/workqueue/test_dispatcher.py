@@ -255,7 +255,14 @@ def test_the_longest_open_delivery_counts_from_the_first_look_at_it() -> None:
     assert work.open_for(queue.now) == 0.0
     queue.pass_time(2)
     assert work.open_for(queue.now) == 2.0
-    queue.dispatcher.outcomes.ack(again)
+    queue.dispatcher.outcomes.renew(again)
+    assert work.open_for(queue.now) == 0.0
+    queue.pass_time(5)
+    queue.dispatcher.outcomes.release(again)  # its next delivery has the same number
+    repeated = queue.take()
+    assert (repeated.record.offset, repeated.attempt) == (0, again.attempt)
+    assert work.open_for(queue.now) == 0.0
+    queue.dispatcher.outcomes.ack(repeated)
     assert work.open_for(queue.now) == 0.0
 
 

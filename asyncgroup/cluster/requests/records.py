@@ -32,8 +32,9 @@ async def delete_records(
 ) -> Results[TopicPartition, int]:
     """Delete the records before these offsets (KIP-107); return the new log start offset of each partition.
 
-    A high watermark is looked up once, with `ask_ends` (which is needed for nothing else), before the first request: the broker would take the one of the moment, and a
-    repetition after a lost response would delete what was written after it. The caller tracks the topics. Raises ClosedError.
+    HIGH_WATERMARK is looked up once, with `ask_ends`, which is needed for nothing else. The broker would take the high watermark of
+    the moment, so a repetition after a lost response would delete what was written since. The caller tracks the topics. Raises
+    ClosedError.
     """
     timeout = max(cluster.config.request_timeout, TIMEOUT_MS / 1000 + 1)
     known = {tp: offset for tp, offset in offsets.items() if offset != HIGH_WATERMARK}
