@@ -60,7 +60,7 @@ IN_ORDER: Final = ("kafka", "spark", "kafka_3", "java_tools", "kafka_39", "spark
 
 NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
 
-WAITING: Final = ("interop", "cli", "real", "testing", "guide")
+WAITING: Final = ("interop", "cli", "demo", "real", "testing", "guide")
 """Directories whose files mostly wait, for processes and real time."""
 
 LONGEST: Final = (

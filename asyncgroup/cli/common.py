@@ -1,4 +1,4 @@
-"""Helpers that the commands share: argument types, handling of SIGINT and SIGTERM, human-readable numbers."""
+"""Helpers that the commands share: argument types and handling of SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.checks import check_group_id, check_topic
-from asyncgroup.counting import counted
 from asyncgroup.errors import ConfigError
 from asyncgroup.signals import on_signals
 
@@ -29,12 +28,9 @@ __all__ = [
     "partition",
     "port",
     "positive",
-    "rate",
-    "record_count",
     "seconds",
     "seconds_or_zero",
     "separator",
-    "size",
     "stop_signals",
     "whole",
 ]
@@ -171,25 +167,3 @@ def cancel_on_sigterm() -> Iterator[None]:
             if received:
                 raise Terminated from None
             raise
-
-
-# --- human-readable numbers ----------------------------------------------------------------------------------------
-
-
-def size(count: float) -> str:
-    """Format a number of bytes: `61.2 MB`."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
-def record_count(count: int) -> str:
-    """Format a number of records: `1 record`, `1,200 records`."""
-    return counted(count, "record")
-
-
-def rate(count: int, duration: float) -> str:
-    """Format a rate: `108,637 records/s`, or `- records/s` if `duration` (seconds) is 0."""
-    return f"{count / duration:,.0f} records/s" if duration > 0 else "- records/s"

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.common import record_count
 from asyncgroup.cli.dead_letter_rows import MAX_REASON, UNKNOWN, DeadLetterRow
 from asyncgroup.cli.printing import is_terminal
 from asyncgroup.counting import counted
@@ -69,7 +68,7 @@ def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
     """Print the number of records by reason, the most frequent one first."""
     console = _console()
     total = sum(reasons.values())
-    console.print(f"{topic}: {record_count(total)}", markup=False)
+    console.print(f"{topic}: {counted(total, 'record')}", markup=False)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0] or ""))
     for reason, count in ordered[:MAX_REASONS]:
         shown = UNKNOWN if reason is None else printable(reason, MAX_REASON)

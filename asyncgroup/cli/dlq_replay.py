@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.cli.client_configs import client_config
-from asyncgroup.cli.common import record_count, stop_signals
+from asyncgroup.cli.common import stop_signals
 from asyncgroup.cli.connection_options import connection_options
 from asyncgroup.cli.dead_letter_rows import DeadLetterRow
 from asyncgroup.cli.dead_letter_topic import place, read_topic
@@ -180,7 +180,7 @@ async def _with_existing_partitions(
 def _by_topic(plan: Sequence[PlannedRecord]) -> str:
     topics = Counter(planned.topic for planned in plan)
     each = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(topics.items()))
-    return f"{record_count(len(plan))}: {each}"
+    return f"{counted(len(plan), 'record')}: {each}"
 
 
 # --- the position of --group ------------------------------------------------------------------------------------------
@@ -272,7 +272,11 @@ class Replayer:
     def report(self) -> None:
         """Print how many records were written, and the last one; ignore a closed standard error."""
         total = len(self._planned)
-        count = record_count(total) if self.written == total else f"{self.written:,} of {record_count(total)}"
+        count = (
+            counted(total, "record")
+            if self.written == total
+            else f"{self.written:,} of {counted(total, 'record')}"
+        )
         last = "" if self._last is None else f", the last one {place(self._last)}"
         with contextlib.suppress(OSError):
             print(f"{count} replayed{last}", file=sys.stderr, flush=True)

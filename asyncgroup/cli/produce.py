@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.cli.common import add_topic, partition, rate, record_count, separator, size, stop_signals
+from asyncgroup.cli.common import add_topic, partition, separator, stop_signals
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
 from asyncgroup.config import ProducerConfig
+from asyncgroup.counting import counted, rate, size
 from asyncgroup.errors import AsyncGroupError, ConfigError
 from asyncgroup.model import Header
 
@@ -172,9 +173,9 @@ class LineProducer:
             return
         duration = asyncio.get_running_loop().time() - self._started_at
         if self.acknowledged == self.records:
-            count, volume = record_count(self.records), f"({size(self.bytes)}) "
+            count, volume = counted(self.records, "record"), f"({size(self.bytes)}) "
         else:
-            count, volume = f"{self.acknowledged:,} of {record_count(self.records)} acknowledged", ""
+            count, volume = f"{self.acknowledged:,} of {counted(self.records, 'record')} acknowledged", ""
         with contextlib.suppress(OSError):
             speed = rate(self.acknowledged, duration)
             print(f"{count} {volume}in {duration:.1f} s: {speed}", file=sys.stderr, flush=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from asyncgroup.cli.common import rate, record_count
 from asyncgroup.cli.printing import json_object
+from asyncgroup.counting import counted, rate
 from asyncgroup.escaping import printable
 from asyncgroup.lifecycle import wait_within
 
@@ -167,9 +167,7 @@ class QueueView:
         rest = ", ".join(
             f"{getattr(counts, name):,} {shown}" for name, shown in COUNTS.items() if name != "acked"
         )
-        return (
-            f"{record_count(counts.acked)} acked in {duration:.1f} s: {rate(counts.acked, duration)}; {rest}"
-        )
+        return f"{counted(counts.acked, 'record')} acked in {duration:.1f} s: {rate(counts.acked, duration)}; {rest}"
 
 
 # --- showing ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from asyncgroup.cli.work import _show
 from asyncgroup.cli.work_view import QueueView
 
 PACKAGE = Path(asyncgroup.__file__).parent
-DEMO = PACKAGE / "cli" / "demo"
+DEMO = PACKAGE / "demo"
 
 DRAWING = {
     (

@@ -33,7 +33,18 @@ ROOT: Final = Path(__file__).parents[2]
 Kind: TypeAlias = Literal["commands", "pytest", "spark"]
 
 PACKAGES: Final[dict[Kind, tuple[str, ...]]] = {
-    "commands": ("broker", "cli", "cluster", "consumer", "group", "offsets", "producer", "wire", "workqueue"),
+    "commands": (
+        "broker",
+        "cli",
+        "cluster",
+        "consumer",
+        "demo",
+        "group",
+        "offsets",
+        "producer",
+        "wire",
+        "workqueue",
+    ),
     "pytest": (
         "broker",
         "wire",

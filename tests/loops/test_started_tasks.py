@@ -9,7 +9,7 @@ from typing import Final
 import asyncgroup
 
 PACKAGE: Final = Path(asyncgroup.__file__).parent
-PROGRAMS: Final = {PACKAGE / name for name in ("cli", "spark", "testing")}
+PROGRAMS: Final = {PACKAGE / name for name in ("cli", "demo", "spark", "testing")}
 """Their event loops are not those of a user's program: commands, and processes of Spark and of tests."""
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from asyncgroup import Cluster
 from asyncgroup.wire import messages as m
-from tests.cli.flights import shortened
 from tests.cli.programs import run, started
+from tests.demo.flights import shortened
 from tests.real.support import RunningKafka
 
 pytestmark = pytest.mark.asyncio

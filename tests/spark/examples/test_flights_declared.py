@@ -14,9 +14,9 @@ import pytest
 
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import Flight, find_data, in_order, read_flights
-from asyncgroup.cli.demo.queries import figures
+from asyncgroup.demo.expected import PipelineFigures
+from asyncgroup.demo.flights import Flight, find_data, in_order, read_flights
+from asyncgroup.demo.queries import figures
 from asyncgroup.spark import examples, require_spark
 
 if TYPE_CHECKING:

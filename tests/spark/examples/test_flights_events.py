@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncgroup.cli.demo.flights import find_data, read_flights
+from asyncgroup.demo.flights import find_data, read_flights
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")

@@ -15,9 +15,9 @@ import pytest
 
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import find_data, in_order, read_flights
-from asyncgroup.cli.demo.queries import figures
+from asyncgroup.demo.expected import PipelineFigures
+from asyncgroup.demo.flights import find_data, in_order, read_flights
+from asyncgroup.demo.queries import figures
 
 pytest.importorskip(
     "google.protobuf", reason="transformWithState needs protobuf: pip install 'asyncgroup[demo]'"

@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 from rich import box
 from rich.table import Table
 
-from asyncgroup.cli.demo.expected import LATE, StreakFigures
-from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.sinks import FoundFlights
 from asyncgroup.counting import counted
+from asyncgroup.demo.expected import LATE, StreakFigures
+from asyncgroup.demo.flights import CarrierFigures, Figures
+from asyncgroup.demo.sinks import FoundFlights
 
 __all__ = ["Phases", "comparison", "differences", "longest_streaks", "verdict"]
 

@@ -7,7 +7,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from asyncgroup.cli.demo.flights import find_data
+from asyncgroup.demo.flights import find_data
 
 __all__ = ["shortened"]
 

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import (
+from asyncgroup.demo.expected import PipelineFigures
+from asyncgroup.demo.flights import (
     DataMissing,
     Figures,
     Flight,
@@ -22,8 +22,8 @@ from asyncgroup.cli.demo.flights import (
     in_order,
     read_flights,
 )
-from asyncgroup.cli.demo.report import comparison, longest_streaks
-from asyncgroup.cli.demo.sinks import FoundFlights
+from asyncgroup.demo.report import comparison, longest_streaks
+from asyncgroup.demo.sinks import FoundFlights
 from tests.guide.pages import page
 
 

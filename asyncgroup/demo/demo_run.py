@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import airlines, find_data
-from asyncgroup.cli.demo.group_run import GroupRun
-from asyncgroup.cli.demo.produce import Expected, load, produce
-from asyncgroup.cli.demo.queries import Queries, start_spark
-from asyncgroup.cli.demo.report import Phases, comparison, differences, longest_streaks, verdict
-from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink, MemorySinkHandler, decoded, read_back
-from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget, embedded, running
-from asyncgroup.cli.demo.views import GroupProgressView, QueryProgressView
+from asyncgroup.demo.expected import PipelineFigures
+from asyncgroup.demo.flights import airlines, find_data
+from asyncgroup.demo.group_run import GroupRun
+from asyncgroup.demo.produce import Expected, load, produce
+from asyncgroup.demo.queries import Queries, start_spark
+from asyncgroup.demo.report import Phases, comparison, differences, longest_streaks, verdict
+from asyncgroup.demo.screen import Screen
+from asyncgroup.demo.sinks import FoundFlights, MemorySink, MemorySinkHandler, decoded, read_back
+from asyncgroup.demo.target import PARTITIONS, DemoTarget, embedded, running
+from asyncgroup.demo.views import GroupProgressView, QueryProgressView
 from asyncgroup.group import Handler
 from asyncgroup.lifecycle import cancel_and_wait
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, Self, cast
 
-from asyncgroup.cli.demo.progress import Gate, GroupProgress, RateMeter
-from asyncgroup.cli.demo.target import DemoTarget
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.demo.progress import Gate, GroupProgress, RateMeter
+from asyncgroup.demo.target import DemoTarget
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group import Claim, ConsumerGroup, Handler, Session
 from asyncgroup.model import Batch, TopicPartition

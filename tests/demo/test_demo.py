@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from asyncgroup.cli.demo.flights import find_data
-from tests.cli.flights import shortened
+from asyncgroup.demo.flights import find_data
 from tests.cli.programs import broker, run, started
+from tests.demo.flights import shortened
 from tests.profiles import current_profile
 
 LAST_LINE = "336,776 of 336,776 flights, each exactly once"

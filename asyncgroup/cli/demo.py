@@ -70,7 +70,7 @@ async def run(options: argparse.Namespace) -> int:
     given.config(ClientConfig)  # raises for a wrong property before anything is started
     if options.only_produce:
         return await _only_produce(options, given)
-    from asyncgroup.cli.demo.demo_run import Demo, DemoOptions
+    from asyncgroup.demo.demo_run import Demo, DemoOptions
 
     demo_options = DemoOptions(
         bootstrap_servers=given.servers,
@@ -85,8 +85,8 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _only_produce(options: argparse.Namespace, given: ConnectionOptions) -> int:
-    from asyncgroup.cli.demo.produce import fill
-    from asyncgroup.cli.demo.screen import Screen
+    from asyncgroup.demo.produce import fill
+    from asyncgroup.demo.screen import Screen
 
     servers = given.servers
     if servers is None:

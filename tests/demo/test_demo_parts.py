@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from asyncgroup.cli.demo.flights import CarrierFigures, Figures
-from asyncgroup.cli.demo.group_run import GroupRun
-from asyncgroup.cli.demo.members import DemoMember, GatedHandler
-from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress, RateMeter
-from asyncgroup.cli.demo.report import Phases, differences, verdict
-from asyncgroup.cli.demo.sinks import FoundFlights, MemorySink
-from asyncgroup.cli.demo.views import line as group_line
+from asyncgroup.demo.flights import CarrierFigures, Figures
+from asyncgroup.demo.group_run import GroupRun
+from asyncgroup.demo.members import DemoMember, GatedHandler
+from asyncgroup.demo.progress import DemoFailed, Gate, GroupProgress, RateMeter
+from asyncgroup.demo.report import Phases, differences, verdict
+from asyncgroup.demo.sinks import FoundFlights, MemorySink
+from asyncgroup.demo.views import line as group_line
 from asyncgroup.group import Handler
 from asyncgroup.model import Batch, Record, TopicPartition
 

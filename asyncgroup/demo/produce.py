@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from asyncgroup.cli.common import rate, size
-from asyncgroup.cli.demo.expected import PipelineFigures
-from asyncgroup.cli.demo.flights import Figures, Flight, find_data, in_order, read_flights
-from asyncgroup.cli.demo.screen import Screen
-from asyncgroup.cli.demo.target import DemoTarget, TargetAdmin
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig, ProducerConfig
-from asyncgroup.counting import counted
+from asyncgroup.counting import counted, rate, size
+from asyncgroup.demo.expected import PipelineFigures
+from asyncgroup.demo.flights import Figures, Flight, find_data, in_order, read_flights
+from asyncgroup.demo.screen import Screen
+from asyncgroup.demo.target import DemoTarget, TargetAdmin
 from asyncgroup.producer import Producer
 
 __all__ = ["Expected", "fill", "load", "produce"]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from asyncgroup.cli.common import record_count
-from asyncgroup.cli.demo.members import DemoMember
-from asyncgroup.cli.demo.progress import DemoFailed, Gate, GroupProgress
-from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
+from asyncgroup.counting import counted
+from asyncgroup.demo.members import DemoMember
+from asyncgroup.demo.progress import DemoFailed, Gate, GroupProgress
+from asyncgroup.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.group import Handler
 from asyncgroup.lifecycle import wait_shielded
 
@@ -98,7 +98,7 @@ class GroupRun:
         self.rebalances.append(done)
         self.events.append(
             f"{reason}: generation {before} to {done.generation_after}, "
-            f"at {record_count(committed_records)} ({committed_records / total:.0%})"
+            f"at {counted(committed_records, 'record')} ({committed_records / total:.0%})"
         )
 
     async def _wait_for_generation(self, members: int, after: int, what: str) -> None:
@@ -119,7 +119,7 @@ class GroupRun:
 
     async def _wait_for_commits(self, share: float) -> None:
         wanted = int(share * self.progress.total)
-        await self._wait_until(lambda: self.progress.committed_records >= wanted, record_count(wanted))
+        await self._wait_until(lambda: self.progress.committed_records >= wanted, counted(wanted, "record"))
 
     async def _wait_until(self, condition: Callable[[], bool], what: str) -> None:
         def failed() -> bool:

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.cli.demo.expected import HourFigures, HourKey, PipelineFigures, StreakFigures
-from asyncgroup.cli.demo.progress import DemoFailed
-from asyncgroup.cli.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.config import ProducerConfig
+from asyncgroup.demo.expected import HourFigures, HourKey, PipelineFigures, StreakFigures
+from asyncgroup.demo.progress import DemoFailed
+from asyncgroup.demo.target import PARTITIONS, DemoTarget
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import wait_shielded
 from asyncgroup.producer import Producer

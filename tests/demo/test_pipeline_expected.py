@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncgroup.cli.demo.expected import (
+from asyncgroup.demo.expected import (
     HourFigures,
     HourKey,
     PipelineFigures,
@@ -10,7 +10,7 @@ from asyncgroup.cli.demo.expected import (
     by_hour,
     streaks,
 )
-from asyncgroup.cli.demo.flights import Flight
+from asyncgroup.demo.flights import Flight
 
 
 def flight(row: int, scheduled: int, delay: int | None, carrier: str = "UA") -> Flight:
@@ -37,7 +37,7 @@ def test_streaks_by_carrier_in_scheduled_order() -> None:
 
 def test_the_thresholds_equal_those_of_the_pipeline() -> None:
     """They are defined twice on purpose: the expected results share no code with the pipeline."""
-    from asyncgroup.cli.demo import expected
+    from asyncgroup.demo import expected
     from asyncgroup.spark.examples.flights import streaks as example  # imports pandas
 
     assert (expected.LATE, expected.SHORTEST) == (example.LATE_MINUTES, example.MIN_STREAK_FLIGHTS)

@@ -6,7 +6,7 @@ import pytest
 
 from asyncgroup import BrokerError, Cluster, ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cli.demo.target import TargetAdmin
+from asyncgroup.demo.target import TargetAdmin
 from asyncgroup.group import Claim, Session
 from tests.group.parts import end_session
 

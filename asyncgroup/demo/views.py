@@ -11,13 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.common import record_count
-from asyncgroup.cli.demo.members import DemoMember
-from asyncgroup.cli.demo.progress import GroupProgress
 from asyncgroup.counting import counted
+from asyncgroup.demo.members import DemoMember
+from asyncgroup.demo.progress import GroupProgress
 
 if TYPE_CHECKING:
-    from asyncgroup.cli.demo.queries import Queries
+    from asyncgroup.demo.queries import Queries
     from asyncgroup.spark.examples.flights.pipeline import QueryProgress
 
 __all__ = ["GroupProgressView", "QueryProgressView"]
@@ -54,7 +53,7 @@ class GroupProgressView:
         done = Table.grid(padding=(0, 1))
         done.add_row(
             Bar(progress.total, 0, progress.committed_records, width=24, color="green"),
-            f"{progress.committed_records / progress.total:4.0%}  {progress.committed_records:,} of {record_count(progress.total)}"
+            f"{progress.committed_records / progress.total:4.0%}  {progress.committed_records:,} of {counted(progress.total, 'record')}"
             f"  {progress.meter.rate:,.0f} records/s",
         )
         return Group(table, done, *(Text(f"  {event}", "cyan") for event in self._events))
@@ -90,7 +89,7 @@ def line(members: Sequence[DemoMember], progress: GroupProgress) -> str:
         else "rebalancing"
     )
     return (
-        f"{progress.committed_records:>7,} of {record_count(progress.total)} ({progress.committed_records / progress.total:4.0%})"
+        f"{progress.committed_records:>7,} of {counted(progress.total, 'record')} ({progress.committed_records / progress.total:4.0%})"
         f"  {progress.meter.rate:>7,.0f} records/s  {counted(len(present), 'member')}, {generation}"
     )
 
@@ -120,7 +119,7 @@ class QueryProgressView:
         """Yield a line for each query whose progress has changed."""
         for each in self._queries.progress:
             until = f", complete until {_until(each)}" if _until(each) else ""
-            batches, records = counted(each.batches, "batch", "batches"), record_count(each.records)
+            batches, records = counted(each.batches, "batch", "batches"), counted(each.records, "record")
             line = f"query {each.name:<8} {records:>17} in {batches}{until}"
             if each.batches and line not in self._printed:
                 self._printed.add(line)

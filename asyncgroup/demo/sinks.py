@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from asyncgroup.cli.demo.flights import CarrierFigures, Figures
+from asyncgroup.demo.flights import CarrierFigures, Figures
 from asyncgroup.group import Claim, Handler, Session
 from asyncgroup.model import Batch
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from asyncgroup.cli.demo.flights import Flight
+from asyncgroup.demo.flights import Flight
 
 __all__ = ["HourFigures", "HourKey", "PipelineFigures", "StreakFigures", "by_hour", "streaks"]
 

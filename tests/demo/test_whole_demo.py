@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.programs import BackgroundCommand, run, started
-from tests.cli.test_demo import (
+from tests.demo.test_demo import (
     LAST_LINE,
     assert_fits_a_terminal,
     assert_times_add_up,
