@@ -64,13 +64,13 @@ WAITING: Final = ("interop", "cli", "demo", "real", "testing", "guide")
 """Directories whose files mostly wait, for processes and real time."""
 
 LONGEST: Final = (
-    "tests/scenario/test_simulation.py",
-    "tests/scenario/test_random_queues.py",
-    "tests/scenario/test_storms.py",
-    "tests/scenario/test_queue_transactions_ending.py",
-    "tests/scenario/test_rolling_protocols.py",
-    "tests/scenario/test_every_loop_iteration.py",
-    "tests/scenario/test_rolling_upgrades.py",
+    "tests/scenario/random/test_simulation.py",
+    "tests/scenario/random/test_queues.py",
+    "tests/scenario/random/test_storms.py",
+    "tests/scenario/queues/copies/test_transactions_ending.py",
+    "tests/scenario/rebalances/test_rolling_protocols.py",
+    "tests/scenario/ends/test_every_loop_iteration.py",
+    "tests/scenario/rebalances/test_rolling_upgrades.py",
     "tests/wire/test_kio_oracle.py",
     "tests/wire/test_robustness.py",
 )

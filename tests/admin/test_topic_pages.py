@@ -17,7 +17,7 @@ from asyncgroup.cluster.requests.results import IncompleteResponse, Results
 from asyncgroup.cluster.requests.topic_pages import TopicPages
 from asyncgroup.errors import ClosedError, NoBrokersError, RequestTimedOut
 from asyncgroup.wire import messages as m
-from tests.scenario.test_old_brokers import KAFKA_2_8, offer
+from tests.scenario.brokers.test_old_brokers import KAFKA_2_8, offer
 from tests.stories.virtual import HOST, VirtualEnvironment
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]

@@ -1,7 +1,7 @@
 """Draw the plan of a seed. Pure: no clock, no I/O.
 
 The strings and the order in which this module draws random values are part of a seed's meaning: after a change the seeds that
-reproduce earlier bugs (`tests/scenario/test_simulation.py`) produce other runs.
+reproduce earlier bugs (`tests/scenario/random/test_simulation.py`) produce other runs.
 """
 
 from __future__ import annotations

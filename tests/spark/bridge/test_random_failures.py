@@ -20,7 +20,7 @@ from asyncgroup.spark.bridge.jobs import CallResult
 from asyncgroup.testing import VirtualKafka
 from tests.group.parts import end_session
 from tests.profiles import soak, thinned
-from tests.scenario.test_read_committed import Transactions
+from tests.scenario.reading.test_read_committed import Transactions
 from tests.spark.bridge.fakes import LoopJobs
 from tests.spark.bridge.virtual import Sink, committed, member, metadata
 

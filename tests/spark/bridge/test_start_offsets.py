@@ -12,7 +12,7 @@ from asyncgroup import OffsetManager
 from asyncgroup.spark import BatchId
 from asyncgroup.spark.bridge.commits import from_metadata
 from asyncgroup.testing import VirtualKafka
-from tests.scenario.test_read_committed import Transactions
+from tests.scenario.reading.test_read_committed import Transactions
 from tests.spark.bridge.virtual import (
     GROUP,
     IN_VIRTUAL_TIME,
