@@ -60,6 +60,7 @@ VALUES = {
     },
     "Health": {
         "asyncgroup.escaping",
+        "asyncgroup.foreign_names",
         "asyncgroup.group",
         "asyncgroup.group.health",
         "asyncgroup.model",

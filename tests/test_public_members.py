@@ -41,9 +41,9 @@ MEMBERS: Final = {
     # clients
     "Cluster": "aclose all_topics config coordinators hooks is_open leader partitions refresh request request_any topics"
     " track tracking untrack view wait_updated",
-    "Consumer": "aclose beginning_offsets cluster committed config end_offsets high_water_marks offsets_for_times partition"
+    "Consumer": "aclose beginning_offsets cluster committed config end_offsets high_watermarks offsets_for_times partition"
     " partitions pause pause_all resume resume_all topics",
-    "PartitionConsumer": "aclose batches buffered_bytes ended errors high_water_mark initial_offset lag last_stable_offset"
+    "PartitionConsumer": "aclose batches buffered_bytes ended errors high_watermark initial_offset lag last_stable_offset"
     " log_start_offset partition pause paused position resume seek stalled topic tp",
     "Producer": "aclose cluster config detach_transaction enqueue enqueue_all flush send send_nowait send_offsets transaction",
     "Transaction": "",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import (
+    Claim,
     ClientConfig,
     CommittedOffset,
     Consumer,
@@ -34,7 +35,8 @@ from asyncgroup import (
     in_thread,
 )
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.group import RangeAssignor
+from asyncgroup.consumer import PartitionConsumer
+from asyncgroup.group import ClaimHealth, RangeAssignor
 
 SERVERS = "127.0.0.1:9092"
 TP = TopicPartition("orders", 0)
@@ -124,6 +126,14 @@ async def test_offsets_by_partition() -> None:
         assert len(cluster.records("orders")) == 2
     times = (GroupOffsets("g", by_partition).offsets, GroupOffsets("g", by_tuple).offsets)
     assert times == ({TP: CommittedOffset(1)}, {TP: CommittedOffset(1)})
+
+
+@pytest.mark.parametrize("cls", [Claim, PartitionConsumer, ClaimHealth, Consumer])
+def test_the_former_name_of_the_high_watermark_names_the_new_one(cls: type) -> None:
+    plural = "s" if cls is Consumer else ""
+    assert hasattr(cls, f"high_watermark{plural}")
+    with pytest.raises(AttributeError, match=rf"here it is: (\w+\.)?high_watermark{plural}\b"):
+        getattr(cls, f"high_water_mark{plural}")
 
 
 def test_threads() -> None:

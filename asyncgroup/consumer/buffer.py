@@ -62,7 +62,7 @@ class RecordBuffer:
         "fetch_offset",
         "fetched_epoch",
         "framing_error",
-        "high_water_mark",
+        "high_watermark",
         "records_end",
     )
 
@@ -83,7 +83,7 @@ class RecordBuffer:
         """Changes whenever a batch is begun or dropped; part of `progress`."""
         self.decode_eagerly = False
         """Whether `pop_records` decodes every batch, so that a corrupt one raises here and stays in the buffer."""
-        self.high_water_mark = -1
+        self.high_watermark = -1
         """As of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
         """Wire bytes of the batch added last: an estimate for the next ones."""
@@ -358,7 +358,7 @@ class RecordBuffer:
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
     def _has_known_end(self, batch: BatchView) -> bool:
-        if batch.next_offset > self.high_water_mark:
+        if batch.next_offset > self.high_watermark:
             return False
         following = self._queue.following
         if following is not None and following.base_offset >= batch.next_offset:

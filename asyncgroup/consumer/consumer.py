@@ -169,12 +169,12 @@ class Consumer(ClientArguments):
         self._fetcher.add(consumer)
         return consumer
 
-    def high_water_marks(self) -> dict[TopicPartition, int]:
+    def high_watermarks(self) -> dict[TopicPartition, int]:
         """Return the high watermark of each consumed partition, as of its last fetch; -1 before it.
 
         The values are of different times, so do not compare those of several partitions (sarama's `HighWaterMarks`).
         """
-        return {tp: self._partitions[tp].high_water_mark for tp in sorted(self._partitions)}
+        return {tp: self._partitions[tp].high_watermark for tp in sorted(self._partitions)}
 
     # --- offsets ------------------------------------------------------------------------------------------------
 

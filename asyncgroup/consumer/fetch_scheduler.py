@@ -137,7 +137,7 @@ class FetchScheduler:
 
     def _has_backlog(self, partition: TopicPartitionState) -> bool:
         """Return whether the log is known to have records that were not fetched yet and can be."""
-        end = partition.buffer.high_water_mark
+        end = partition.buffer.high_watermark
         if self._committed_only and partition.last_stable_offset >= 0:
             end = partition.last_stable_offset
         return partition.fetch_offset < end

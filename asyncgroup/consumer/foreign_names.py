@@ -17,7 +17,7 @@ _CLOSE: Final = "await consumer.aclose(), or the end of `async with`"
 _GROUP: Final = "a Consumer is in no group: async with ConsumerGroup(servers, group_id) as group"
 _COMMIT: Final = "a Consumer commits nothing: use a ConsumerGroup, or an OffsetManager"
 _SEEK: Final = "seek(offset) of what consumer.partition(…) returned"
-_MARKS: Final = "consumer.high_water_marks()"
+_MARKS: Final = "consumer.high_watermarks()"
 
 CONSUMER: Final[Mapping[str, str]] = {
     "__aiter__": _READ,
@@ -45,6 +45,7 @@ CONSUMER: Final[Mapping[str, str]] = {
     "store_offsets": _COMMIT,
     "position": "position of what consumer.partition(…) returned",
     "highwater": _MARKS,
+    "high_water_marks": _MARKS,
     "get_watermark_offsets": "await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)",
     "last_stable_offset": "await consumer.end_offsets(partitions) with isolation_level='read_committed'",
     "last_poll_timestamp": "on_fetch of a hook",
@@ -82,8 +83,9 @@ READER: Final[Mapping[str, str]] = {
     "commit_sync": _COMMIT,
     "store_offsets": _COMMIT,
     "committed": "await consumer.committed(group_id, partitions)",
-    "highwater": "reader.high_water_mark",
-    "high_watermark": "reader.high_water_mark",
+    "highwater": "reader.high_watermark",
+    "highWatermark": "reader.high_watermark",
+    "high_water_mark": "reader.high_watermark",
     "seek_to_beginning": "reader.seek('earliest')",
     "seek_to_end": "reader.seek('latest')",
     "topic_partition": "reader.tp",

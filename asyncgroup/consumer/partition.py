@@ -251,7 +251,7 @@ class TopicPartitionState:
         """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before."""
         self.log_start_offset = records.log_start_offset
         self.last_stable_offset = records.last_stable_offset
-        self.buffer.high_water_mark = records.high_watermark
+        self.buffer.high_watermark = records.high_watermark
         if records.data:
             buffer = self.buffer
             buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())

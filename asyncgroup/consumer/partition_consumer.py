@@ -91,7 +91,7 @@ class PartitionConsumer:
     def __repr__(self) -> str:
         words = [word for word in ("paused", "stalled", "ended") if getattr(self, word)]
         return (
-            f"<PartitionConsumer {self.tp}: at {self.position} of {self.high_water_mark}, "
+            f"<PartitionConsumer {self.tp}: at {self.position} of {self.high_watermark}, "
             f"{self.buffered_bytes} bytes buffered{''.join(', ' + word for word in words)}>"
         )
 
@@ -126,9 +126,9 @@ class PartitionConsumer:
         return self._buffer.bytes
 
     @property
-    def high_water_mark(self) -> int:
+    def high_watermark(self) -> int:
         """The offset after the last record that all in-sync replicas have, as of the last fetch; -1 before it."""
-        return self._buffer.high_water_mark
+        return self._buffer.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
@@ -142,11 +142,11 @@ class PartitionConsumer:
 
     @property
     def lag(self) -> int:
-        """Offsets from the position to the high water mark, with `read_committed` to the last stable offset; 0 before the
+        """Offsets from the position to the high watermark, with `read_committed` to the last stable offset; 0 before the
         first fetch.
         """
         stable = self._committed_only and self.last_stable_offset >= 0
-        return max(0, (self.last_stable_offset if stable else self.high_water_mark) - self.position)
+        return max(0, (self.last_stable_offset if stable else self.high_watermark) - self.position)
 
     @property
     def paused(self) -> bool:

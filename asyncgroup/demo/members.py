@@ -115,7 +115,7 @@ class DemoMember:
     def lag(self) -> int:
         """Records of its claims that are not committed yet."""
         committed = self._progress.committed_offsets
-        return sum(max(0, claim.high_water_mark - committed.get(claim.tp, 0)) for claim in self.claims)
+        return sum(max(0, claim.high_watermark - committed.get(claim.tp, 0)) for claim in self.claims)
 
     # --- hooks --------------------------------------------------------------------------------------------------
 

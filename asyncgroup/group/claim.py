@@ -202,9 +202,9 @@ class Claim:
         return self._offsets.base
 
     @property
-    def high_water_mark(self) -> int:
+    def high_watermark(self) -> int:
         """The high watermark as of the last fetch; -1 before it."""
-        return self._consumer.high_water_mark
+        return self._consumer.high_watermark
 
     @property
     def lag(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ClaimHealth", "ErrorSeen", "Health"]
@@ -13,7 +14,7 @@ __all__ = ["ClaimHealth", "ErrorSeen", "Health"]
 
 @dataclass(frozen=True, slots=True)
 class ClaimHealth:
-    """The progress of one claim. `high_water_mark` and `lag` are None before the first fetch."""
+    """The progress of one claim. `high_watermark` and `lag` are None before the first fetch."""
 
     topic: str
     partition: int
@@ -21,7 +22,7 @@ class ClaimHealth:
     """The offset of the next record to return to the handler."""
     next_mark: int
     """The first offset that is not marked as done."""
-    high_water_mark: int | None
+    high_watermark: int | None
     lag: int | None
     """Offsets from the position to the high watermark, with `read_committed` to the last stable offset."""
     stalled: bool
@@ -31,6 +32,9 @@ class ClaimHealth:
     def tp(self) -> TopicPartition:
         """Topic and partition."""
         return TopicPartition(self.topic, self.partition)
+
+
+add_foreign_names(ClaimHealth, {"high_water_mark": "claim.high_watermark"})
 
 
 @dataclass(frozen=True, slots=True)

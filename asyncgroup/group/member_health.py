@@ -302,13 +302,13 @@ def _age_if_any(now: float, when: float) -> float | None:
 
 
 def _claim_health(claim: Claim) -> ClaimHealth:
-    known = claim.high_water_mark >= 0
+    known = claim.high_watermark >= 0
     return ClaimHealth(
         topic=claim.topic,
         partition=claim.partition,
         position=claim.position,
         next_mark=claim.next_mark,
-        high_water_mark=claim.high_water_mark if known else None,
+        high_watermark=claim.high_watermark if known else None,
         lag=claim.lag if known else None,
         stalled=claim.stalled,
         paused=claim.paused,

@@ -43,7 +43,7 @@ def read_claim(readings: Readings, group: str, claim: Claim, *, partitions: bool
     readings.gauge("stalled_claims", int(claim.stalled), group)
     readings.gauge("paused_claims", int(claim.paused), group)
     readings.gauge("buffer_bytes", counts.buffered, group)
-    if claim.high_water_mark >= 0:  # else nothing was fetched yet
+    if claim.high_watermark >= 0:  # else nothing was fetched yet
         readings.gauge("lag_sum", claim.lag, group)
         readings.gauge("lag_max", claim.lag, group)
         if partitions:

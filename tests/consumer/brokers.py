@@ -93,6 +93,6 @@ async def read(consumer, count: int) -> list[int]:
 
 async def caught_up(consumer) -> None:
     """Wait until the partition's fetch waits at the broker: all its records were fetched."""
-    while consumer.high_water_mark < 0 or not partition_of(consumer).reserved:
+    while consumer.high_watermark < 0 or not partition_of(consumer).reserved:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)

@@ -125,13 +125,13 @@ def make_consumer(
 
 
 def feed(
-    consumer: PartitionConsumer | TopicPartitionState, *batches: bytes, high_water_mark: int | None = None
+    consumer: PartitionConsumer | TopicPartitionState, *batches: bytes, high_watermark: int | None = None
 ) -> None:
     """Pass batches to the consumer as a broker's response."""
     data = b"".join(batches)
     partition = consumer if isinstance(consumer, TopicPartitionState) else partition_of(consumer)
     partition.fetched(
-        FetchedRecords(data, 1 << 40 if high_water_mark is None else high_water_mark, 0, zero_copy=True)
+        FetchedRecords(data, 1 << 40 if high_watermark is None else high_watermark, 0, zero_copy=True)
     )
 
 

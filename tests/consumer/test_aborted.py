@@ -251,12 +251,12 @@ async def test_lag_counts_up_to_the_last_stable_offset():
     append(log, batch(b"a", b"b"), 0)
     writer.write(b"c", b"d")
     consumer, passed = consumer_of(log)
-    assert (consumer.high_water_mark, consumer.last_stable_offset, consumer.lag) == (4, 2, 2)
+    assert (consumer.high_watermark, consumer.last_stable_offset, consumer.lag) == (4, 2, 2)
     assert [(await anext(consumer)).offset for _ in range(2)] == [0, 1]
     assert (consumer.lag, passed) == (0, [])
     writer.abort()
     feed(consumer, log)
-    assert (consumer.high_water_mark, consumer.last_stable_offset) == (5, 5)
+    assert (consumer.high_watermark, consumer.last_stable_offset) == (5, 5)
     assert (consumer.position, consumer.lag, passed) == (5, 0, [(2, 5, 0)])
 
 
@@ -276,7 +276,7 @@ async def test_only_a_skipped_range_at_the_end_is_reported():
 
 
 @pytest.mark.asyncio
-async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_water_mark():
+async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_watermark():
     consumer = make_consumer()
     partition_of(consumer).fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))
     assert consumer.lag == 3

@@ -101,7 +101,7 @@ def read(log: bytes, seed: int, *, check_crcs: bool, skips: bool) -> list[object
     skipped: list[str] = []
     on_skip = (lambda error: skipped.append(str(error))) if skips else None
     buffer = RecordBuffer(TP, seed % 4, check_crcs, on_skip)
-    buffer.high_water_mark = 1 << 40
+    buffer.high_watermark = 1 << 40
     return list(steps(buffer, log, seed, skipped))
 
 

@@ -200,14 +200,14 @@ async def test_a_fetchers_bug_is_raised_to_the_readers(
 # -- marks, pauses, errors ---------------------------------------------------------------------------------------------
 
 
-async def test_high_water_marks_of_all_consumed_partitions(brokers: EmbeddedCluster) -> None:
+async def test_high_watermarks_of_all_consumed_partitions(brokers: EmbeddedCluster) -> None:
     async with Consumer(brokers.bootstrap_servers) as consumer:
-        assert consumer.high_water_marks() == {}
+        assert consumer.high_watermarks() == {}
         for number in (1, 0):
             await consumer.partition("orders", number, 0)
-        assert consumer.high_water_marks() == {("orders", 0): -1, ("orders", 1): -1}
+        assert consumer.high_watermarks() == {("orders", 0): -1, ("orders", 1): -1}
         await asyncio.sleep(1)
-        assert consumer.high_water_marks() == {("orders", 0): 5, ("orders", 1): 0}
+        assert consumer.high_watermarks() == {("orders", 0): 5, ("orders", 1): 0}
 
 
 async def test_pause_and_resume(brokers: EmbeddedCluster) -> None:
@@ -294,7 +294,7 @@ async def test_a_partition_can_be_closed_and_opened_repeatedly(brokers: Embedded
             assert (await anext(partition)).offset == turn % 5
             closing = asyncio.ensure_future(partition.aclose())
             await closing
-            assert list(consumer.high_water_marks()) == []
+            assert list(consumer.high_watermarks()) == []
 
 
 async def test_stalls_repeat_no_record_for_readers_or_interceptors(brokers: EmbeddedCluster) -> None:

@@ -71,7 +71,7 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
     parts = [batch(0, count=2), batch(2, count=3), batch(5, count=2)]
     bases, counts = (0, 2, 5), (2, 3, 2)
     parts[where] = spoil(parts[where]) if spoil else with_bad_content(bases[where], counts[where])
-    feed(consumer, *parts, high_water_mark=7)
+    feed(consumer, *parts, high_watermark=7)
     with caplog.at_level(logging.WARNING, "asyncgroup"):
         found = await all_there(consumer, by_batches=by_batches) if not (by_batches and where == 2) else None
         if found is None:
@@ -91,11 +91,11 @@ async def test_a_corrupt_old_message_is_skipped_and_a_compressed_one_if_the_next
     reported: list[Exception] = []
     partition_of(consumer).on_handled_error = reported.append
     compressed = corrupt(legacy([1, 2, 3], compressed=True))
-    feed(consumer, corrupt(legacy([0])), compressed, legacy([4]), batch(5), high_water_mark=8)
+    feed(consumer, corrupt(legacy([0])), compressed, legacy([4]), batch(5), high_watermark=8)
     assert await read(consumer, 2) == [4, 5]
     assert ["offsets 0 to 0 are" in str(reported[0]), "offsets 1 to 3 are" in str(reported[1])] == [True] * 2
     consumer.seek(1)
-    feed(consumer, compressed, legacy([4, 5, 6], compressed=True), high_water_mark=8)
+    feed(consumer, compressed, legacy([4, 5, 6], compressed=True), high_watermark=8)
     with pytest.raises(CorruptRecordsError, match="orders-3 at offset 3"):
         await anext(consumer)
 
@@ -106,7 +106,7 @@ async def test_a_compressed_old_message_that_looks_uncompressed_is_reported_with
     partition_of(consumer).on_handled_error = reported.append
     damaged = bytearray(legacy([1, 2, 3], compressed=True))
     damaged[17] ^= 1  # the codec
-    feed(consumer, legacy([0]), bytes(damaged), batch(4), high_water_mark=8)
+    feed(consumer, legacy([0]), bytes(damaged), batch(4), high_watermark=8)
     assert await read(consumer, 2) == [0, 4]
     assert "offsets 1 to 3 are skipped" in str(reported[0])
 
@@ -115,7 +115,7 @@ async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -
     consumer = make_consumer(4, config=SKIP)
     reported: list[Exception] = []
     partition_of(consumer).on_handled_error = reported.append
-    feed(consumer, corrupt(batch(2, count=5)), batch(7), high_water_mark=8)
+    feed(consumer, corrupt(batch(2, count=5)), batch(7), high_watermark=8)
     assert await read(consumer, 1) == [7]
     assert "offsets 4 to 6 are skipped" in str(reported[0])
 
@@ -126,18 +126,18 @@ async def test_a_corrupt_batch_without_a_known_end_is_never_skipped(last: int, h
     consumer = make_consumer(config=SKIP)
     data = bytearray(batch(0, count=3))
     struct.pack_into(">i", data, 23, last)
-    feed(consumer, bytes(data), high_water_mark=hwm)
+    feed(consumer, bytes(data), high_watermark=hwm)
     for _ in range(2):
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 0"):
             await anext(consumer)
     consumer.seek(3)
-    feed(consumer, batch(3, count=1), high_water_mark=hwm)
+    feed(consumer, batch(3, count=1), high_watermark=hwm)
     assert await read(consumer, 1) == [3]
 
 
 async def test_a_corrupt_compacted_batch_ends_where_the_next_one_begins() -> None:
     consumer = make_consumer(config=SKIP)
-    feed(consumer, corrupt(batch(0, [0, 3], last=4)), batch(5), high_water_mark=6)
+    feed(consumer, corrupt(batch(0, [0, 3], last=4)), batch(5), high_watermark=6)
     assert await read(consumer, 1) == [5]
 
 
@@ -146,7 +146,7 @@ async def test_an_unsupported_codec_is_not_corruption() -> None:
     data = bytearray(batch(0, count=3))
     data[22] |= 7
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
-    feed(consumer, bytes(data), high_water_mark=3)
+    feed(consumer, bytes(data), high_watermark=3)
     for _ in range(2):
         with pytest.raises(UnsupportedVersionError, match="codec"):
             await anext(consumer)
@@ -269,7 +269,7 @@ async def test_a_batch_above_the_decompression_limit_can_be_skipped() -> None:
     reported: list[Exception] = []
     partition_of(consumer).on_handled_error = reported.append
     bomb = batch(2, codec="zstd", value=bytes(2_000_000))
-    feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_water_mark=5)
+    feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_watermark=5)
     assert await read(consumer, 4) == [0, 1, 3, 4]
     (error,) = reported
     assert "offsets 2 to 2 are skipped" in str(error)

@@ -24,7 +24,7 @@ async def test_every_partition_of_every_broker_is_fetched(brokers: EmbeddedClust
         consumers = reader.read("orders", *range(PARTITIONS))
         for consumer in consumers:
             assert await read(consumer, 15) == list(range(15))
-            assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, 15, 0)
+            assert (consumer.lag, consumer.high_watermark, consumer.log_start_offset) == (0, 15, 0)
         assert {exchange.node_id for exchange in fetches(brokers)} == {1, 2}
         assert reader.errors == []
         assert "6 partitions at 2 brokers" in repr(reader.fetchers)

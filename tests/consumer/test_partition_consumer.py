@@ -105,7 +105,7 @@ async def test_several_readers_share_the_records() -> None:
 
 async def test_repr_shows_the_state() -> None:
     consumer = make_consumer()
-    assert (consumer.lag, consumer.high_water_mark, consumer.log_start_offset) == (0, -1, -1)
+    assert (consumer.lag, consumer.high_watermark, consumer.log_start_offset) == (0, -1, -1)
     partition_of(consumer).fetched(FetchedRecords(batch(0, count=4), 10, 0, zero_copy=True))
     assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
     assert (consumer.lag, consumer.position) == (10, 0)
@@ -401,5 +401,5 @@ async def test_hooks_are_called_by_name() -> None:
 async def test_a_partition_consumer_shows_what_a_user_may_call_and_nothing_else() -> None:
     shown = {name for name in dir(make_consumer()) if not name.startswith("_")}
     values = {"topic", "partition", "tp", "initial_offset", "position", "lag", "paused", "stalled", "ended"}
-    values |= {"high_water_mark", "last_stable_offset", "log_start_offset", "buffered_bytes"}
+    values |= {"high_watermark", "last_stable_offset", "log_start_offset", "buffered_bytes"}
     assert shown == values | {"pause", "resume", "seek", "errors", "batches", "aclose"}

@@ -94,7 +94,7 @@ def test_a_corrupt_batch_stays_or_is_skipped_with_on_skip() -> None:
     assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "batches after the end are not read"
     reported: list[CorruptRecordsError] = []
     skipping = filled(data, on_skip=reported.append)
-    skipping.high_water_mark = 15
+    skipping.high_watermark = 15
     assert by_columns(skipping, 100) == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
     assert len(reported) == 1
 

@@ -65,10 +65,10 @@ async def test_claims_before_their_first_fetch() -> None:
     member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     health = diagnose(snapshot(member_health, claims=session.claims), now())
-    assert [(c.high_water_mark, c.lag) for c in health.claims] == [(None, None)] * 2
+    assert [(c.high_watermark, c.lag) for c in health.claims] == [(None, None)] * 2
     assert health.lag == 0
     consumer_of(session.claims[1]).pause()
-    partition_of(consumer_of(session.claims[0])).buffer.high_water_mark = 12
+    partition_of(consumer_of(session.claims[0])).buffer.high_watermark = 12
     later = diagnose(snapshot(member_health, claims=session.claims), now())
     assert (later.lag, later.claims[0].lag) == (12, 12)
     assert [str(tp) for tp in later.paused] == ["orders-1"]

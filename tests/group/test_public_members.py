@@ -25,7 +25,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
     "Claim": {
         *("pause", "resume"),
         *("topic", "partition", "tp", "initial_offset", "initial_metadata", "position", "next_mark"),
-        *("high_water_mark", "lag", "stalled", "paused", "batches", "mark", "renew", "seek"),
+        *("high_watermark", "lag", "stalled", "paused", "batches", "mark", "renew", "seek"),
         *("ended", "cause", "wait_ended"),
     },
     "ThreadClaim": {"topic", "partition", "tp", "batches", "mark", "renew", "ended", "cause"},
@@ -62,7 +62,7 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("last_heartbeat", "last_fetch", "live", "ready", "fatal", "not_ready"),
     },
     "ClaimHealth": {
-        *("topic", "partition", "tp", "position", "next_mark", "high_water_mark", "lag", "paused", "stalled"),
+        *("topic", "partition", "tp", "position", "next_mark", "high_watermark", "lag", "paused", "stalled"),
     },
     "ErrorSeen": {"text", "count", "age"},
     # assignors; the last three of the sticky one are optional methods of the protocol

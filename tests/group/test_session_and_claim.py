@@ -234,7 +234,7 @@ async def test_claim_repr() -> None:
     assert repr(claim) == "<Claim orders-0: live, lag 0, next commit 0>"
     partition_of(consumer_of(claim)).fetched(FetchedRecords(batch(0, count=4), 9, 0, zero_copy=True))
     assert (claim.topic, claim.partition, claim.tp, claim.initial_offset) == ("orders", 0, ORDERS, 0)
-    assert (claim.position, claim.high_water_mark, claim.lag) == (0, 9, 9)
+    assert (claim.position, claim.high_watermark, claim.lag) == (0, 9, 9)
     for _ in range(2):
         partition_of(consumer_of(claim)).check_progress()
     assert claim.stalled

@@ -54,7 +54,7 @@ async def test_start_offsets(apache_kafka: RunningKafka) -> None:
                 assert partition.initial_offset == first, start
                 if first < 5:
                     assert (await anext(partition)).offset == first
-                    assert consumer.high_water_marks() == {(topic, 0): 5}
+                    assert consumer.high_watermarks() == {(topic, 0): 5}
 
 
 @pytest.mark.parametrize(

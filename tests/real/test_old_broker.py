@@ -84,4 +84,4 @@ async def test_offsets_by_time_and_a_compressed_batch(kafka_39: ApacheKafka) -> 
                 if len(seen) == 4:
                     break
         assert seen == [b"6", b"7", b"8", b"9"]
-        assert partition.high_water_mark == 10
+        assert partition.high_watermark == 10

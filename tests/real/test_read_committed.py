@@ -129,7 +129,7 @@ async def test_a_group_reads_committed_records_only(apache_kafka: RunningKafka):
                     await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)
             assert handler.values == [b"a", b"b"]
-            assert (claim.high_water_mark, claim.position, claim.lag) == (7, 6, 0)
+            assert (claim.high_watermark, claim.position, claim.lag) == (7, 6, 0)
             await until_committed(cluster, group_id, TopicPartition(topic, 0), 6)
             await in_thread(producer.commit_transaction, WAIT)  # marker 7
             await handler.until(b"a", b"b", b"c")

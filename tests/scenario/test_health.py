@@ -65,7 +65,7 @@ async def test_a_stable_member(env: VirtualEnvironment):
         assert health.last_fetch <= 0.6
         first = health.claims[0]
         assert (first.tp, first.position, first.next_mark) == (TopicPartition("orders", 0), 5, 5)
-        assert (first.high_water_mark, first.lag) == (5, 0)
+        assert (first.high_watermark, first.lag) == (5, 0)
         assert health.paused == (TopicPartition("orders", 2),)
         assert "paused orders-2" in str(health)
         assert "\n" not in repr(health)

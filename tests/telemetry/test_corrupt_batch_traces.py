@@ -17,17 +17,17 @@ async def test_the_reader_gets_the_error_of_a_batch_that_has_no_links(
     sdk = Sdk()
     plain, traced = make_consumer(), make_consumer(hooks=[sdk.traces])
     for consumer in (plain, traced):
-        feed(consumer, batch(0, count=3), with_bad_content(3, 3), high_water_mark=9)
+        feed(consumer, batch(0, count=3), with_bad_content(3, 3), high_watermark=9)
         batches = consumer.batches(max_records=3)
         assert [record.offset for record in await anext(batches)] == [0, 1, 2]
         with pytest.raises(CorruptRecordsError):  # of a batch that is decoded when its records are read
             list(await anext(batches))
         assert consumer.position == 3
-        feed(consumer, with_bad_content(3, 3), high_water_mark=9)
+        feed(consumer, with_bad_content(3, 3), high_watermark=9)
         with pytest.raises(CorruptRecordsError):  # from now on before it is delivered
             await anext(batches)
         consumer.seek(6)
-        feed(consumer, batch(6, count=3), high_water_mark=9)
+        feed(consumer, batch(6, count=3), high_watermark=9)
         assert [record.offset for record in await anext(batches)] == [6, 7, 8]
         await consumer.aclose()
     assert "hook" not in caplog.text

@@ -132,9 +132,9 @@ class ClaimWindow:
         The log was truncated or recreated while no member read it. With the leader epoch and topic id in the metadata, that is
         detected by them, as the high watermark of a new leader or of a follower may be lower than the last one for a while.
         """
-        if self._consumer.high_water_mark < 0:
+        if self._consumer.high_watermark < 0:
             return
-        end = max(position, self._consumer.high_water_mark)
+        end = max(position, self._consumer.high_watermark)
         if self.window.end > end:
             _log.warning(
                 "%s: the committed offset's metadata has acknowledged offsets up to %d, but the log ends at %d: those beyond "

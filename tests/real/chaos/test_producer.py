@@ -48,7 +48,7 @@ async def values_of(servers: str, tp: TopicPartition, count: int) -> list[int]:
         async with asyncio.timeout(120):
             async for batch in partition.batches():
                 values += [int(record.value or b"") for record in batch]
-                if len(values) >= count and batch.last_offset + 1 >= partition.high_water_mark:
+                if len(values) >= count and batch.last_offset + 1 >= partition.high_watermark:
                     return values
     raise AssertionError("the consumer ended")
 

@@ -97,7 +97,7 @@ async def test_an_open_transaction_blocks_a_claim_until_its_end(env: VirtualEnvi
         await asyncio.sleep(60.0)
         assert records(handler) == ["0@0", "0@1"]
         claim = next(claim for claim in handler.sessions[0].claims if claim.partition == 0)
-        assert (claim.high_water_mark, consumer_of(claim).last_stable_offset) == (5, 2)
+        assert (claim.high_watermark, consumer_of(claim).last_stable_offset) == (5, 2)
         assert (claim.position, claim.lag) == (2, 0)
         assert not claim.stalled
         writer.end(commit=False)
