@@ -14,9 +14,9 @@ from asyncgroup.hooks import DeliveryOutcome, StallKind, defines_no_listeners
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
     from asyncgroup.errors import AsyncGroupError, SessionEnd
-    from asyncgroup.group.claim import Claim
     from asyncgroup.group.consumer_group import ConsumerGroup
-    from asyncgroup.group.session import Session
+    from asyncgroup.group.sessions.claim import Claim
+    from asyncgroup.group.sessions.session import Session
     from asyncgroup.interceptor import ProducerRecord
     from asyncgroup.model import Batch, BatchResult, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset

@@ -16,8 +16,8 @@ from asyncgroup.signals import on_signals
 
 if TYPE_CHECKING:
     from asyncgroup.group.consumer_group import ConsumerGroup
-    from asyncgroup.group.handler import HandlerLike
-    from asyncgroup.group.topics import Topics
+    from asyncgroup.group.sessions.handler import HandlerLike
+    from asyncgroup.group.topics.topics import Topics
     from asyncgroup.workqueue.work_queue import WorkQueue
     from asyncgroup.workqueue.workers import DeliveryHandler
 

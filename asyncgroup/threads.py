@@ -10,9 +10,9 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.thread_function import ThreadFunction
 
 if TYPE_CHECKING:
-    from asyncgroup.group.claim import Claim
-    from asyncgroup.group.session import Session
-    from asyncgroup.group.threads import ThreadClaim
+    from asyncgroup.group.sessions.claim import Claim
+    from asyncgroup.group.sessions.session import Session
+    from asyncgroup.group.sessions.threads import ThreadClaim
     from asyncgroup.workqueue.delivery import Delivery
 
 __all__ = ["in_thread"]

@@ -19,7 +19,7 @@ from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.consumer.foreign_names import CONSUMER, READER
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.group.foreign_names import CLAIM, GROUP, SESSION
-from asyncgroup.group.topics import check_topics
+from asyncgroup.group.topics.topics import check_topics
 from asyncgroup.producer.arguments import check_records
 from asyncgroup.producer.foreign_names import PRODUCER
 from asyncgroup.workqueue import Delivery, WorkQueue

@@ -242,7 +242,7 @@ def test_names_are_imported_when_they_are_first_used() -> None:
         "assert {*asyncgroup.__all__, 'errors'} <= {*dir(asyncgroup)}; "
         "assert asyncgroup.errors.UsageError.__name__ == 'UsageError'; "
         "assert 'asyncgroup.group' not in own(); "
-        "from asyncgroup import *; assert Claim.__module__ == 'asyncgroup.group.claim'; "
+        "from asyncgroup import *; assert Claim.__module__ == 'asyncgroup.group.sessions.claim'; "
         "assert not hasattr(asyncgroup, 'Klaim')"
     )
     done = subprocess.run(

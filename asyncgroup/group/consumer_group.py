@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.group.group import GroupEngine, MembershipFactory
-    from asyncgroup.group.handler import HandlerLike
-    from asyncgroup.group.health import Health
+    from asyncgroup.group.health.health import Health
     from asyncgroup.group.records import Records
-    from asyncgroup.group.session import Session
-    from asyncgroup.group.topics import Topics
+    from asyncgroup.group.sessions.handler import HandlerLike
+    from asyncgroup.group.sessions.session import Session
+    from asyncgroup.group.topics.topics import Topics
     from asyncgroup.interceptor import ConsumeInterceptor
     from asyncgroup.model import Batch, Record
     from asyncgroup.topic_partition import Partitions

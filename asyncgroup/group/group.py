@@ -16,22 +16,22 @@ from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.errors import ClosedError, TopicsChanged, UsageError
 from asyncgroup.group.assignors import Assignor
-from asyncgroup.group.claim_source import ClaimSource
 from asyncgroup.group.group_protocol import (
     MembershipFactory,
     current_protocol,
     epoch_identity,
     membership_factory,
 )
-from asyncgroup.group.handler import Handler, HandlerLike, as_handler
-from asyncgroup.group.health import Health
-from asyncgroup.group.liveness import Liveness
+from asyncgroup.group.health.health import Health
+from asyncgroup.group.health.liveness import Liveness
+from asyncgroup.group.health.member_health import MemberHealth, MemberState
 from asyncgroup.group.member import Member
-from asyncgroup.group.member_health import MemberHealth, MemberState
 from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SHARE
 from asyncgroup.group.records import GroupMarks, Records
-from asyncgroup.group.session import Session
-from asyncgroup.group.topics import Subscription, Topics, check_topics
+from asyncgroup.group.sessions.claim_source import ClaimSource
+from asyncgroup.group.sessions.handler import Handler, HandlerLike, as_handler
+from asyncgroup.group.sessions.session import Session
+from asyncgroup.group.topics.topics import Subscription, Topics, check_topics
 from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.model import Batch, Record

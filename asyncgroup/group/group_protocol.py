@@ -16,11 +16,11 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.config.consumer import CLASSIC_KEYS
 from asyncgroup.errors import SessionEnd, UnsupportedVersionError
 from asyncgroup.group.assignors import Assignor
-from asyncgroup.group.classic_membership import ClassicMembership
-from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.classic.membership import ClassicMembership
+from asyncgroup.group.consumer.membership import ConsumerMembership
+from asyncgroup.group.health.member_health import MemberHealth
 from asyncgroup.group.membership import Assignable, HeartbeatStatus, JoinedGroup, Membership
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 
 __all__ = [

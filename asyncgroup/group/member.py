@@ -26,19 +26,20 @@ from asyncgroup.errors import (
     TopicsChanged,
     TransportError,
 )
-from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.end_limits import MIN_RESERVE_SHARE, reserve_for
 from asyncgroup.group.group_protocol import chosen_protocol
-from asyncgroup.group.handler import Handler
-from asyncgroup.group.health import Health
-from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
-from asyncgroup.group.member_health import HealthSnapshot, MemberHealth, MemberState, ProblemSource, diagnose
+from asyncgroup.group.health.diagnosis import HealthSnapshot, diagnose
+from asyncgroup.group.health.health import Health
+from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
+from asyncgroup.group.liveness.stalls import Stalls
+from asyncgroup.group.liveness.stand_in import StandIn
+from asyncgroup.group.liveness.stuck_claims import CHECKS
 from asyncgroup.group.membership import CANCELLED, JoinedGroup, Membership
-from asyncgroup.group.session_life import SessionLife
-from asyncgroup.group.stalls import Stalls
-from asyncgroup.group.stand_in import StandIn
-from asyncgroup.group.stuck_claims import CHECKS
-from asyncgroup.group.topics import ResolvedTopics, Subscription
+from asyncgroup.group.sessions.claim_source import ClaimSource
+from asyncgroup.group.sessions.end_limits import MIN_RESERVE_SHARE, reserve_for
+from asyncgroup.group.sessions.handler import Handler
+from asyncgroup.group.sessions.life import SessionLife
+from asyncgroup.group.topics.topics import ResolvedTopics, Subscription
 from asyncgroup.lifecycle import run_until, start_task, wait_shielded
 from asyncgroup.net.backoff import RetryLoop
 

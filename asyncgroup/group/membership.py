@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.group.assignors.racks import PartitionRacks
-from asyncgroup.group.keep_alive import KeepAlive, KeptAlive
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
+
+if TYPE_CHECKING:
+    from asyncgroup.group.liveness.keep_alive import KeepAlive, KeptAlive
 
 __all__ = [
     "CANCELLED",

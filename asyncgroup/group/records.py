@@ -21,11 +21,11 @@ from asyncgroup.errors import (
     GroupClosed,
     MarkDropped,
 )
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.handler import Handler
-from asyncgroup.group.member_health import MemberHealth
-from asyncgroup.group.session import Session
-from asyncgroup.group.topics import Subscription
+from asyncgroup.group.health.member_health import MemberHealth
+from asyncgroup.group.sessions.claim import Claim
+from asyncgroup.group.sessions.handler import Handler
+from asyncgroup.group.sessions.session import Session
+from asyncgroup.group.topics.topics import Subscription
 from asyncgroup.lifecycle import run_until, start_task, wait_shielded
 from asyncgroup.model import Batch, Record, TopicPartition
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from asyncgroup.error_types import error_type
 from asyncgroup.errors import AsyncGroupError, CallerCancelled, GroupClosed, HandlerFailed, SessionEnd
-from asyncgroup.group.claim import Claim
 from asyncgroup.group.consumer_group import ConsumerGroup
+from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.hooks import StallKind
 from asyncgroup.telemetry.client_readings import read_claim, read_counts, read_health, read_queue
 from asyncgroup.telemetry.readings import LabelValues, Readings
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
-    from asyncgroup.group.session import Session
+    from asyncgroup.group.sessions.session import Session
     from asyncgroup.model import BatchResult, TopicPartition
     from asyncgroup.offsets import CommittedOffset
     from asyncgroup.producer import Producer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncgroup.group.claim import claim_counts
+from asyncgroup.group.sessions.claim import claim_counts
 from asyncgroup.telemetry.readings import Readings
 
 if TYPE_CHECKING:
-    from asyncgroup.group.claim import Claim
-    from asyncgroup.group.health import Health
+    from asyncgroup.group.health.health import Health
+    from asyncgroup.group.sessions.claim import Claim
     from asyncgroup.workqueue.statistics import QueueCounts, QueueStatistics
 
 __all__ = ["read_claim", "read_counts", "read_health", "read_queue"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from asyncgroup.group.health import Health
+    from asyncgroup.group.health.health import Health
 
 __all__ = ["HasHealth", "ProbeAnswer", "live", "ready", "without_closed"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
-from asyncgroup.group.health import Health
+from asyncgroup.group.health.health import Health
 from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.memory_source import FEATURES, MemoryLog, MemoryPlan, MemorySource

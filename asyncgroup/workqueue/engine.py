@@ -31,7 +31,7 @@ from asyncgroup.workqueue.statistics import PartitionStatistics
 if TYPE_CHECKING:
     from asyncgroup.consumer.error_stream import ErrorReader
     from asyncgroup.errors import AsyncGroupError
-    from asyncgroup.group.health import Health
+    from asyncgroup.group.health.health import Health
 
 __all__ = [
     "CopyFormat",

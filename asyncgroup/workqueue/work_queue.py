@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from asyncgroup.cluster.bootstrap import BootstrapServers
     from asyncgroup.config import ConsumerConfig
     from asyncgroup.consumer.error_stream import ErrorReader
-    from asyncgroup.group.health import Health
-    from asyncgroup.group.topics import Topics
+    from asyncgroup.group.health.health import Health
+    from asyncgroup.group.topics.topics import Topics
     from asyncgroup.hashing.key_ranges import KeyRange
     from asyncgroup.model import MillisClock
     from asyncgroup.workqueue.batch_receive import DeliveryBatch

@@ -16,7 +16,7 @@ from asyncgroup import (
     ThreadClaim,
     in_thread,
 )
-from asyncgroup.group.handler import HandlerLike
+from asyncgroup.group.sessions.handler import HandlerLike
 from asyncgroup.workqueue import WorkQueue
 from benchmarks.clients import (
     AUTO_COMMIT_SECONDS,

@@ -29,7 +29,7 @@ from asyncgroup.cli.handler_loading import HandlerNotFound, handler_name, load_h
 from asyncgroup.cli.work import serve
 from asyncgroup.cli.work_view import QueueView
 from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.group.health import Health
+from asyncgroup.group.health.health import Health
 from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue import PartitionStatistics, QueueCounts, QueueStatistics
 from tests.cli.programs import LIMIT, broker, command, environment, run, started

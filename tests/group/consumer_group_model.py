@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from asyncgroup import ErrorCode
-from asyncgroup.group.consumer_heartbeat_errors import RESULTS
-from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation, TopicIdPartition
+from asyncgroup.group.consumer.heartbeat_errors import RESULTS
+from asyncgroup.group.consumer.member_state import ConsumerMemberState, Reconciliation, TopicIdPartition
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.wire import messages as m
 

@@ -11,8 +11,8 @@ from uuid import UUID
 from asyncgroup import ConsumerConfig, TopicPartition
 from asyncgroup.cluster import Cluster, client_of
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.consumer.membership import ConsumerMembership
+from asyncgroup.group.health.member_health import MemberHealth
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.offsets import MemberIdentity

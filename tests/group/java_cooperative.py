@@ -11,7 +11,7 @@ from typing import NamedTuple
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.group.assignors import MemberSubscription
 from asyncgroup.group.assignors.cooperative import CooperativeStickyAssignor
-from asyncgroup.group.join_requests import build_join
+from asyncgroup.group.classic.join_requests import build_join
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m

@@ -8,11 +8,11 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import SessionEnd
-from asyncgroup.group.claim import Claim, ClaimState
-from asyncgroup.group.claim_source import connect_offsets
-from asyncgroup.group.member_health import MemberHealth
-from asyncgroup.group.session import Session
-from asyncgroup.group.session_state import SessionState
+from asyncgroup.group.health.member_health import MemberHealth
+from asyncgroup.group.sessions.claim import Claim, ClaimState
+from asyncgroup.group.sessions.claim_source import connect_offsets
+from asyncgroup.group.sessions.session import Session
+from asyncgroup.group.sessions.state import SessionState
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, MemberIdentity

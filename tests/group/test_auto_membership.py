@@ -19,7 +19,7 @@ from asyncgroup.group.group_protocol import (
     epoch_identity,
     membership_factory,
 )
-from asyncgroup.group.member_health import MemberHealth
+from asyncgroup.group.health.member_health import MemberHealth
 from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m

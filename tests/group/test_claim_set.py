@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import Rebalanced
 from asyncgroup.group.membership import ClaimChanges
-from asyncgroup.group.session_state import ClaimSet
+from asyncgroup.group.sessions.state import ClaimSet
 from asyncgroup.model import TopicPartition
 from tests.group.parts import end_claim, make_session
 

@@ -21,7 +21,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     UnsupportedVersionError,
 )
-from asyncgroup.group.classic_heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
+from asyncgroup.group.classic.heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.membership import HEARTBEAT_LANE, HeartbeatResult
 from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.testing.virtual.loop import VirtualTimeLoop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
+from asyncgroup.group.consumer.member_state import ConsumerMemberState, Reconciliation
 from asyncgroup.wire import messages as m
 from tests.group.consumer_group_model import World
 

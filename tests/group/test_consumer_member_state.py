@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup import ErrorCode, SubscriptionPattern
-from asyncgroup.group.consumer_heartbeat_errors import (
+from asyncgroup.group.consumer.heartbeat_errors import (
     CONSUMER_HEARTBEAT_ACTIONS,
     RESULTS,
     HeartbeatAction,
     heartbeat_action,
 )
-from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
+from asyncgroup.group.consumer.member_state import ConsumerMemberState, Reconciliation
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m

@@ -11,7 +11,7 @@ import pytest
 from asyncgroup import BrokerError, ErrorCode, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import UnsupportedVersionError
-from asyncgroup.group.consumer_heartbeats import EARLY_INTERVAL
+from asyncgroup.group.consumer.heartbeats import EARLY_INTERVAL
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.lifecycle import cancel_and_wait
 from tests.cluster.scripted import Call

@@ -15,7 +15,7 @@ from asyncgroup.group.assignors.cooperative import (
     withhold_claimed,
 )
 from asyncgroup.group.assignors.sticky import assign_sticky, find_owners
-from asyncgroup.group.join_requests import decode_members
+from asyncgroup.group.classic.join_requests import decode_members
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.group.java_cooperative import (

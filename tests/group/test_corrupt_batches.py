@@ -13,8 +13,8 @@ from aiokafka.record.util import calc_crc32c
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.session import Session
+from asyncgroup.group.sessions.claim import Claim
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.model import Batch
 from tests.consumer.support import batch
 from tests.group.parts import consumer_of, make_session

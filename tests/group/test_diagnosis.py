@@ -12,16 +12,15 @@ import pytest
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode
-from asyncgroup.group.member_health import (
+from asyncgroup.group.health.diagnosis import HealthSnapshot, diagnose
+from asyncgroup.group.health.member_health import (
     MAX_ERROR_KINDS,
-    HealthSnapshot,
     MemberHealth,
     MemberState,
     ProblemSource,
     RunningCalls,
-    diagnose,
 )
-from asyncgroup.group.topics import Absence
+from asyncgroup.group.topics.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from asyncgroup import errors
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import Rebalanced, SessionEnd
-from asyncgroup.group.end_limits import EndLimits, reserve_for
+from asyncgroup.group.sessions.end_limits import EndLimits, reserve_for
 from asyncgroup.testing import run_virtual
 
 OTHERS = [

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from asyncgroup.group.handler_tasks import REMINDER, HandlerTasks
+from asyncgroup.group.sessions.handler_tasks import REMINDER, HandlerTasks
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
 

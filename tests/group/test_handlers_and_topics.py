@@ -15,8 +15,8 @@ import asyncgroup
 from asyncgroup import ConsumerGroup, SubscriptionPattern, in_thread
 from asyncgroup.cluster.metadata import ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
-from asyncgroup.group.handler import Handler, as_handler
-from asyncgroup.group.topics import (
+from asyncgroup.group.sessions.handler import Handler, as_handler
+from asyncgroup.group.topics.topics import (
     Absence,
     KnownTopics,
     ResolvedTopics,

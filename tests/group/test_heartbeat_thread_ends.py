@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from asyncgroup.group import heartbeat_thread
-from asyncgroup.group.block_log import is_first_line
-from asyncgroup.group.heartbeat_thread import HeartbeatThread
-from asyncgroup.group.stand_in import StandIn
+from asyncgroup.group.liveness import heartbeat_thread
+from asyncgroup.group.liveness.block_log import is_first_line
+from asyncgroup.group.liveness.heartbeat_thread import HeartbeatThread
+from asyncgroup.group.liveness.stand_in import StandIn
 
 NAME = "asyncgroup heartbeats test"
 LIMIT = 20.0

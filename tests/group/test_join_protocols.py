@@ -21,7 +21,7 @@ from asyncgroup.group.assignors import (
     resolve_assignors,
 )
 from asyncgroup.group.assignors.validation import check_assignment
-from asyncgroup.group.join_requests import JoinProtocols
+from asyncgroup.group.classic.join_requests import JoinProtocols
 from asyncgroup.model import TopicPartition as TP
 
 MEMBERS = [MemberSubscription("a", ("t",)), MemberSubscription("b", ("t", "u"))]

@@ -11,7 +11,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AssignmentError, BrokerError, ConnectionLost, ErrorCode
 from asyncgroup.group.assignors import Assignment
-from asyncgroup.group.join_requests import (
+from asyncgroup.group.classic.join_requests import (
     JOIN_ACTIONS,
     JoinAction,
     build_join,

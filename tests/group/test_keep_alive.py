@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import ErrorCode
-from asyncgroup.group.keep_alive import ClassicKeepAlive, KeepAliveResult
+from asyncgroup.group.liveness.keep_alive import ClassicKeepAlive, KeepAliveResult
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from tests.group.consumer_scene import AA, scene

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.cluster.metadata import PartitionInfo, TopicInfo
 from asyncgroup.errors import ErrorCode
-from asyncgroup.group.topics import Absence, KnownTopics
+from asyncgroup.group.topics.topics import Absence, KnownTopics
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.messages import NO_UUID
 

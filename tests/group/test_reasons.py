@@ -6,7 +6,7 @@ import pytest
 
 from asyncgroup import errors
 from asyncgroup.errors import SessionEnd
-from asyncgroup.group.join_requests import MAX_REASON_LENGTH, join_reason, shorten
+from asyncgroup.group.classic.join_requests import MAX_REASON_LENGTH, join_reason, shorten
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.errors import Rebalanced
-from asyncgroup.group.shared_transactions import ClaimProgress, Phase, SharedTransactions, Ticket
+from asyncgroup.group.transactions.shared import ClaimProgress, Phase, SharedTransactions, Ticket
 from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 from tests.group.parts import end_claim, make_session
 

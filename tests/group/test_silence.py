@@ -8,8 +8,8 @@ import pytest
 
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import RequestTimedOut
-from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS
-from asyncgroup.group.silence import has_expired, unless_silent
+from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS
+from asyncgroup.group.liveness.silence import has_expired, unless_silent
 from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from tests.offsets.fakes import now
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running

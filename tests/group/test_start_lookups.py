@@ -9,8 +9,8 @@ import pytest
 from asyncgroup.cluster.metadata import BrokerInfo, ClusterView, PartitionInfo, TopicInfo
 from asyncgroup.consumer.retries import SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, ErrorCode
-from asyncgroup.group.claim_source import ClaimStart
-from asyncgroup.group.start_lookups import GATHER_SECONDS, StartLookup, StartLookups
+from asyncgroup.group.sessions.claim_source import ClaimStart
+from asyncgroup.group.sessions.start_lookups import GATHER_SECONDS, StartLookup, StartLookups
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
 

@@ -13,8 +13,8 @@ import pytest
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
-from asyncgroup.group.handler import as_handler
-from asyncgroup.group.threads import BATCH_RECORDS, ThreadClaim
+from asyncgroup.group.sessions.handler import as_handler
+from asyncgroup.group.sessions.threads import BATCH_RECORDS, ThreadClaim
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.threads import in_thread
 from asyncgroup.wire.messages import NO_UUID

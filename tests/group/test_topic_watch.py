@@ -14,7 +14,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError, PartitionsChanged, SessionEnd, TopicsChanged
-from asyncgroup.group.topic_watch import (
+from asyncgroup.group.sessions.topic_watch import (
     CALM,
     ChangePauses,
     watch_absent,
@@ -22,7 +22,7 @@ from asyncgroup.group.topic_watch import (
     watch_pattern,
     watch_topics,
 )
-from asyncgroup.group.topics import Absence
+from asyncgroup.group.topics.topics import Absence
 from tests.offsets.fakes import FakeCluster, now
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]

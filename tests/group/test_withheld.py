@@ -19,9 +19,9 @@ from asyncgroup.group.assignors import (
     StickyAssignor,
 )
 from asyncgroup.group.assignors.cooperative import withheld_partitions
-from asyncgroup.group.join_requests import JoinProtocols
+from asyncgroup.group.classic.join_requests import JoinProtocols
+from asyncgroup.group.classic.withheld import WithheldPartitions
 from asyncgroup.group.membership import JOIN_GRACE
-from asyncgroup.group.withheld import WithheldPartitions
 from asyncgroup.model import TopicPartition as TP
 from tests.scenario.support import WorkHandler, member, now, running
 from tests.stories.virtual import VirtualEnvironment

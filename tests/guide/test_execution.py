@@ -27,7 +27,7 @@ from asyncgroup import (
 )
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError
-from asyncgroup.group.claim import Claim
+from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.spark import BatchInterrupted
 from asyncgroup.testing import KafkaServer
 from tests.guide.pages import ROOT, snippet, snippets

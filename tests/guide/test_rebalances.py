@@ -16,8 +16,8 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import api_versions
 from asyncgroup.errors import GroupClosed, Rebalanced, SessionEnd
 from asyncgroup.group import Assignment, RangeAssignor
-from asyncgroup.group.end_limits import EndLimits
-from asyncgroup.group.member_health import HOOK_TIMEOUT_SHOWN
+from asyncgroup.group.health.diagnosis import HOOK_TIMEOUT_SHOWN
+from asyncgroup.group.sessions.end_limits import EndLimits
 from asyncgroup.wire.protocol import API_BY_NAME
 from tests.guide.pages import page, snippet
 

@@ -17,7 +17,7 @@ import asyncgroup.spark
 import asyncgroup.telemetry
 import asyncgroup.testing
 import asyncgroup.workqueue
-from asyncgroup.group.health import Health
+from asyncgroup.group.health.health import Health
 from asyncgroup.offsets import PartitionOffsets
 from tests.guide.pages import PAGES, Snippet, page, snippets
 

@@ -14,7 +14,7 @@ from asyncgroup.errors import (
     MalformedResponse,
     UnsupportedVersionError,
 )
-from asyncgroup.group.claim_source import ClaimSource
+from asyncgroup.group.sessions.claim_source import ClaimSource
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset, MemberIdentity
 from asyncgroup.offsets.fetch_offsets import STABLE_TIMEOUT, fetch_offsets

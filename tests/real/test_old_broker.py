@@ -14,7 +14,7 @@ from asyncgroup import Cluster, Consumer, Producer
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import UnsupportedVersionError
-from asyncgroup.group.group_members import describe_members
+from asyncgroup.group.classic.group_members import describe_members
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from tests.stories import membership

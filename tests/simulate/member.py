@@ -13,8 +13,8 @@ from uuid import UUID
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, SubscriptionPattern, TopicPartition
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
-from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
-from asyncgroup.group.consumer_membership import ConsumerMembership
+from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.group.membership import JOIN_GRACE, RETRY_BACKOFF_SHARE
 from tests.simulate.handler import Injected, SimHandler
 from tests.simulate.oracle import ANY, ClaimLog

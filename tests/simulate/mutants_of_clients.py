@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.group import classic_heartbeats, classic_membership
-from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.handler_calls import HandlerCalls
-from asyncgroup.group.join_requests import JoinProtocols
+from asyncgroup.group.classic import heartbeats as classic_heartbeats, membership as classic_membership
+from asyncgroup.group.classic.join_requests import JoinProtocols
+from asyncgroup.group.classic.returning_leader import CurrentAssignment
 from asyncgroup.group.membership import HeartbeatResult
-from asyncgroup.group.returning_leader import CurrentAssignment
-from asyncgroup.group.session_commits import SessionCommits
-from asyncgroup.group.session_life import SessionLife
+from asyncgroup.group.sessions.claim_source import ClaimSource
+from asyncgroup.group.sessions.commits import SessionCommits
+from asyncgroup.group.sessions.handler_calls import HandlerCalls
+from asyncgroup.group.sessions.life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
 from asyncgroup.producer.batch import ProducerBatch
 

@@ -12,9 +12,9 @@ from asyncgroup.broker.groups import migration
 from asyncgroup.broker.groups.consumer import classic_members, classic_requests
 from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.group import classic_membership, join_requests
-from asyncgroup.group.consumer_heartbeat_errors import HeartbeatAction
-from asyncgroup.group.consumer_member_state import ConsumerMemberState
+from asyncgroup.group.classic import join_requests, membership as classic_membership
+from asyncgroup.group.consumer.heartbeat_errors import HeartbeatAction
+from asyncgroup.group.consumer.member_state import ConsumerMemberState
 
 __all__ = ["MIXED_MUTANTS"]
 

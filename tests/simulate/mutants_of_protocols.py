@@ -18,17 +18,17 @@ from asyncgroup.broker.groups.consumer.modern_group import ModernGroup
 from asyncgroup.cluster.connection_pool import ConnectionPool
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.group import consumer_heartbeats, consumer_membership
 from asyncgroup.group.assignors import cooperative
-from asyncgroup.group.consumer_heartbeat_errors import HeartbeatAction
-from asyncgroup.group.consumer_member_state import ConsumerMemberState, Reconciliation
-from asyncgroup.group.consumer_membership import ConsumerMembership
-from asyncgroup.group.cooperative_stay import CooperativeStay
+from asyncgroup.group.classic.cooperative_stay import CooperativeStay
+from asyncgroup.group.classic.withheld import WithheldPartitions
+from asyncgroup.group.consumer import heartbeats as consumer_heartbeats, membership as consumer_membership
+from asyncgroup.group.consumer.heartbeat_errors import HeartbeatAction
+from asyncgroup.group.consumer.member_state import ConsumerMemberState, Reconciliation
+from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.group.membership import Assignable, HeartbeatResult, JoinedGroup
-from asyncgroup.group.session_claims import SessionClaims
-from asyncgroup.group.session_commits import SessionCommits
-from asyncgroup.group.session_life import SessionLife
-from asyncgroup.group.withheld import WithheldPartitions
+from asyncgroup.group.sessions.claims import SessionClaims
+from asyncgroup.group.sessions.commits import SessionCommits
+from asyncgroup.group.sessions.life import SessionLife
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import Committer, commit_requests
 from asyncgroup.wire import messages as m

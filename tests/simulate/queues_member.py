@@ -19,8 +19,8 @@ from asyncgroup import (
 )
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
-from asyncgroup.group.consumer_heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
-from asyncgroup.group.consumer_membership import ConsumerMembership
+from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
 from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine

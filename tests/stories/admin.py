@@ -11,7 +11,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.requests.list_offsets import LATEST
 from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, TransportError
-from asyncgroup.group.join_requests import decode_assignment
+from asyncgroup.group.classic.join_requests import decode_assignment
 from asyncgroup.model import by_topic
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m

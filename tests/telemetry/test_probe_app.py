@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.health import Health
+from asyncgroup.group.health.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeApp
 from asyncgroup.testing import MemorySource
 from asyncgroup.workqueue import WorkQueue

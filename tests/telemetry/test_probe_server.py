@@ -18,7 +18,7 @@ import pytest
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, Session
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.group.health import Health
+from asyncgroup.group.health.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeServer, probe_server as module, serve_probes
 
 pytestmark = pytest.mark.asyncio

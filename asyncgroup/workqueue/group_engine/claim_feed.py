@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from asyncgroup.errors import CommitFailedError, MemberLost, UsageError
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.session import Session
+from asyncgroup.group.sessions.claim import Claim
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Batch, Record
 from asyncgroup.workqueue.ack_outcome import AckOutcome

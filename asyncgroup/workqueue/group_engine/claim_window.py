@@ -8,8 +8,8 @@ from typing import Final
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import ClosedError, CommitFailedError, UsageError
 from asyncgroup.escaping import escaping_logger, printable
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.session import Session
+from asyncgroup.group.sessions.claim import Claim
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets.commit_metadata import MAX_METADATA, CommitMetadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit

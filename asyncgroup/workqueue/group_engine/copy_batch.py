@@ -14,7 +14,7 @@ from asyncgroup.errors import (
     ProducerFencedError,
     TransactionError,
 )
-from asyncgroup.group.transaction_errors import fenced_error, reasons_of
+from asyncgroup.group.transactions.errors import fenced_error, reasons_of
 from asyncgroup.lifecycle import copy_error, mark_retrieved
 from asyncgroup.model import CommittedOffset, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.engine import OnWritten, OutgoingCopy

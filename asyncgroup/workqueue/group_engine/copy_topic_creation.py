@@ -10,7 +10,7 @@ from typing import Final
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.requests.topics import NewTopic, create_topics, existing_topics
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode
-from asyncgroup.group.topics import Pattern
+from asyncgroup.group.topics.topics import Pattern
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
 from asyncgroup.workqueue.settings import QueueSettings

@@ -34,7 +34,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
     TransactionAbortedError,
 )
-from asyncgroup.group.transaction_errors import FailureAction, failure_action
+from asyncgroup.group.transactions.errors import FailureAction, failure_action
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, run_until, start_task, wait_within
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.offsets import GROUP_LANE

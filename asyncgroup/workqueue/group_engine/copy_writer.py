@@ -9,7 +9,7 @@ from typing import Protocol
 
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
-from asyncgroup.group.end_limits import reserve_for
+from asyncgroup.group.sessions.end_limits import reserve_for
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.engine import CopyWriter, OnWritten, OutgoingCopy

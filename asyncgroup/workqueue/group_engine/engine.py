@@ -18,8 +18,8 @@ from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.list_offsets import parse_start
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
-from asyncgroup.group.health import Health
-from asyncgroup.group.session import Session
+from asyncgroup.group.health.health import Health
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.hooks import delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import MillisClock, Record, TopicPartition, wall_clock

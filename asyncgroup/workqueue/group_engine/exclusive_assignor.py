@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.group.assignors.cooperative import claimed_partitions, withhold_claimed
-from asyncgroup.group.assignors.lock import encode_since, waiting_order
 from asyncgroup.group.assignors.protocol import Assignment, MemberSubscription
 from asyncgroup.group.assignors.sticky import find_owners
+from asyncgroup.group.locks.assignor import encode_since, waiting_order
 from asyncgroup.model import TopicPartition
 
 __all__ = ["ExclusiveAssignor", "GroupHolder", "decode_holder"]

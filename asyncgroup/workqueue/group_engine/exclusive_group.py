@@ -17,8 +17,8 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.coordinators import CoordinatorMoved
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConsumerBusy, ErrorCode, TransportError
-from asyncgroup.group.group_members import describe_members
-from asyncgroup.group.session import Session
+from asyncgroup.group.classic.group_members import describe_members
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.workqueue.group_engine.exclusive_assignor import decode_holder
 
 __all__ = ["check_is_holder", "check_not_busy"]

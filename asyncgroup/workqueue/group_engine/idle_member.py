@@ -9,7 +9,7 @@ from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.group.topics import Pattern
+from asyncgroup.group.topics.topics import Pattern
 
 __all__ = ["IdleMember", "grace", "known_partitions"]
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from asyncgroup.group.claim import Claim
-from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.handler import Handler
-from asyncgroup.group.session import Session
+from asyncgroup.group.sessions.claim import Claim
+from asyncgroup.group.sessions.claim_source import ClaimSource
+from asyncgroup.group.sessions.handler import Handler
+from asyncgroup.group.sessions.session import Session
 from asyncgroup.model import TopicPartition
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed, FeedParts
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow

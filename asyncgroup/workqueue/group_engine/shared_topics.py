@@ -7,7 +7,7 @@ from typing import Final
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
-from asyncgroup.group.topics import Pattern
+from asyncgroup.group.topics.topics import Pattern
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue.group_engine.topic_names import other_sources
 from asyncgroup.workqueue.policies import RetryTopic

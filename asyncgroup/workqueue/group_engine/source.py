@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from asyncgroup.checks import COUNT, FLAG, check_group_id, parse_servers
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.topics import Pattern, Topics, check_topics
+from asyncgroup.group.topics.topics import Pattern, Topics, check_topics
 from asyncgroup.hooks import check_hooks
 from asyncgroup.wire.loading import load_module
 from asyncgroup.workqueue.engine import Engine, EngineFeatures

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
-from asyncgroup.group.topics import Pattern
+from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics.topics import Pattern
 from asyncgroup.workqueue.topic_names import (
     DEAD_LETTER_NAMES,
     RETRY_NAMES,

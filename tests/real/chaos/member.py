@@ -29,7 +29,7 @@ from asyncgroup import (
     TopicPartition,
     in_thread,
 )
-from asyncgroup.group.threads import ThreadClaim
+from asyncgroup.group.sessions.threads import ThreadClaim
 from tests.real.chaos.journal import Journal
 
 __all__ = ["KINDS", "Settings"]

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup import BrokerError, Claim, RevokeTimeout, Session
-from asyncgroup.group.end_limits import EndLimits
-from asyncgroup.group.handler_calls import HandlerCalls
+from asyncgroup.group.sessions.end_limits import EndLimits
+from asyncgroup.group.sessions.handler_calls import HandlerCalls
 from tests.scenario.support import (
     ClaimReturns,
     SessionEndHook,

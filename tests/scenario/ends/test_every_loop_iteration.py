@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session, in_thread
 from asyncgroup.errors import UsageError
-from asyncgroup.group.threads import ThreadClaim
+from asyncgroup.group.sessions.threads import ThreadClaim
 from tests.profiles import thinned
 from tests.scenario.support import WorkHandler, running
 from tests.stories.virtual import VirtualEnvironment

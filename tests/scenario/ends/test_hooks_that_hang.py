@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from asyncgroup import Claim, ConsumerGroup, ErrorCode, HookTimeout, Record, Session, TopicPartition
-from asyncgroup.group.claim_source import ClaimSource
-from asyncgroup.group.member_health import HOOK_TIMEOUT_SHOWN
+from asyncgroup.group.health.diagnosis import HOOK_TIMEOUT_SHOWN
+from asyncgroup.group.sessions.claim_source import ClaimSource
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of

@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup import Claim, Record, Session
 from asyncgroup.cluster import client_of
-from asyncgroup.group.session_life import SessionLife
+from asyncgroup.group.sessions.life import SessionLife
 from tests.profiles import thinned
 from tests.scenario.support import (
     Gate,

@@ -17,8 +17,8 @@ from asyncgroup import ClientConfig, ConsumerGroup
 from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, EventLoopBlocked, MemberLost
-from asyncgroup.group.keep_alive import KeepAlive
-from asyncgroup.group.stand_in import StandIn
+from asyncgroup.group.liveness.keep_alive import KeepAlive
+from asyncgroup.group.liveness.stand_in import StandIn
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of

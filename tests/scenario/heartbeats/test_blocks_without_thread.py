@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerGroup, Record, Session
 from asyncgroup.errors import EventLoopBlocked
-from asyncgroup.group.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
+from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
 from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from tests.scenario.support import WorkHandler, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from asyncgroup import Session
 from asyncgroup.errors import BrokerError, ErrorCode
-from asyncgroup.group.stalls import LONG_JOIN, UNKNOWN_COORDINATOR
+from asyncgroup.group.liveness.stalls import LONG_JOIN, UNKNOWN_COORDINATOR
 from tests.scenario.support import WorkHandler, member, now, running, working
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.virtual import VirtualEnvironment

@@ -20,8 +20,8 @@ from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient, client_of
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.errors import AsyncGroupError, ClaimStuck, EventLoopBlocked
-from asyncgroup.group.keep_alive import KeepAlive, KeptAlive
-from asyncgroup.group.stand_in import StandIn
+from asyncgroup.group.liveness.keep_alive import KeepAlive, KeptAlive
+from asyncgroup.group.liveness.stand_in import StandIn
 from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for

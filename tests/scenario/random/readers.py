@@ -10,7 +10,7 @@ from uuid import UUID
 
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.group.claim_source import connect_offsets
+from asyncgroup.group.sessions.claim_source import connect_offsets
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.offsets import PartitionMarks
 from asyncgroup.wire.messages import NO_UUID

@@ -18,7 +18,7 @@ from asyncgroup import (
 )
 from asyncgroup.errors import OffsetOutOfRangeError
 from asyncgroup.group.membership import ClaimChanges
-from asyncgroup.group.start_lookups import FoundStart, StartLookups
+from asyncgroup.group.sessions.start_lookups import FoundStart, StartLookups
 from asyncgroup.model import CommittedOffset, GroupOffsets
 from tests.group.scripted_membership import ScriptedMembership
 from tests.scenario.support import Gate, SessionEndHook, WorkHandler, member, now, orders, running

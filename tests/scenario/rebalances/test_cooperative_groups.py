@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from asyncgroup import Claim, Session
 from asyncgroup.errors import BrokerError, ErrorCode, RevokeTimeout, TopicsChanged
+from asyncgroup.group.classic.heartbeat_schedule import EARLY_HEARTBEATS
 from asyncgroup.group.consumer_group import ConsumerGroup
-from asyncgroup.group.heartbeat_schedule import EARLY_HEARTBEATS
 from tests.scenario.support import WorkHandler, committed, member, now, running, working
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, partitions_of, traffic
 from tests.stories.virtual import VirtualEnvironment

@@ -16,7 +16,7 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CommitFailedError, UsageError
-from asyncgroup.group.claim_source import ClaimSource, ClaimStart
+from asyncgroup.group.sessions.claim_source import ClaimSource, ClaimStart
 from asyncgroup.model import CommittedOffset
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata, encode_metadata
 from asyncgroup.offsets.fetch_offsets import StoredCommit

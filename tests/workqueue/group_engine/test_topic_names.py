@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.checks import is_legal_name
 from asyncgroup.errors import ConfigError
-from asyncgroup.group.subscription_pattern import SubscriptionPattern
+from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
 from asyncgroup.workqueue.group_engine.topic_names import (
     CopyTopics,
     TopicNames,

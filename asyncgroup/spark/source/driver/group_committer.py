@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, BrokerError, CommitFailedError, ErrorCode
-from asyncgroup.group.group_members import describe_members
+from asyncgroup.group.classic.group_members import describe_members
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import GROUP_LANE, Committer
