@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from asyncgroup.checks import check_topic
 from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header
-from asyncgroup.producer.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
+from asyncgroup.producer.batches.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
 
 __all__ = [
     "RecordFields",

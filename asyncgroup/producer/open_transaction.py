@@ -13,9 +13,9 @@ from asyncgroup.errors import (
     TransactionOutcomeUnknown,
 )
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.producer.transaction_coordinator import TransactionCoordinatorClient, code_of
-from asyncgroup.producer.transaction_requests import TransactionAction
-from asyncgroup.producer.transaction_state import ProducerIdentity
+from asyncgroup.producer.transactions.coordinator import TransactionCoordinatorClient, code_of
+from asyncgroup.producer.transactions.requests import TransactionAction
+from asyncgroup.producer.transactions.state import ProducerIdentity
 
 __all__ = ["END_TIMEOUT", "OpenTransaction", "end_transaction"]
 

@@ -28,17 +28,17 @@ from asyncgroup.memory.memory_budget import MemoryBudget, check_budget
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
-from asyncgroup.producer.chunking import ChunkWriter, largest_record
-from asyncgroup.producer.delivery_headers import add_delivery_headers
+from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
 from asyncgroup.producer.foreign_names import PRODUCER
 from asyncgroup.producer.open_transaction import OpenTransaction
-from asyncgroup.producer.record_path import RecordPath, loop_time
-from asyncgroup.producer.record_writer import RecordWriter
-from asyncgroup.producer.send_steps import send_steps
+from asyncgroup.producer.records.chunks import ChunkWriter, largest_record
+from asyncgroup.producer.records.delivery_headers import add_delivery_headers
+from asyncgroup.producer.records.pipeline import RecordPath, loop_time
+from asyncgroup.producer.records.send_steps import send_steps
+from asyncgroup.producer.records.writer import RecordWriter
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
-from asyncgroup.producer.transaction_state import TransactionPhase
-from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.transactions.state import TransactionPhase
 
 __all__ = ["Producer", "fail_producer", "producer_load", "watch_retries"]
 
@@ -55,7 +55,7 @@ class Producer(ClientArguments):
     - `send_nowait` never waits: it returns a future, or raises QueueFull when the buffer is full.
     - `enqueue` waits only for buffer memory, and so does `enqueue_all` for many records; `flush` or `aclose` raises what
       fails later.
-    - With `chunking`, values above the limit are split (`producer/chunking.py`).
+    - With `chunking`, values above the limit are split (`producer/records/chunks.py`).
 
     Records of one partition keep their order through retries, and an acknowledged one is in the log exactly once: the
     producer is idempotent (KIP-98), unless `acks` or `enable_idempotence` say otherwise. A Cluster that is passed in is
@@ -285,7 +285,7 @@ class Producer(ClientArguments):
 
         Work queues in the modes Shared and Key_Shared deliver the record at the time `deliver_at` (an aware datetime, or ms
         since 1970), or `deliver_after` seconds from the producer's `clock`, or later; those in the mode Key_Shared dispatch
-        it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/delivery_headers.py`), without
+        it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/records/delivery_headers.py`), without
         effect on other consumers and on the partition.
 
         Raises InvalidRecordError for a record that cannot be written (too large, a wrong type, a partition that does not exist;

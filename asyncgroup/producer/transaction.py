@@ -9,7 +9,7 @@ from asyncgroup.checks import check_metadata, check_offset
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer.transaction_client import TransactionClient
-from asyncgroup.producer.transaction_state import TransactionPhase
+from asyncgroup.producer.transactions.state import TransactionPhase
 
 __all__ = ["HasGroupOffsets", "Transaction", "group_offsets"]
 

@@ -1,4 +1,4 @@
-"""Transactions of a producer: begin, add partitions, commit, abort; `transaction_offsets` adds offsets.
+"""Transactions of a producer: begin, add partitions, commit, abort; `transactions.offsets` adds offsets.
 
 How a transaction ends: no more records are accepted. A commit waits until those accepted are acknowledged; an abort fails
 them and waits for the Produce requests in flight, so that none is handled after the end. Then EndTxn is sent until it is
@@ -34,13 +34,13 @@ from asyncgroup.lifecycle import (
 )
 from asyncgroup.log_events import log_fields
 from asyncgroup.producer.open_transaction import OpenTransaction
-from asyncgroup.producer.produce_transaction import ProduceTransaction
-from asyncgroup.producer.record_path import RecordPath
-from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient, code_of
-from asyncgroup.producer.transaction_ending import describe_outcome, is_stopped, outlast_cancellation
-from asyncgroup.producer.transaction_offsets import TransactionOffsets
-from asyncgroup.producer.transaction_requests import TransactionAction
-from asyncgroup.producer.transaction_state import (
+from asyncgroup.producer.records.pipeline import RecordPath
+from asyncgroup.producer.transactions.coordinator import Answer, TransactionCoordinatorClient, code_of
+from asyncgroup.producer.transactions.ending import describe_outcome, is_stopped, outlast_cancellation
+from asyncgroup.producer.transactions.offsets import TransactionOffsets
+from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
+from asyncgroup.producer.transactions.requests import TransactionAction
+from asyncgroup.producer.transactions.state import (
     NO_PRODUCER,
     ProducerIdentity,
     TransactionPhase,

@@ -11,8 +11,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ProducerBatch, record_size
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ProducerBatch, record_size
 from asyncgroup.wire.batch_view import BatchView
 from asyncgroup.wire.records import decode_batch
 from tests.profiles import examples

@@ -239,7 +239,7 @@ async def test_a_bug_in_one_request_fails_only_its_records(
     async with writing(nodes=1) as (_, producer):
         await producer.send(TOPIC, b"x", partition=0)
         with monkeypatch.context() as patch:
-            patch.setattr("asyncgroup.producer.sender.build_produce_request", lambda *_: 1 / 0)
+            patch.setattr("asyncgroup.producer.sending.sender.build_produce_request", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 await producer.send(TOPIC, b"y", partition=0)
         assert "failed unexpectedly" in caplog.text

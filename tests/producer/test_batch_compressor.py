@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asyncgroup.errors import RequestTimedOut, UnsupportedVersionError
-from asyncgroup.producer import batch_compressor
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.producer.sending import compressor
 from asyncgroup.wire.records import BatchBuilder
 from tests.producer.support import TOPIC, produced, stored, writing
 
@@ -42,7 +42,7 @@ class Threads:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
     found = Threads()
-    monkeypatch.setattr(batch_compressor, "run_off_loop", found.run)
+    monkeypatch.setattr(compressor, "run_off_loop", found.run)
     yield found
     assert found.running == 0
 

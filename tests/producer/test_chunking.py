@@ -18,7 +18,7 @@ from asyncgroup.errors import (
     QueueFull,
 )
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
+from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.wire.chunks import CHUNK_HEADERS, read_chunk_info
 from tests.producer.support import TOPIC, now, produced, stored, writing
 

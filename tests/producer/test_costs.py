@@ -14,10 +14,10 @@ import pytest
 
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
 from tests.producer.support import TOPIC, produced, stored, writing
 from tests.producer.test_accumulator import made, put
 

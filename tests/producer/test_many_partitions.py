@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.errors import RequestTimedOut
-from asyncgroup.producer.send_schedule import MAX_BATCHES
+from asyncgroup.producer.batches.schedule import MAX_BATCHES
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]

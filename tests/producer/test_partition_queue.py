@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.partition_queue import MAX_EPOCH, NO_ID, WINDOW, PartitionQueue
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.partition_queue import MAX_EPOCH, NO_ID, WINDOW, PartitionQueue
 from tests.profiles import examples
 
 TP = TopicPartition("orders", 0)

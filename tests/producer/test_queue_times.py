@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.queue_times import NEVER, QueueTimes
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.queue_times import NEVER, QueueTimes
 from tests.profiles import examples
 
 QUEUES = [PartitionQueue(TopicPartition("t", number)) for number in range(5)]

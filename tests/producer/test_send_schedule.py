@@ -8,11 +8,11 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
-from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.send_schedule import MAX_BATCHES, ROUNDING, SendPlan
-from asyncgroup.producer.sending_load import SendingLoad
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.schedule import MAX_BATCHES, ROUNDING, SendPlan
+from asyncgroup.producer.sending.load import SendingLoad
 from tests.producer.test_accumulator import made, put
 from tests.profiles import examples
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP
-from asyncgroup.producer.sending_load import MAX_DELAY, SendingLoad
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP
+from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
 from asyncgroup.testing import VirtualTimeLoop
 from tests.producer.support import TOPIC, now, produced, writing
 from tests.producer.test_accumulator import made, put

@@ -13,9 +13,9 @@ from asyncgroup.errors import BrokerError, ClosedError, InvalidRecordError
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
-from asyncgroup.producer.batch import BATCH_OVERHEAD, ProducerBatch, record_size
-from asyncgroup.producer.delivery_tracker import DeliveryTracker
-from asyncgroup.producer.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
+from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, ProducerBatch, record_size
+from asyncgroup.producer.sending.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.sending.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
 
 TP = TopicPartition("t", 3)

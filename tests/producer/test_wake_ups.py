@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from asyncgroup import RecordMetadata
-from asyncgroup.producer.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
 
 METADATA = RecordMetadata("t", 0, 1, 2)
 

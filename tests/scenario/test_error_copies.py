@@ -148,7 +148,7 @@ async def test_of_records_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         async with Producer(broker.bootstrap_servers, ProducerConfig(linger=0.1)) as producer:
             await producer.send("t", b"warm up")
             with monkeypatch.context() as patch:
-                patch.setattr("asyncgroup.producer.batch.ProducerBatch.encoded", refuse)
+                patch.setattr("asyncgroup.producer.batches.batch.ProducerBatch.encoded", refuse)
                 errors = await errors_of([producer.send_nowait("t", b"x") for _ in range(3)])
             assert_own(errors, UnsupportedVersionError)
             broker.faults.on("Produce").hold()

@@ -23,7 +23,7 @@ from asyncgroup.group.sessions.commits import SessionCommits
 from asyncgroup.group.sessions.handler_calls import HandlerCalls
 from asyncgroup.group.sessions.life import SessionLife
 from asyncgroup.offsets import CommittedOffset, PartitionMarks
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
 
 __all__ = ["CLIENT_MUTANTS"]
 

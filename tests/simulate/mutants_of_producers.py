@@ -9,9 +9,9 @@ from unittest.mock import PropertyMock, patch
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.error_codes import ErrorCode
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.requests import PRODUCE_ACTIONS, ProduceAction
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.sending.requests import PRODUCE_ACTIONS, ProduceAction
 
 __all__ = ["PRODUCER_MUTANTS"]
 

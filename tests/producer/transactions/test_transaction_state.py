@@ -17,7 +17,7 @@ from asyncgroup.errors import (
     TransactionInProgressError,
 )
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
+from asyncgroup.producer.transactions.state import TransactionManager, TransactionPhase
 from tests.profiles import examples
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]

@@ -21,11 +21,11 @@ from asyncgroup.interceptor import ProducerRecord
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
-from asyncgroup.producer.batch import BATCH_OVERHEAD, record_size
-from asyncgroup.producer.record_end import is_silent, report_start
-from asyncgroup.producer.record_path import RecordPath
-from asyncgroup.producer.record_writer import RecordWriter
-from asyncgroup.producer.route import Placement, RecordFuture
+from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, record_size
+from asyncgroup.producer.batches.record_end import is_silent, report_start
+from asyncgroup.producer.records.pipeline import RecordPath
+from asyncgroup.producer.records.route import Placement, RecordFuture
+from asyncgroup.producer.records.writer import RecordWriter
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 
 __all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]

@@ -14,13 +14,13 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, ProtocolE
 from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ErrorFactory, ProducerBatch
-from asyncgroup.producer.named_errors import named_error
-from asyncgroup.producer.produce_transaction import ProduceTransaction
-from asyncgroup.producer.record_errors import batch_error, describe_rejection, record_errors
-from asyncgroup.producer.requests import PartitionProduceResponse, ProduceAction, produce_action
-from asyncgroup.producer.transaction_requests import CONCURRENT_PAUSE
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.sending.named_errors import named_error
+from asyncgroup.producer.sending.record_errors import batch_error, describe_rejection, record_errors
+from asyncgroup.producer.sending.requests import PartitionProduceResponse, ProduceAction, produce_action
+from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
+from asyncgroup.producer.transactions.requests import CONCURRENT_PAUSE
 
 __all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
 

@@ -1,6 +1,6 @@
 """The transaction that a producer's records belong to: what may be sent in it, and what the loss of a record means.
 
-State without I/O. It is a part of the `record_path`; `transaction_client` waits for its events.
+State without I/O. It is a part of the `pipeline` of records; `transaction_client` waits for its events.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from asyncgroup.errors import AsyncGroupError, BrokerError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.log_events import log_fields
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.transaction_requests import PRODUCE, TransactionAction, action_of
-from asyncgroup.producer.transaction_state import TransactionManager
+from asyncgroup.producer.transactions.requests import PRODUCE, TransactionAction, action_of
+from asyncgroup.producer.transactions.state import TransactionManager
 
 __all__ = ["ProduceTransaction"]
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.errors import BatchRejectedError, BrokerError, ErrorCode, RecordRejectedError
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.requests import PartitionProduceResponse
+from asyncgroup.producer.sending.requests import PartitionProduceResponse
 
 __all__ = ["RecordErrors", "batch_error", "describe_rejection", "record_errors"]
 

@@ -26,8 +26,8 @@ from asyncgroup.errors import (
 )
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
-from asyncgroup.producer.missing_partitions import MissingPartitions
-from asyncgroup.producer.transaction_requests import (
+from asyncgroup.producer.transactions.missing_partitions import MissingPartitions
+from asyncgroup.producer.transactions.requests import (
     ADD_OFFSETS,
     ADD_PARTITIONS,
     CONCURRENT_PAUSE,
@@ -46,8 +46,8 @@ from asyncgroup.producer.transaction_requests import (
     most_urgent,
     txn_offset_commit_request,
 )
-from asyncgroup.producer.transaction_state import ProducerIdentity
-from asyncgroup.producer.wait_log import WaitLog
+from asyncgroup.producer.transactions.state import ProducerIdentity
+from asyncgroup.producer.transactions.wait_log import WaitLog
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Message, Request
 

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.errors import TransportError
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.requests import EncodedBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.sending.requests import EncodedBatch
 from asyncgroup.wire import messages as m
 
 __all__ = ["PRODUCE_LANE", "PendingRequest", "RequestOutcome", "RequestQueue"]

@@ -11,7 +11,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.network_client import NetworkClient
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, ProtocolError, TransportError
-from asyncgroup.producer.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.wire import messages as m
 
 __all__ = ["ProducerIds", "is_transient", "request_producer_id"]

@@ -18,9 +18,9 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.counting import counted
 from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ResultReceiver
-from asyncgroup.producer.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ResultReceiver
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
 __all__ = ["Lookup", "PendingRecord", "Placement", "Route"]

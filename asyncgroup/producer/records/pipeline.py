@@ -14,15 +14,15 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.memory_budget import MemoryBudget, add_listener, remove_listener
 from asyncgroup.memory.pending_limits import producer_memory
 from asyncgroup.model import BatchResult, TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.delivery_tracker import DeliveryTracker
-from asyncgroup.producer.produce_transaction import ProduceTransaction
-from asyncgroup.producer.record_end import is_silent
-from asyncgroup.producer.router import Router
-from asyncgroup.producer.sender import Sender
-from asyncgroup.producer.transaction_state import TransactionManager
-from asyncgroup.producer.wake_ups import WakeUps
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.record_end import is_silent
+from asyncgroup.producer.batches.wake_ups import WakeUps
+from asyncgroup.producer.records.router import Router
+from asyncgroup.producer.sending.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.sending.sender import Sender
+from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
+from asyncgroup.producer.transactions.state import TransactionManager
 
 __all__ = ["RecordPath", "loop_time"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from asyncgroup.errors import AsyncGroupError, DeliveryFailedError
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
 
 __all__ = ["DeliveryTracker"]
 

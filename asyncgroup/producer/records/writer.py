@@ -1,6 +1,6 @@
 """RecordWriter: the short way of a record: wait for memory, append it to its batch, wake the sender.
 
-`chunking` and `send_steps` also use it; `producer` decides which way a record takes.
+`chunks` and `send_steps` also use it; `producer` decides which way a record takes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from asyncgroup.producer.arguments import (
     copy_headers,
     measure_record,
 )
-from asyncgroup.producer.record_path import RecordPath, loop_time
-from asyncgroup.producer.route import RecordFuture, Route
+from asyncgroup.producer.records.pipeline import RecordPath, loop_time
+from asyncgroup.producer.records.route import RecordFuture, Route
 
 __all__ = ["RecordWriter"]
 

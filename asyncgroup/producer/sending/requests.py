@@ -11,7 +11,7 @@ from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.error_codes import is_retriable
 from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.wire import messages as m
 
 __all__ = [

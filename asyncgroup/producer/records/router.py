@@ -12,11 +12,11 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
 from asyncgroup.producer.arguments import check_topic_name
-from asyncgroup.producer.named_errors import named_error
-from asyncgroup.producer.record_end import is_silent
-from asyncgroup.producer.route import Lookup, PendingRecord, Placement, RecordFuture, Route
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.record_end import is_silent
+from asyncgroup.producer.records.route import Lookup, PendingRecord, Placement, RecordFuture, Route
+from asyncgroup.producer.sending.named_errors import named_error
 
 __all__ = ["Router"]
 

@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batch import COMPRESS_OFF_LOOP, ProducerBatch
-from asyncgroup.producer.partition_queue import PartitionQueue
-from asyncgroup.producer.queue_times import NEVER, QueueTimes
+from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP, ProducerBatch
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.queue_times import NEVER, QueueTimes
 
 __all__ = ["SendPlan", "SendSchedule"]
 

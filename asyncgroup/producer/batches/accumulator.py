@@ -15,11 +15,11 @@ from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.memory.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.batch import ProducerBatch, ResultReceiver
-from asyncgroup.producer.partition_queue import LONG_AGO, NO_ID, PartitionQueue
-from asyncgroup.producer.queue_times import NEVER
-from asyncgroup.producer.record_end import is_awaited
-from asyncgroup.producer.send_schedule import SendPlan, SendSchedule
+from asyncgroup.producer.batches.batch import ProducerBatch, ResultReceiver
+from asyncgroup.producer.batches.partition_queue import LONG_AGO, NO_ID, PartitionQueue
+from asyncgroup.producer.batches.queue_times import NEVER
+from asyncgroup.producer.batches.record_end import is_awaited
+from asyncgroup.producer.batches.schedule import SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator"]

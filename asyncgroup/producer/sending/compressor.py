@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.wire.off_loop import run_off_loop
 
 __all__ = ["BatchCompressor"]

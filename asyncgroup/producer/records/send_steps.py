@@ -14,11 +14,11 @@ from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.memory.pending_limits import PartitionLimits, ProducerMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_sequence_id, copy_headers, measure_record
-from asyncgroup.producer.chunking import ChunkWriter
+from asyncgroup.producer.batches.record_end import RecordEnd
 from asyncgroup.producer.interceptors import ProducerInterceptors
-from asyncgroup.producer.record_end import RecordEnd
-from asyncgroup.producer.record_path import RecordPath
-from asyncgroup.producer.record_writer import RecordWriter
+from asyncgroup.producer.records.chunks import ChunkWriter
+from asyncgroup.producer.records.pipeline import RecordPath
+from asyncgroup.producer.records.writer import RecordWriter
 
 __all__ = ["SendSteps", "send_steps"]
 

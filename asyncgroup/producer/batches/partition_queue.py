@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import ProducerBatch
 
 __all__ = ["MAX_EPOCH", "NO_ID", "WINDOW", "PartitionQueue"]
 

@@ -19,14 +19,15 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, ConnectionLost, UnsupportedVersionError
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.accumulator import RecordAccumulator
-from asyncgroup.producer.batch import ProducerBatch
-from asyncgroup.producer.batch_compressor import BatchCompressor
-from asyncgroup.producer.batch_results import BatchResults, OnBatchDone, OnBatchSplit
-from asyncgroup.producer.produce_transaction import ProduceTransaction
-from asyncgroup.producer.producer_ids import ProducerIds
-from asyncgroup.producer.request_queue import PendingRequest, RequestQueue
-from asyncgroup.producer.requests import (
+from asyncgroup.producer.batches.accumulator import RecordAccumulator
+from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.wake_ups import WakeUps
+from asyncgroup.producer.sending.batch_results import BatchResults, OnBatchDone, OnBatchSplit
+from asyncgroup.producer.sending.compressor import BatchCompressor
+from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
+from asyncgroup.producer.sending.producer_ids import ProducerIds
+from asyncgroup.producer.sending.request_queue import PendingRequest, RequestQueue
+from asyncgroup.producer.sending.requests import (
     EncodedBatch,
     build_produce_request,
     max_version,
@@ -34,8 +35,7 @@ from asyncgroup.producer.requests import (
     responses_by_partition,
     topic_ids,
 )
-from asyncgroup.producer.sending_load import MAX_DELAY, SendingLoad
-from asyncgroup.producer.wake_ups import WakeUps
+from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
 from asyncgroup.wire import messages as m
 
 __all__ = ["Sender"]

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, CommitFailedError
 from asyncgroup.lifecycle import copy_error, mark_retrieved, start_task
 from asyncgroup.model import GroupOffsets
-from asyncgroup.producer.transaction_coordinator import Answer, TransactionCoordinatorClient
-from asyncgroup.producer.transaction_ending import is_stopped
-from asyncgroup.producer.transaction_requests import TransactionAction
-from asyncgroup.producer.transaction_state import TransactionManager, TransactionPhase
+from asyncgroup.producer.transactions.coordinator import Answer, TransactionCoordinatorClient
+from asyncgroup.producer.transactions.ending import is_stopped
+from asyncgroup.producer.transactions.requests import TransactionAction
+from asyncgroup.producer.transactions.state import TransactionManager, TransactionPhase
 
 __all__ = ["TransactionOffsets"]
 

@@ -6,7 +6,7 @@ import itertools
 from heapq import heappop, heappush
 from typing import Final
 
-from asyncgroup.producer.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.partition_queue import PartitionQueue
 
 __all__ = ["NEVER", "QueueTimes"]
 
