@@ -119,7 +119,7 @@ async def test_the_readmes_first_handler_ends_without_a_traceback(number: signal
 
 @pytest.mark.parametrize("number", STOPS)
 async def test_a_signal_closes_the_group_and_sets_the_exit_code(number: signal.Signals) -> None:
-    """The handler finishes the record in hand, which is committed."""
+    """The handler finishes the record that it works on, which is committed."""
     async with greetings() as cluster:
         code = WORK.format(body="asyncio.sleep(0.5)", servers=cluster.bootstrap_servers)
         async with program(code) as worker:
@@ -285,7 +285,7 @@ sys.exit(run((group, "greetings", work), (queue, handle)))
 
 
 async def test_a_group_and_a_queue_on_one_cluster() -> None:
-    """A signal closes both; what both have in hand is committed."""
+    """A signal closes both; what both work on is committed."""
     async with greetings() as cluster:
         async with program(SEVERAL.format(body="pass", servers=cluster.bootstrap_servers)) as worker:
             assert {await worker.line(), await worker.line()} == {"group", "queue"}

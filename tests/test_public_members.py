@@ -119,7 +119,7 @@ MEMBERS: Final = {
     "KeyRange": "end intersect start",
     "QueueConsumer": "aclose batch_receive key_ranges name priority receive run",
     "QueueInterceptor": "became_active became_inactive before_consume on_ack_timeout on_acknowledge on_dead_letter on_negative_ack",
-    "QueueStatistics": "at_close as_dict counts handlers in_hand lag open_for partitions queued waiting",
+    "QueueStatistics": "acquired at_close as_dict counts handlers lag open_for partitions queued waiting",
     "WorkQueue": "aclose batch_receive config consumer dead_letter_topic errors group_id health mode pause paused receive resume retry_topic run"
     " seek statistics",
     # Spark

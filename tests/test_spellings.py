@@ -37,6 +37,7 @@ from asyncgroup import (
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.group import ClaimHealth, RangeAssignor
+from asyncgroup.workqueue import DeliveryState, PartitionStatistics, QueueStatistics
 
 SERVERS = "127.0.0.1:9092"
 TP = TopicPartition("orders", 0)
@@ -134,6 +135,21 @@ def test_the_former_name_of_the_high_watermark_names_the_new_one(cls: type) -> N
     assert hasattr(cls, f"high_watermark{plural}")
     with pytest.raises(AttributeError, match=rf"here it is: (\w+\.)?high_watermark{plural}\b"):
         getattr(cls, f"high_water_mark{plural}")
+
+
+@pytest.mark.parametrize(
+    ("place", "former", "new"),
+    [
+        (QueueStatistics, "in_hand", "acquired"),
+        (PartitionStatistics, "in_hand", "acquired"),
+        (DeliveryState, "IN_HAND", "ACQUIRED"),
+    ],
+)
+def test_the_former_names_of_acquired_records_name_the_new_one(place: type, former: str, new: str) -> None:
+    assert hasattr(place, new)
+    with pytest.raises(AttributeError, match=rf"here it is: (\w+\.)?{new}\b") as raised:
+        getattr(place, former)
+    assert raised.value.name == former
 
 
 def test_threads() -> None:

@@ -89,7 +89,7 @@ class Snapshot:
 
     def _places(self) -> list[tuple[int, str]]:
         now = self.statistics
-        return [(now.in_hand, "in hand"), (now.queued, "queued"), (now.waiting, "waiting")]
+        return [(now.acquired, "acquired"), (now.queued, "queued"), (now.waiting, "waiting")]
 
     def render(self, title: str) -> RenderableType:
         """Return the live table."""
@@ -115,11 +115,11 @@ class Snapshot:
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("partition", min_width=22)
-        for name in ("lag", "queued", "in hand", "waiting"):
+        for name in ("lag", "queued", "acquired", "waiting"):
             table.add_column(name, min_width=9, justify="right")
         all_of_them = self.statistics.partitions
         for each in sorted(all_of_them, key=lambda each: (-each.lag, each.tp))[:MAX_PARTITIONS]:
-            figures = (each.lag, each.queued, each.in_hand, each.waiting)
+            figures = (each.lag, each.queued, each.acquired, each.waiting)
             full = " (full)" if each.is_full else ""
             table.add_row(f"{each.tp}{full}", *(f"{figure:,}" for figure in figures))
         if (more := len(all_of_them) - MAX_PARTITIONS) > 0:

@@ -1,8 +1,7 @@
 """Offsets of a consumer group: marks, commits, and committed offsets.
 
 Marks change the pure state in `partition_offsets`; `committer` sends new marks to the group coordinator, one request at a
-time (`SingleFlight`), and asks the `committing_member` what a refusal means. `commit_requests` has the request and the
-table of its error codes. `fetch_offsets` requests committed offsets, and `manager` offers all of this without a group
+time (`SingleFlight`). `commit_requests` has the request, the table of its error codes, and what a refusal means for the member. `fetch_offsets` requests committed offsets, and `manager` offers all of this without a group
 membership.
 """
 

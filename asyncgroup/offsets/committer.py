@@ -30,12 +30,14 @@ from asyncgroup.offsets.commit_requests import (
     REJECTED_CODES,
     RETENTION_VERSIONS,
     CommitAction,
+    CommittingMember,
+    ConfirmRefusal,
+    broker_codes,
     build_commit,
     commit_action,
     commit_codes,
     is_coordinator_error,
 )
-from asyncgroup.offsets.committing_member import CommittingMember, ConfirmRefusal, broker_codes
 from asyncgroup.offsets.partition_offsets import CommittedOffset, MemberIdentity, PartitionMarks
 from asyncgroup.wire import messages as m
 

@@ -53,7 +53,7 @@ def read_claim(readings: Readings, group: str, claim: Claim, *, partitions: bool
 def read_queue(readings: Readings, group: str, statistics: QueueStatistics, *, partitions: bool) -> None:
     """Add the gauges and counts of an open work queue."""
     read_counts(readings, group, statistics.counts)
-    readings.gauge("acquired", statistics.in_hand, group)
+    readings.gauge("acquired", statistics.acquired, group)
     readings.gauge("oldest_open_seconds", statistics.open_for, group)
     readings.gauge("queued", statistics.queued, group)
     readings.gauge("waiting", statistics.waiting, group)

@@ -16,9 +16,9 @@ from asyncgroup.group.health.health import Health
 from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
 from asyncgroup.testing.memory_source import FEATURES, MemoryLog, MemoryPlan, MemorySource
-from asyncgroup.workqueue.ack_outcome import AckOutcome
 from asyncgroup.workqueue.copies import CopyHeaders, due_at, earlier_attempts, is_of_other_group, ordering_key
 from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.delivery_result import AckOutcome
 from asyncgroup.workqueue.engine import OnWritten, OpenQueue, OutgoingCopy
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
@@ -214,7 +214,7 @@ class _Reader(PartitionEngine):
             base=window.base,
             lag=max(0, self.log.end - window.base - window.acked_above),
             queued=work.queued,
-            in_hand=len(work.in_hand),
+            acquired=len(work.acquired),
             waiting=len(work.waiting),
             publishing=work.publishing,
             window=window.end - window.base,
@@ -229,7 +229,7 @@ class _Reader(PartitionEngine):
         """The window of the log has it."""
         self._source._notify()
 
-    def on_room(self) -> None:
+    def on_capacity(self) -> None:
         """Give more records."""
         self.feed_soon()
 

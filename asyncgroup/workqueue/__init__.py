@@ -7,9 +7,10 @@ Where to look, starting at the user's call:
 - `core` is an open queue: it delivers the records that its engine adds, and applies the outcomes. `engine` is the seam: what the
   core asks of an engine, what an engine asks of the core, and `partition_engine`, what both say of one partition.
 - What is delivered next, without a broker and without waiting: `dispatcher`, over the state of one partition in
-  `partition_work` (`watcher`: its callbacks), with `turns` (between partitions, and between fresh records and retries) and `due_times` (delays).
-- Waiting: `receiver` gives deliveries to tasks, `alarm` wakes the dispatcher in time, `workers` run the handlers of `run`
-  (`worker_pools`: those of all local consumers; `failure_log`: the log of their exceptions). `handled_exception`: that of the
+  `partition_work`, with `ready_partitions` (in turn, and a share of the turns for retries), `orders` (of each mode), `due_times` (delays),
+  `outcomes` (what the end of a delivery does) and `delivery_reports` (callbacks and hooks).
+- Waiting: `receiver` gives deliveries to tasks, `dispatch_timer` wakes the dispatcher in time, `workers` run the handlers of `run`
+  (`failure_log`: the log of their exceptions). `handled_exception`: that of the
   `except` block around a nack.
 - Copies: `publisher` has them written to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `dead_letter_breaker`; `last_failures`: why a record that arrives after its last delivery is a dead letter).

@@ -42,7 +42,7 @@ class AckTimeouts:
         blocked = late if late < self.seconds / 4 else late + self.interval
         latest = now + self.seconds  # the deadline of a delivery that begins now
         for work in works:
-            for delivery in work.in_hand.values():
+            for delivery in work.acquired.values():
                 if delivery.deadline is not None:
                     delivery.deadline = min(delivery.deadline + blocked, latest)
 

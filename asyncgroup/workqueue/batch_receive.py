@@ -41,16 +41,16 @@ class DeliveryBatch(Sequence[Delivery]):
         return iter(self._deliveries)
 
     def __repr__(self) -> str:
-        return f"<DeliveryBatch: {len(self)} deliveries, {len(self._in_hand())} in hand>"
+        return f"<DeliveryBatch: {len(self)} deliveries, {len(self._acquired())} open>"
 
-    def _in_hand(self) -> list[Delivery]:
-        return [each for each in self._deliveries if each.state is DeliveryState.IN_HAND]
+    def _acquired(self) -> list[Delivery]:
+        return [each for each in self._deliveries if each.state is DeliveryState.ACQUIRED]
 
     def _ack(self, deliveries: list[Delivery]) -> None:
         """Acknowledge all; then raise the first error of an interceptor, which has failed its delivery only."""
         refused: BaseException | None = None
         for delivery in deliveries:
-            if delivery.state is DeliveryState.IN_HAND:  # a callback may have ended it
+            if delivery.state is DeliveryState.ACQUIRED:  # a callback may have ended it
                 try:
                     self._outcomes.ack(delivery)
                 except FAILURES as error:
@@ -64,12 +64,12 @@ class DeliveryBatch(Sequence[Delivery]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = self._in_hand()
+        left = self._acquired()
         if error is None:
             self._ack(left)
         elif isinstance(error, Exception):
             for delivery in left:
-                if delivery.state is DeliveryState.IN_HAND:  # in order, a nack ends those after it
+                if delivery.state is DeliveryState.ACQUIRED:  # in order, a nack ends those after it
                     self._outcomes.nack(delivery, None, error)
         else:  # cancelled: neither done nor failed
             for delivery in reversed(left):
@@ -94,13 +94,13 @@ async def receive_batch(receiver: Receiver, outcomes: Outcomes, policy: BatchPol
         pass
     except BaseException:
         for delivery in reversed(gathered):
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 outcomes.release(delivery)
         raise
     reader = asyncio.current_task()
     for delivery in gathered:
         delivery._reader = reader
-    return DeliveryBatch([each for each in gathered if each.state is DeliveryState.IN_HAND], outcomes)
+    return DeliveryBatch([each for each in gathered if each.state is DeliveryState.ACQUIRED], outcomes)
 
 
 def _fill(gathered: list[Delivery], receiver: Receiver, outcomes: Outcomes, policy: BatchPolicy) -> bool:

@@ -17,11 +17,12 @@ from asyncgroup.errors import AsyncGroupError, UsageError
 from asyncgroup.lifecycle import await_shared, cancel_and_wait, start_task, wait_shielded
 from asyncgroup.log_events import log_fields
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
-from asyncgroup.workqueue.alarm import Alarm
 from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.delivery_reports import DispatcherCallbacks
 from asyncgroup.workqueue.delivery_result import DeliveryResult, Known, Outstanding
-from asyncgroup.workqueue.delivery_times import DeliveryTimes
+from asyncgroup.workqueue.dispatch_timer import DispatchTimer
 from asyncgroup.workqueue.dispatcher import Dispatcher
+from asyncgroup.workqueue.due_times import DeliveryTimes
 from asyncgroup.workqueue.engine import Engine
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
@@ -30,16 +31,14 @@ from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.receiver import Deliveries, Receiver, Waiters
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueStatistics
-from asyncgroup.workqueue.watcher import Watcher
-from asyncgroup.workqueue.worker_pools import WorkerPools
-from asyncgroup.workqueue.workers import DeliveryHandler, Workers
+from asyncgroup.workqueue.workers import DeliveryHandler, WorkerPools, Workers
 
 __all__ = ["QueueCore"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
 
-class QueueCore(Watcher):
+class QueueCore(DispatcherCallbacks):
     """An open queue; `clock` is the time of day in ms, by which records with a delivery time are due."""
 
     def __init__(
@@ -56,7 +55,7 @@ class QueueCore(Watcher):
             asyncio.get_running_loop().time,
             self._publisher,
             settings.nack_backoff.delay,
-            watcher=self,
+            callbacks=self,
             demand=waiters,
             ack_timeout=settings.ack_timeout,
             retry_share=settings.retry_share,
@@ -66,7 +65,7 @@ class QueueCore(Watcher):
             listeners=engine.listeners,
         )
         self.receiver = Receiver(self.name, self.dispatcher.take, waiters, interceptors)
-        self._alarm = Alarm(self.dispatcher)
+        self._timer = DispatchTimer(self.dispatcher)
         self._pools = WorkerPools(self.dispatcher)
         self._local = LocalDispatch(self.name, self.dispatcher, interceptors, self._pools)
         self.checks_acks = bool(interceptors) or self._publisher.breaker is not None
@@ -105,9 +104,9 @@ class QueueCore(Watcher):
         """Add records of a partition, in offset order."""
         self.dispatcher.offer(work, records)
 
-    def relist(self, work: Work) -> None:
-        """Deliver records of the partition again, after its `gate` has objected."""
-        self.dispatcher.turns.relist(work)
+    def requeue(self, work: Work) -> None:
+        """Deliver records of the partition again, after its `guard` has delayed one."""
+        self.dispatcher.ready.requeue(work)
 
     def restart(self, work: Work, offset: int) -> list[Delivery]:
         """The log has other records from `offset` on: forget them, and return their open deliveries, which are lost."""
@@ -217,7 +216,7 @@ class QueueCore(Watcher):
 
     def on_due(self, time: float) -> None:
         """Wake the dispatcher at this time."""
-        self._alarm.schedule(time)
+        self._timer.schedule(time)
 
     def on_expired(self, delivery: Delivery) -> bool:
         """Cancel the handler of a delivery whose ack timeout has passed."""
@@ -326,7 +325,7 @@ class QueueCore(Watcher):
         """See `WorkQueue.pause`."""
         self.check_open()
         self.dispatcher.is_open = not paused
-        self.dispatcher.turns.wake_later()
+        self.dispatcher.ready.wake_later()
 
     def deliveries(self) -> Deliveries:
         """See `WorkQueue.__aiter__`."""
@@ -376,7 +375,7 @@ class QueueCore(Watcher):
         """
         current = asyncio.current_task()
         for work in list(self.dispatcher.works.values()):
-            for delivery in reversed(list(work.in_hand.values())):
+            for delivery in reversed(list(work.acquired.values())):
                 reader = delivery._reader
                 if reader is None or reader.done():
                     reader = self._creator
@@ -389,7 +388,7 @@ class QueueCore(Watcher):
             await self.engine.leave()
         finally:
             await self._publisher.aclose()
-            self._alarm.close()
+            self._timer.close()
             await self.engine.aclose()
             await cancel_and_wait(*self._seeks)
 

@@ -12,8 +12,7 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, Record
-from asyncgroup.workqueue.ack_outcome import AckOutcome
-from asyncgroup.workqueue.delivery_result import DeliveryResult, Known, Outstanding
+from asyncgroup.workqueue.delivery_result import AckOutcome, DeliveryResult, Known, Outstanding
 from asyncgroup.workqueue.delivery_state import DeliveryState
 from asyncgroup.workqueue.foreign_names import DELIVERY
 from asyncgroup.workqueue.handled_exception import handled_exception
@@ -115,7 +114,7 @@ class DeliveryEnds(Protocol):
         ...
 
 
-_IN_HAND: Final = DeliveryState.IN_HAND  # a member of an Enum takes longer to find
+_ACQUIRED: Final = DeliveryState.ACQUIRED  # a member of an Enum takes longer to find
 _ACKED: Final = Known(AckOutcome.ACKED)
 _LOST: Final = Known(AckOutcome.LOST)
 _TRUE: Final = Known(True)
@@ -145,7 +144,7 @@ class Delivery:
         "_has_handler",
         "_has_slot",
         "_is_retry",
-        "_keeps_lane",
+        "_keeps_key",
         "_outcomes",
         "_reader",
         "_work",
@@ -170,12 +169,12 @@ class Delivery:
         """The number of this delivery of the record, from 1 on, also over restarts and retry topics."""
         self.deadline = deadline
         """Loop time at which the ack timeout passes; None without one."""
-        self.state = DeliveryState.IN_HAND
+        self.state = DeliveryState.ACQUIRED
         """The state of the delivery."""
         self.decoded: Any = None
         """The result of the queue's `decode` for the record; None without it."""
         self._has_handler = False  # of `run`, which has not returned yet
-        self._keeps_lane = False  # done, but its handler runs: the next record of its key waits
+        self._keeps_key = False  # done, but its handler runs: the next record of its key waits
         self._is_retry = False  # taken in a turn of the records that were delivered before
         self._has_slot = False  # of these records: it was delivered, and not only put into an inbox
         self._reader: Any = None  # the task that received it; None for a handler of `run`
@@ -224,7 +223,7 @@ class Delivery:
         raises CommitFailedError if it failed (the record may then be delivered again). Raises UsageError if the
         delivery was ended before.
         """
-        if self.state is not _IN_HAND:
+        if self.state is not _ACQUIRED:
             return self._too_late("ack")
         self._outcomes.ack(self)
         return Outstanding(self._work.commit) if durable else _ACKED
@@ -234,7 +233,7 @@ class Delivery:
 
         Otherwise as `ack`. Raises UsageError in the other modes, as in Pulsar.
         """
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             return self._too_late("ack_cumulative")
         self._outcomes.ack_cumulative(self)
         return Outstanding(self._work.commit) if durable else _ACKED
@@ -252,7 +251,7 @@ class Delivery:
         _check_reason(reason)
         if delay is not None:
             check_seconds("delay", delay)
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             self._too_late("nack")
             return _FALSE
         self._outcomes.nack(self, delay, None, reason or _handled())
@@ -266,7 +265,7 @@ class Delivery:
         before.
         """
         _check_reason(reason)
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             return self._too_late("reject")
         return self._outcomes.publisher.reject(self, reason or _handled())
 
@@ -278,13 +277,13 @@ class Delivery:
         the delivery was ended before.
         """
         check_seconds("delay", delay)
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             return self._too_late("reconsume_later")
         return self._outcomes.publisher.reconsume_later(self, delay, list(headers))
 
     def renew(self) -> DeliveryResult[bool]:
         """Restart the ack timeout; return False if it has passed. Raises UsageError if the delivery was ended."""
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             self._too_late("renew")
             return _FALSE
         self._outcomes.renew(self)
@@ -296,7 +295,7 @@ class Delivery:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.state is not DeliveryState.IN_HAND:
+        if self.state is not DeliveryState.ACQUIRED:
             return
         if error is None:
             self._outcomes.ack(self)

@@ -1,4 +1,4 @@
-"""DeliveryReports: the hooks `on_delivery_start` and `on_delivery_end`, a pair for each delivery."""
+"""What a dispatcher reports: its own callbacks, and the hooks `on_delivery_start` and `on_delivery_end`, a pair for each delivery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asyncgroup.hooks import DeliveryListeners, DeliveryOutcome
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.delivery_state import DeliveryState
 
-__all__ = ["DeliveryReports"]
+__all__ = ["DeliveryReports", "DispatcherCallbacks"]
 
 _OUTCOMES: Final[Mapping[DeliveryState, DeliveryOutcome]] = {
     DeliveryState.NACKED: "nacked",
@@ -48,3 +48,23 @@ class DeliveryReports:
         if id(delivery) in self._begun:
             before = self._begun.pop(id(delivery))
             self._listeners.end(delivery, outcome, error or before)
+
+
+class DispatcherCallbacks:
+    """What a Dispatcher calls, for the queue that it belongs to; the methods here do nothing."""
+
+    checks_acks = False
+    """Whether `before_ack` is called."""
+
+    def on_due(self, time: float) -> None:
+        """A record is due at loop time `time`, or an ack timeout passes then, before all others."""
+
+    def on_expired(self, delivery: Delivery) -> bool:  # noqa: ARG002
+        """The ack timeout of a delivery has passed; return whether its record waits for the end of its handler."""
+        return False
+
+    def before_ack(self, delivery: Delivery) -> None:
+        """A delivery is about to be acknowledged; if this raises, it is not."""
+
+    def on_nack(self, delivery: Delivery, error: BaseException | None) -> None:
+        """A delivery has failed."""

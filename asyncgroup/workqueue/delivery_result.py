@@ -1,4 +1,6 @@
-"""DeliveryResult: what the calls of a delivery return, and `WorkQueue.seek`. They act at the call, so that a forgotten `await` loses nothing.
+"""DeliveryResult: what the calls of a delivery return, and `WorkQueue.seek`; AckOutcome: the value of most of them.
+
+The calls act at once, so that a forgotten `await` loses nothing.
 
 A coroutine does nothing before it is awaited, and Python warns of one that never is. A DeliveryResult is only waited for. It has a
 coroutine's methods, as asyncio makes tasks of nothing else.
@@ -7,9 +9,10 @@ coroutine's methods, as asyncio makes tasks of nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
+from enum import Enum
 from typing import Any, Generic, NoReturn, TypeVar
 
-__all__ = ["DeliveryResult", "Known", "Outstanding"]
+__all__ = ["AckOutcome", "DeliveryResult", "Known", "Outstanding"]
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -84,3 +87,17 @@ class Outstanding(DeliveryResult[_T_co], Generic[_T_co]):
         """End the wait of a task, if one has begun."""
         if self._running is not None:
             self._running.close()
+
+
+class AckOutcome(Enum):
+    """The result of an acknowledgement; true if the record is acknowledged."""
+
+    ACKED = "acknowledged: the next grouped commit contains it"
+    COMMITTED = "acknowledged and committed"
+    EXPIRED = (
+        "too late: the ack timeout has passed, or an earlier record was nacked in order: delivered again"
+    )
+    LOST = "too late: the partition was revoked, its log changed, or the queue was closed; the record is delivered again"
+
+    def __bool__(self) -> bool:
+        return self in (AckOutcome.ACKED, AckOutcome.COMMITTED)

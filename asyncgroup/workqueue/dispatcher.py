@@ -1,7 +1,7 @@
 """Dispatcher: the records of a work queue from their arrival to their delivery. Synchronous and pure.
 
 It depends on no broker and no task: partitions are `PartitionWork` objects, time comes from `clock`, and everything else
-is a call of its Watcher, its Publisher or its Demand. `Turns` decides between ready records, `Outcomes` what the end of a delivery
+is a call of its DispatcherCallbacks, its Publisher or its Demand. `ReadyPartitions` decides between ready records, `Outcomes` what the end of a delivery
 does, and a DeliveryOrder in which order the mode delivers.
 """
 
@@ -13,15 +13,13 @@ from asyncgroup.hooks import DeliveryListeners
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, Delivery, Publisher, Work
-from asyncgroup.workqueue.delivery_reports import DeliveryReports
-from asyncgroup.workqueue.delivery_times import DeliveryTimes
+from asyncgroup.workqueue.delivery_reports import DeliveryReports, DispatcherCallbacks
+from asyncgroup.workqueue.due_times import DeliveryTimes, WaitingRecords
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.orders import DeliveryOrder, InOrder, Redelivery, Shared
 from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.partition_work import RECORD_OVERHEAD
-from asyncgroup.workqueue.turns import Demand, NoDemand, Turns
-from asyncgroup.workqueue.waits import Waits
-from asyncgroup.workqueue.watcher import Watcher
+from asyncgroup.workqueue.ready_partitions import Demand, NoDemand, ReadyPartitions
 
 __all__ = ["Dispatcher"]
 
@@ -42,7 +40,7 @@ class Dispatcher:
         publisher: Publisher,
         delay_of: Callable[[int], float],
         *,
-        watcher: Watcher | None = None,
+        callbacks: DispatcherCallbacks | None = None,
         demand: Demand | None = None,
         ack_timeout: float | None = None,
         retry_share: float = 0.3,
@@ -61,19 +59,19 @@ class Dispatcher:
         self.is_open = True
         """Whether records are delivered."""
         self._clock = clock
-        self._watcher = watcher = watcher or Watcher()
-        self.turns = Turns(retry_share, in_order, NoDemand() if demand is None else demand)
+        self._callbacks = callbacks = callbacks or DispatcherCallbacks()
+        self.ready = ReadyPartitions(retry_share, in_order, NoDemand() if demand is None else demand)
         self._timeouts = AckTimeouts(ack_timeout)
         times = delivery_times or DeliveryTimes(lambda _: None, lambda: 0)
-        self._waits = Waits(clock, times, watcher.on_due)
+        self._waiting = WaitingRecords(clock, times, callbacks.on_due)
         self._reports = None if listeners is None else DeliveryReports(listeners)
         self._starts = ack_timeout is not None or listeners is not None
         self.outcomes = Outcomes(
-            self.turns,
+            self.ready,
             self.order,
-            self._waits,
+            self._waiting,
             publisher,
-            watcher,
+            callbacks,
             delay_of,
             ordering_key,
             self._timeouts,
@@ -114,20 +112,20 @@ class Dispatcher:
             self.outcomes.leave(work, record)
         for delivery in lost:
             self.outcomes.lose(delivery)
-        work.engine.on_room()
+        work.engine.on_capacity()
         if work.is_open:
-            self.turns.relist(work)
+            self.ready.requeue(work)
         return lost
 
     def set_serial(self, *, serial: bool) -> None:
         """In modes with an order: whether handlers run in offset order, so that at most one record of a partition is acquired.
 
-        A record may have waited for that, or its turn may have passed while a copy was written: all partitions get another one.
+        A record may have waited for that, or its partition may have been dropped while a copy was written: all of them are queued again.
         """
         if self.mode.in_order and self.order.serial is not serial:
             self.order.serial = serial
             for work in self.works.values():
-                self.turns.relist(work)
+                self.ready.requeue(work)
 
     # --- records arrive -------------------------------------------------------------------------------------------------
 
@@ -151,7 +149,7 @@ class Dispatcher:
                 value, key = record.value, record.key
                 size += RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
                 try:
-                    if key_of is None or (lane := key_of(record)) is None or work.enter_lane(lane, record):
+                    if key_of is None or (key := key_of(record)) is None or work.enter_key_queue(key, record):
                         fresh.append(record)
                 except FAILURES as error:
                     self.outcomes.discard_arrived(work, record, error)
@@ -160,8 +158,8 @@ class Dispatcher:
                 self._arrive(work, record)
         work.position = expected
         work.bytes += size
-        if ready := self.turns.add(work):
-            self.turns.demand.wake(ready)
+        if ready := self.ready.add(work):
+            self.ready.demand.wake(ready)
 
     def _skip_of_other_group(self, work: Work, record: Record) -> bool:
         """Acknowledge the record if it is for another group; return whether it is."""
@@ -175,7 +173,7 @@ class Dispatcher:
         if self.order.key_of is not None:
             try:
                 key = self.order.key_of(record)
-                if key is not None and not work.enter_lane(key, record):
+                if key is not None and not work.enter_key_queue(key, record):
                     return
             except FAILURES as error:
                 self.outcomes.discard_arrived(work, record, error)
@@ -191,11 +189,11 @@ class Dispatcher:
         """
         if not self.is_open:
             return None
-        turns, is_retry = self.turns, False
-        if turns.has_retries and (work := turns.next_retry()) is not None:
+        partitions, is_retry = self.ready, False
+        if partitions.has_retries and (work := partitions.next_retry()) is not None:
             is_retry = True
-        elif (work := turns.next_fresh()) is None:
-            if not turns.has_retries or (work := turns.last_retry()) is None:
+        elif (work := partitions.next_fresh()) is None:
+            if not partitions.has_retries or (work := partitions.last_retry()) is None:
                 return None
             is_retry = True
         if is_retry:
@@ -204,23 +202,23 @@ class Dispatcher:
             record = work.fresh.popleft()
             attempt = 1 if not work.has_copies else work.engine.earlier_attempts(record) + 1
         delivery = Delivery(record, attempt, None, work, self.outcomes)
-        work.in_hand[record.offset] = delivery
+        work.acquired[record.offset] = delivery
         self.counts.delivered += 1
         if is_retry or self._starts:
             delivery._is_retry = is_retry
             if starts:
-                self._start(delivery, is_first=len(work.in_hand) == 1)
+                self._start(delivery, is_first=len(work.acquired) == 1)
         # `note_unread`, inlined, as it runs for each record
         if work.refill_at >= 0 and len(work.fresh) + work.blocked + work.parked <= work.refill_at:
             work.refill_at = -1
-            work.engine.on_room()
+            work.engine.on_capacity()
         return delivery
 
     def _next_retry(self, work: Work) -> tuple[Record, int]:
         """Return a record that was delivered before, and the number of its next delivery."""
         record = work.retries.popleft()
         attempts = self.outcomes.attempts(work, record)
-        is_counted = work.gate is not None and work.gate.is_counted(record.offset)
+        is_counted = work.guard is not None and work.guard.is_counted(record.offset)
         return record, attempts if is_counted else attempts + 1
 
     def start(self, delivery: Delivery) -> None:
@@ -234,28 +232,28 @@ class Dispatcher:
         if self._reports is not None:
             self._reports.start(delivery)
         if delivery._is_retry and not delivery._has_slot:
-            self.turns.take_slot(delivery)
+            self.ready.take_slot(delivery)
         if self._timeouts.seconds is not None:
             now = self._clock()
             delivery.deadline = now + self._timeouts.seconds
             if is_first:
-                self._watcher.on_due(now + self._timeouts.interval)
+                self._callbacks.on_due(now + self._timeouts.interval)
 
     # --- time -------------------------------------------------------------------------------------------------------------------
 
     def wake(self) -> float:
         """Handle the records and deadlines that are due; return the loop time of the next one, infinity without one."""
         now = self._clock()
-        for work, record in self._waits.pop_due(now):
+        for work, record in self._waiting.pop_due(now):
             self._on_due(work, record)
-        return min(self._waits.next_due(now), self._expire(now))
+        return min(self._waiting.next_due(now), self._expire(now))
 
     def note_late(self, seconds: float) -> None:
-        """The alarm runs so many seconds late: if the event loop was blocked, that does not count for ack timeouts."""
+        """The timer runs `seconds` late: if the event loop was blocked, that does not count for ack timeouts."""
         self._timeouts.note_late(self.works.values(), self._clock(), seconds)
 
     def _on_due(self, work: Work, record: Record) -> None:
-        work.engine.on_room()
+        work.engine.on_capacity()
         has_failed = record.offset not in work.delayed and record.offset in work.window.attempts
         work.delayed.discard(record.offset)
         repeat = self.order.repeat() if has_failed else Redelivery.READY
@@ -263,27 +261,26 @@ class Dispatcher:
             self._rewind(work, record)
         elif repeat is Redelivery.ARRIVE:
             self._arrive(work, record)
-            self.turns.relist(
-                work
-            )  # also if it waits for its key: nothing may be left that shrinks a full window
+            # also if it waits for its key: nothing may be left that shrinks a full window
+            self.ready.requeue(work)
         else:
             self.outcomes.make_ready(work, record)
 
     def _rewind(self, work: Work, record: Record) -> None:
         """Deliver all unacknowledged records of the partition again, in order, as Pulsar does without Shared."""
-        in_hand = list(work.in_hand.values())
-        for delivery in in_hand:
+        acquired = list(work.acquired.values())
+        for delivery in acquired:
             self.outcomes.overtake(delivery)
-        if work.gate is not None:
-            work.gate.released(None)
-        work.repeat_in_order((record, *(delivery.record for delivery in in_hand)))
-        self.turns.relist(work)
+        if work.guard is not None:
+            work.guard.released(None)
+        work.repeat_in_order((record, *(delivery.record for delivery in acquired)))
+        self.ready.requeue(work)
 
     def _expire(self, now: float) -> float:
         """End the deliveries whose ack timeout has passed; return when to look for others."""
         expired, following = self._timeouts.overdue(self.works.values(), now)
         for delivery in expired:
             self.outcomes.expire(delivery)
-            if not self._watcher.on_expired(delivery):
+            if not self._callbacks.on_expired(delivery):
                 self.outcomes.repeat_expired(delivery)
         return following

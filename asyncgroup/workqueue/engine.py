@@ -145,8 +145,8 @@ class OpenQueue(Protocol):
         """Add records of a partition, in offset order. How many is up to the engine: see `ReceiveLimits`."""
         ...
 
-    def relist(self, work: Work) -> None:
-        """Deliver records of the partition again, after its `gate` has objected."""
+    def requeue(self, work: Work) -> None:
+        """Deliver records of the partition again, after its `guard` has delayed one."""
         ...
 
     def restart(self, work: Work, offset: int) -> list[Delivery]:

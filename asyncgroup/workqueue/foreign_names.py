@@ -175,7 +175,7 @@ QUEUE: Final[Mapping[str, str]] = {
     "negative_acknowledge": _NACK,
     "reconsume_later": _RECONSUME,
     "reconsume_later_async": _RECONSUME,
-    "redeliver_unacknowledged_messages": "await delivery.nack(delay=0) of each delivery in hand",
+    "redeliver_unacknowledged_messages": "await delivery.nack(delay=0) of each open delivery",
     "commit": _DURABLE,
     "close": _CLOSE,
     "close_async": _CLOSE,

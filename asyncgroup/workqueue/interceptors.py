@@ -95,7 +95,7 @@ class QueueInterceptors:
         try:
             return self._is_accepted(delivery)
         except BaseException:
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 delivery._outcomes.release(delivery)
             raise
 

@@ -97,15 +97,15 @@ class LocalConsumer:
         """
         while self.inbox:
             delivery = self.inbox.popleft()
-            is_in_hand = delivery.state is DeliveryState.IN_HAND
+            is_acquired = delivery.state is DeliveryState.ACQUIRED
             self._give_back(1)  # which may fill the inbox again
-            if is_in_hand:
+            if is_acquired:
                 return delivery
         return None
 
     def drop_ended(self) -> None:
         """Drop the deliveries that ended in the inbox: to be called when a partition has been revoked."""
-        kept = [delivery for delivery in self.inbox if delivery.state is DeliveryState.IN_HAND]
+        kept = [delivery for delivery in self.inbox if delivery.state is DeliveryState.ACQUIRED]
         dropped = len(self.inbox) - len(kept)
         self.inbox = deque(kept)
         self._give_back(dropped)
@@ -113,7 +113,7 @@ class LocalConsumer:
     def close(self) -> list[Delivery]:
         """Accept no more deliveries; return the open ones of the inbox, the oldest first."""
         self.closed = True
-        left = [delivery for delivery in self.inbox if delivery.state is DeliveryState.IN_HAND]
+        left = [delivery for delivery in self.inbox if delivery.state is DeliveryState.ACQUIRED]
         self.inbox.clear()
         return left
 

@@ -79,8 +79,8 @@ class InOrder:
     def put_back(self, work: Work, delivery: Delivery) -> None:
         """Add it in offset order; records that precede it may have to be counted first."""
         record = delivery.record
-        if work.gate is not None:
-            work.gate.released(record.offset)
+        if work.guard is not None:
+            work.guard.released(record.offset)
         if delivery._is_retry or (work.retries and record.offset < work.retries[-1].offset):
             work.insert_retry(record)
         else:
@@ -125,7 +125,7 @@ class Shared:
         (work.retries if delivery._is_retry else work.fresh).appendleft(delivery.record)
 
     def repeat(self) -> Redelivery:
-        """A record that was overtaken enters its lane once more."""
+        """A record that was overtaken waits for its key once more."""
         return Redelivery.READY if self.key_of is None or self._keeps_order else Redelivery.ARRIVE
 
     def fail(self, work: Work, record: Record) -> Record | None:
@@ -138,9 +138,9 @@ class Shared:
             return None
         try:
             key = self.key_of(record)
-        except FAILURES:  # it has no key: it was in no lane
+        except FAILURES:  # it has no key: it was in no queue of a key
             return None
-        return None if key is None else work.leave_lane(key)
+        return None if key is None else work.leave_key_queue(key)
 
     def check_cumulative(self, delivery: Delivery) -> None:
         """Raise UsageError: the mode has no order."""

@@ -16,16 +16,14 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher, Work
-from asyncgroup.workqueue.delivery_reports import DeliveryReports
+from asyncgroup.workqueue.delivery_reports import DeliveryReports, DispatcherCallbacks
 from asyncgroup.workqueue.delivery_state import MOVES
-from asyncgroup.workqueue.due_times import NEVER
+from asyncgroup.workqueue.due_times import NEVER, WaitingRecords
 from asyncgroup.workqueue.last_failures import LastFailures
 from asyncgroup.workqueue.orders import DeliveryOrder
 from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD
+from asyncgroup.workqueue.ready_partitions import ReadyPartitions
 from asyncgroup.workqueue.statistics import QueueCounts
-from asyncgroup.workqueue.turns import Turns
-from asyncgroup.workqueue.waits import Waits
-from asyncgroup.workqueue.watcher import Watcher
 
 __all__ = ["Outcomes"]
 
@@ -40,11 +38,11 @@ class Outcomes:
 
     def __init__(
         self,
-        turns: Turns,
+        ready: ReadyPartitions,
         order: DeliveryOrder,
-        waits: Waits,
+        waiting: WaitingRecords,
         publisher: Publisher,
-        watcher: Watcher,
+        callbacks: DispatcherCallbacks,
         delay_of: Callable[[int], float],
         ordering_key: Callable[[Record], bytes | None],
         timeouts: AckTimeouts,
@@ -52,11 +50,11 @@ class Outcomes:
     ) -> None:
         self.publisher = publisher
         self.counts = QueueCounts()
-        self._turns = turns
+        self._ready = ready
         self._order = order
         self._has_keys = order.key_of is not None
-        self._waits = waits
-        self._watcher = watcher
+        self._waiting = waiting
+        self._callbacks = callbacks
         self._delay_of = delay_of
         self._ordering_key = ordering_key
         self._timeouts = timeouts
@@ -86,12 +84,12 @@ class Outcomes:
         if not attempts and not record.headers:
             # `_make_ready`, inlined, as it runs for each record that has waited for its key
             work.fresh.append(record)
-            if not work.in_fresh_turn:
-                self._turns.add(work)
+            if not work.is_fresh_queued:
+                self._ready.add(work)
         elif record.offset in attempts and self.publisher.is_last(self.attempts(work, record)):
             self._copy_exhausted(work, record)
             work.note_unread()
-        elif self._waits.add_delayed(work, record):
+        elif self._waiting.add_delayed(work, record):
             work.note_unread()
         else:
             self._make_ready(work, record)
@@ -99,14 +97,14 @@ class Outcomes:
     def make_ready(self, work: Work, record: Record) -> None:
         """A record that has waited for its time is ready."""
         self._make_ready(work, record)
-        self._turns.wake_later()
+        self._ready.wake_later()
 
     def _make_ready(self, work: Work, record: Record) -> None:
         if work.window.attempts and record.offset in work.window.attempts:
             self._order.add_again(work, record)
         else:
             work.fresh.append(record)
-        self._turns.add(work)
+        self._ready.add(work)
 
     def _copy_exhausted(self, work: Work, record: Record) -> None:
         """Copy a record to the dead letter topic whose allowed deliveries were all made before it arrived."""
@@ -131,7 +129,7 @@ class Outcomes:
 
     def ack(self, delivery: Delivery) -> None:
         """Acknowledge the record. Raises what an interceptor raises, after a nack."""
-        if self._watcher.checks_acks:
+        if self._callbacks.checks_acks:
             self._check_ack(delivery)
         # `_end`, inlined, as it runs for each record
         work = delivery._work
@@ -139,9 +137,9 @@ class Outcomes:
         delivery.state = DeliveryState.ACKED
         if self._reports is not None:
             self._reports.end(delivery, "acknowledged")
-        del work.in_hand[record.offset]
+        del work.acquired[record.offset]
         if delivery._has_slot:
-            self._turns.free_slot(delivery)
+            self._ready.free_slot(delivery)
         if not work.is_open:
             work.engine.on_drain()
         work.window.ack(record.offset)
@@ -150,7 +148,7 @@ class Outcomes:
 
     def _check_ack(self, delivery: Delivery) -> None:
         try:
-            self._watcher.before_ack(delivery)
+            self._callbacks.before_ack(delivery)
         except FAILURES as error:
             self.nack(delivery, None, error)
             raise
@@ -162,14 +160,14 @@ class Outcomes:
         """Acknowledge the record and all before it in its partition. Raises UsageError in modes without an order."""
         self._order.check_cumulative(delivery)
         work, offset = delivery._work, delivery.record.offset
-        for at in sorted(at for at in work.in_hand if at < offset):
-            self.ack(work.in_hand[at])
+        for at in sorted(at for at in work.acquired if at < offset):
+            self.ack(work.acquired[at])
         self.ack(delivery)
         for record in work.take_before(offset):
             work.window.ack(record.offset)
             self.counts.acked += 1
             self._done(work, record)
-        work.engine.on_room()
+        work.engine.on_capacity()
 
     def nack(
         self, delivery: Delivery, delay: float | None, error: BaseException | None = None, reason: str = ""
@@ -178,7 +176,7 @@ class Outcomes:
         self.counts.nacked += 1
         self._end(delivery, DeliveryState.NACKED, error)
         self._fail(delivery, delay, reason or ("nacked" if error is None else describe_error(error)))
-        self._watcher.on_nack(delivery, error)
+        self._callbacks.on_nack(delivery, error)
 
     def discard(self, delivery: Delivery, reason: str, error: BaseException | None = None) -> None:
         """Copy a record to the dead letter topic that no delivery can handle; without such a topic, nack it."""
@@ -193,7 +191,7 @@ class Outcomes:
         work = delivery._work
         if work.is_open:
             self._order.put_back(work, delivery)
-            self._turns.relist(work)
+            self._ready.requeue(work)
 
     def expire(self, delivery: Delivery) -> None:
         """The ack timeout of a delivery has passed: it has failed, once its handler, if it is cancelled for that, has ended."""
@@ -207,25 +205,25 @@ class Outcomes:
 
     def lose(self, delivery: Delivery) -> None:
         """The partition is revoked, or its log has other records."""
-        if delivery.state is DeliveryState.IN_HAND:
+        if delivery.state is DeliveryState.ACQUIRED:
             self._end(delivery, DeliveryState.LOST)
         else:
             self._move(delivery, DeliveryState.LOST)
             self.report_end(delivery, "lost")
-        delivery._keeps_lane = delivery._has_handler
-        if not delivery._keeps_lane:
+        delivery._keeps_key = delivery._has_handler
+        if not delivery._keeps_key:
             self.leave(delivery._work, delivery.record)
 
     def _end(self, delivery: Delivery, state: DeliveryState, error: BaseException | None = None) -> None:
-        """A delivery leaves the hands of its handler or reader."""
+        """The handler or reader of a delivery has ended it, or has lost it."""
         work = delivery._work
         self._move(delivery, state)
         if self._reports is not None:
             self._reports.left(delivery, error, is_last=self.publisher.is_last(delivery.attempt))
-        work.in_hand.pop(delivery.record.offset, None)
+        work.acquired.pop(delivery.record.offset, None)
         if not work.is_open:
             work.engine.on_drain()
-        self._turns.free_slot(delivery)
+        self._ready.free_slot(delivery)
 
     def _move(self, delivery: Delivery, state: DeliveryState) -> None:
         assert state in MOVES[delivery.state], f"{delivery!r} cannot become {state.value}"
@@ -240,8 +238,8 @@ class Outcomes:
             return
         earlier = work.engine.earlier_attempts(record) if work.has_copies else 0
         work.window.set_attempts(record.offset, delivery.attempt - earlier)
-        if work.gate is not None:
-            work.gate.ended(record.offset)
+        if work.guard is not None:
+            work.guard.ended(record.offset)
         work.engine.on_change()
         if self.publisher.is_last(delivery.attempt):
             self._last_failures.note(record, reason)
@@ -249,12 +247,12 @@ class Outcomes:
             return
         if (following := self._order.fail(work, record)) is not None:
             self.admit(work, following)
-        due = self._waits.now() + (self._delay_of(delivery.attempt) if delay is None else delay)
+        due = self._waiting.now() + (self._delay_of(delivery.attempt) if delay is None else delay)
         if delivery._has_handler and delivery.state is DeliveryState.NACKED:
             work.held[record.offset] = delivery, due
         else:
-            self._waits.add(work, record, due)
-        self._turns.relist(work)
+            self._waiting.add(work, record, due)
+        self._ready.requeue(work)
 
     def repeat_expired(self, delivery: Delivery) -> None:
         """Deliver the record of an expired delivery again, now that its handler, if it was cancelled, has ended."""
@@ -269,8 +267,8 @@ class Outcomes:
         work, offset = delivery._work, delivery.record.offset
         work.renewals += 1
         if self._timeouts.seconds is not None:
-            delivery.deadline = self._waits.now() + self._timeouts.seconds
-            work.in_hand[offset] = work.in_hand.pop(offset)  # stays in the order of deadlines
+            delivery.deadline = self._waiting.now() + self._timeouts.seconds
+            work.acquired[offset] = work.acquired.pop(offset)  # stays in the order of deadlines
 
     # --- a record is done -----------------------------------------------------------------------------------------------
 
@@ -281,31 +279,31 @@ class Outcomes:
             value, key = record.value, record.key
             work.bytes -= RECORD_OVERHEAD + (len(value) if value else 0) + (len(key) if key else 0)
         if work.bytes <= work.refill_bytes:
-            work.engine.on_room()
+            work.engine.on_capacity()
         work.engine.on_ack(record)
         if self._has_keys:
             if delivery is not None and delivery._has_handler:
-                delivery._keeps_lane = True
+                delivery._keeps_key = True
             else:
                 self.leave(work, record)
-        if work.gate is not None:
-            work.gate.ended(record.offset)
-            self._turns.relist(work)
+        if work.guard is not None:
+            work.guard.ended(record.offset)
+            self._ready.requeue(work)
         elif self._order.serial:
-            self._turns.relist(work)
+            self._ready.requeue(work)
 
     def leave(self, work: Work, record: Record) -> None:
         """A record is done, or forgotten: the next one of its key may be delivered."""
         if (following := self._order.leave(work, record)) is not None:
             self.admit(work, following)
-            self._turns.wake_later()
+            self._ready.wake_later()
 
     def end_handler(self, delivery: Delivery, *, has_returned: bool) -> None:
         """A handler of `run` has ended: acknowledge its record if it has returned, and nothing has ended the delivery before."""
         work = delivery._work
         delivery._has_handler = False
         work.handlers -= 1
-        if has_returned and delivery.state is DeliveryState.IN_HAND:
+        if has_returned and delivery.state is DeliveryState.ACQUIRED:
             try:
                 self.ack(delivery)
             except FAILURES:  # of an interceptor
@@ -314,11 +312,11 @@ class Outcomes:
                 )
             return
         if delivery.state is DeliveryState.NACKED and delivery.record.offset in work.held:
-            self._waits.add(work, *work.end_hold(delivery))
-        if delivery._keeps_lane:
+            self._waiting.add(work, *work.end_hold(delivery))
+        if delivery._keeps_key:
             self.leave(work, delivery.record)
         if self._order.serial:
-            self._turns.relist(work)
+            self._ready.requeue(work)
 
     # --- copies to other topics --------------------------------------------------------------------------------------------
 
@@ -329,7 +327,7 @@ class Outcomes:
 
     def begin_publishing(self, delivery: Delivery) -> None:
         """Mark the record as being copied to another topic; later records of its key wait."""
-        if delivery.state is DeliveryState.IN_HAND:
+        if delivery.state is DeliveryState.ACQUIRED:
             self._end(delivery, DeliveryState.PUBLISHING)
         elif delivery.state is not DeliveryState.EXPIRED:  # calls that end an expired one are too late
             self._move(delivery, DeliveryState.PUBLISHING)
@@ -358,13 +356,13 @@ class Outcomes:
         self.report_end(delivery, "lost")
         self._move(delivery, DeliveryState.LOST)
         if work.is_live and delivery.record.offset not in work.window:
-            self._waits.add(work, delivery.record, self._waits.now() + self._delay_of(delivery.attempt))
+            self._waiting.add(work, delivery.record, self._waiting.now() + self._delay_of(delivery.attempt))
 
     def _end_publishing(self, work: Work) -> None:
         work.publishing -= 1
         work.bytes -= COPY_OVERHEAD
         if work.bytes <= work.refill_bytes:
-            work.engine.on_room()
+            work.engine.on_capacity()
         if not work.is_open:
             work.engine.on_drain()
 

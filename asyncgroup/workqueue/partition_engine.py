@@ -1,13 +1,13 @@
-"""PartitionEngine and DeliveryGate: the engine's side of one partition of a work queue; `engine` describes the seam."""
+"""PartitionEngine and DeliveryGuard: the engine's side of one partition of a work queue; `engine` describes the seam."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from asyncgroup.model import Record
-from asyncgroup.workqueue.ack_outcome import AckOutcome
+from asyncgroup.workqueue.delivery_result import AckOutcome
 
-__all__ = ["DeliveryGate", "PartitionEngine"]
+__all__ = ["DeliveryGuard", "PartitionEngine"]
 
 
 class PartitionEngine:
@@ -24,7 +24,7 @@ class PartitionEngine:
     def on_change(self) -> None:
         """The window has changed in another way: numbers of failed deliveries, offsets without a record."""
 
-    def on_room(self) -> None:
+    def on_capacity(self) -> None:
         """More records may be added, see `PartitionWork.refill_at` and `refill_bytes`."""
 
     def on_drain(self) -> None:
@@ -43,11 +43,11 @@ class PartitionEngine:
         return False
 
 
-class DeliveryGate(Protocol):
+class DeliveryGuard(Protocol):
     """Lets records of a partition begin one by one, while the engine has a reason for it."""
 
     def may_begin(self, record: Record) -> bool:
-        """Whether the record may be delivered now; after a False, the partition has to be listed again (`QueueCore.relist`)."""
+        """Whether the record may be delivered now; after a False, the partition has to be queued again (`QueueCore.requeue`)."""
         ...
 
     def is_counted(self, offset: int) -> bool:

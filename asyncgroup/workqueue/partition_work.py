@@ -1,7 +1,7 @@
 """PartitionWork: the records of one partition between their arrival and their acknowledgement. Pure state.
 
 A record is in exactly one place, which is its state (`DeliveryState`): ready (`fresh` or `retries`), waiting for an earlier one of its
-key (`lanes`), acquired (`in_hand`), failed while its handler still runs (`held`), waiting for its time (`waiting`), being copied
+key (`key_queues`), acquired (`acquired`), failed while its handler still runs (`held`), waiting for its time (`waiting`), being copied
 (`publishing`, a number), or done (the window). `Dispatcher` and `Outcomes` make the moves.
 """
 
@@ -15,13 +15,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import Record, TopicPartition
-from asyncgroup.workqueue.ack_outcome import AckOutcome
-from asyncgroup.workqueue.partition_engine import DeliveryGate, PartitionEngine
+from asyncgroup.workqueue.delivery_result import AckOutcome
+from asyncgroup.workqueue.partition_engine import DeliveryGuard, PartitionEngine
 
 __all__ = ["PartitionWork"]
 
 _NO_RECORDS: Final[deque[Record]] = deque(maxlen=0)
-"""In `lanes`: one record of the key is ready, acquired or waiting for its time, and there is no later one."""
+"""In `key_queues`: one record of the key is ready, acquired or waiting for its time, and there is no later one."""
 
 RECORD_OVERHEAD: Final = 560
 """Approximate bytes of a delivered record besides key, value and headers: the Record, its delivery, its place in a heap and in dicts."""
@@ -69,9 +69,9 @@ class PartitionWork(Generic[D]):
         """Ready records that were not delivered before; in modes with an order in offset order."""
         self.retries: deque[Record] = deque()
         """Ready records that were delivered before."""
-        self.lanes: dict[bytes, deque[Record]] = {}
+        self.key_queues: dict[bytes, deque[Record]] = {}
         """In Mode.KEY_SHARED: the records that wait for an earlier one of their key, for each key that has one."""
-        self.in_hand: dict[int, D] = {}
+        self.acquired: dict[int, D] = {}
         """The open deliveries (those that have begun and not ended) by offset, in the order of their deadlines."""
         self.waiting: dict[int, Record] = {}
         """The records that wait for a delay or a delivery time, by offset."""
@@ -85,7 +85,7 @@ class PartitionWork(Generic[D]):
         self.publishing = 0
         """Number of records that are being copied to another topic."""
         self.blocked = 0
-        """Number of records in `lanes`."""
+        """Number of records in `key_queues`."""
         self.parked = 0
         """Number of deliveries that wait for permits of a local consumer."""
         self.handlers = 0
@@ -98,24 +98,24 @@ class PartitionWork(Generic[D]):
         """Whether records are delivered: until the partition is revoked."""
         self.is_live = False
         """Whether outcomes count: from `Dispatcher.add_partition` until it is removed, or has come back as another assignment."""
-        self.in_fresh_turn = False
-        """Whether the partition is queued for its fresh records (`Turns`)."""
-        self.in_retry_turn = False
+        self.is_fresh_queued = False
+        """Whether the partition is queued for its fresh records (`ReadyPartitions`)."""
+        self.is_retry_queued = False
         """Whether it is for its retries."""
         self.has_copies = self.engine.has_copies
         """Whether its records are copies in a retry topic: their headers count earlier deliveries and say when they are due."""
-        self.gate: DeliveryGate | None = None
-        """Asked before a record is delivered; None if the engine has no objection to any."""
+        self.guard: DeliveryGuard | None = None
+        """Asked before a record is delivered; None while the engine delays none."""
         self.bytes = 0
         """Bytes of memory for the records that have arrived and are not acknowledged, as if all were delivered, and their copies."""
         self.refill_at = -1
-        """`engine.on_room` is called when `unread` has fallen to this number."""
+        """`engine.on_capacity` is called when `unread` has fallen to this number."""
         self.refill_bytes = -1
-        """`engine.on_room` is called when `bytes` has fallen to this number."""
+        """`engine.on_capacity` is called when `bytes` has fallen to this number."""
 
     def __repr__(self) -> str:
         return (
-            f"<PartitionWork {self.tp}: {self.queued} queued, {len(self.in_hand)} in hand, "
+            f"<PartitionWork {self.tp}: {self.queued} queued, {len(self.acquired)} acquired, "
             f"{len(self.waiting)} waiting, {self.window!r}>"
         )
 
@@ -139,7 +139,7 @@ class PartitionWork(Generic[D]):
     @property
     def is_idle(self) -> bool:
         """Whether it has no open delivery, no record that is being copied, and no handler that is being cancelled."""
-        return not self.in_hand and not self.held and not self.publishing
+        return not self.acquired and not self.held and not self.publishing
 
     @property
     def is_next_in_order(self) -> bool:
@@ -158,7 +158,7 @@ class PartitionWork(Generic[D]):
         """Ask for more records if `unread` has fallen to `refill_at`."""
         if self.refill_at >= 0 and self.unread <= self.refill_at:
             self.refill_at = -1  # until it is filled
-            self.engine.on_room()
+            self.engine.on_capacity()
 
     def end_hold(self, delivery: D) -> tuple[Record, float]:
         """The handler of a failed delivery has ended: return its record, and the time that it waits for."""
@@ -187,7 +187,7 @@ class PartitionWork(Generic[D]):
     def overdue(self, now: float) -> tuple[list[D], float]:
         """Return the deliveries whose ack timeout has passed, and the next deadline, infinity if there is none."""
         found: list[D] = []
-        for delivery in self.in_hand.values():
+        for delivery in self.acquired.values():
             deadline = delivery.deadline
             if deadline is None:  # in the inbox of a local consumer
                 continue
@@ -201,7 +201,7 @@ class PartitionWork(Generic[D]):
 
         A delivery has no time of its beginning, which would cost each record: the call that sees it first counts as that.
         """
-        first, seen = next(iter(self.in_hand.values()), None), self._first_open
+        first, seen = next(iter(self.acquired.values()), None), self._first_open
         if first is None:
             self._first_open = None
             return 0.0
@@ -224,30 +224,30 @@ class PartitionWork(Generic[D]):
         self.waiting = {at: self.waiting[at] for at in offsets}
         self.wait_numbers = {at: self.wait_numbers[at] for at in offsets}
 
-    # --- lanes: at most one record of a key is ready, acquired or waiting for its time -----------------------------------
+    # --- keys: at most one record of a key is ready, acquired or waiting for its time ------------------------------------
 
-    def enter_lane(self, key: bytes, record: Record) -> bool:
+    def enter_key_queue(self, key: bytes, record: Record) -> bool:
         """Return whether the record may be delivered; otherwise it waits for an earlier one of its key."""
-        lane = self.lanes.get(key)
-        if lane is None:
-            self.lanes[key] = _NO_RECORDS
+        queue = self.key_queues.get(key)
+        if queue is None:
+            self.key_queues[key] = _NO_RECORDS
             return True
-        if lane is _NO_RECORDS:
-            lane = self.lanes[key] = deque()
-        lane.append(record)
+        if queue is _NO_RECORDS:
+            queue = self.key_queues[key] = deque()
+        queue.append(record)
         self.blocked += 1
         return False
 
-    def leave_lane(self, key: bytes) -> Record | None:
+    def leave_key_queue(self, key: bytes) -> Record | None:
         """Return the next record of a key whose last one is done; None if there is none."""
-        lane = self.lanes.get(key)
-        if not lane:
-            self.lanes.pop(key, None)
+        queue = self.key_queues.get(key)
+        if not queue:
+            self.key_queues.pop(key, None)
             return None
         self.blocked -= 1
-        record = lane.popleft()
-        if not lane:
-            self.lanes[key] = _NO_RECORDS
+        record = queue.popleft()
+        if not queue:
+            self.key_queues[key] = _NO_RECORDS
         return record
 
     def take_before(self, offset: int) -> list[Record]:
@@ -270,31 +270,31 @@ class PartitionWork(Generic[D]):
         self.waiting.clear()
         self.wait_numbers.clear()
         self.delayed.clear()
-        self.lanes.clear()
+        self.key_queues.clear()
         self.blocked = 0
-        self.bytes = sum(self.size_of(delivery.record) for delivery in self.in_hand.values())
+        self.bytes = sum(self.size_of(delivery.record) for delivery in self.acquired.values())
         self.bytes += self.publishing * COPY_OVERHEAD
 
     def clear(self, offset: int = 0) -> tuple[list[D], list[Record]]:
         """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
-        held = (*self.in_hand.values(), *(delivery for delivery, _ in self.held.values()))
+        held = (*self.acquired.values(), *(delivery for delivery, _ in self.held.values()))
         lost = [delivery for delivery in held if delivery.record.offset >= offset]
         dropped = [
             record
             for record in (*self.fresh, *self.retries, *self.waiting.values())
             if record.offset >= offset
         ]
-        self.in_hand = {at: delivery for at, delivery in self.in_hand.items() if at < offset}
+        self.acquired = {at: delivery for at, delivery in self.acquired.items() if at < offset}
         self.held = {at: held for at, held in self.held.items() if at < offset}
         self.fresh = deque(record for record in self.fresh if record.offset < offset)
         self.retries = deque(record for record in self.retries if record.offset < offset)
         self._keep_waiting({at for at in self.waiting if at < offset})
         self.delayed = {at for at in self.delayed if at < offset}
-        for key, lane in list(self.lanes.items()):
-            kept = deque(record for record in lane if record.offset < offset)
-            self.blocked -= len(lane) - len(kept)
-            self.bytes -= sum(self.size_of(record) for record in lane if record.offset >= offset)
-            self.lanes[key] = kept or _NO_RECORDS
+        for key, queue in list(self.key_queues.items()):
+            kept = deque(record for record in queue if record.offset < offset)
+            self.blocked -= len(queue) - len(kept)
+            self.bytes -= sum(self.size_of(record) for record in queue if record.offset >= offset)
+            self.key_queues[key] = kept or _NO_RECORDS
         self.bytes -= sum(map(self.size_of, (*dropped, *(delivery.record for delivery in lost))))
         self.position = min(self.position, offset)
         return lost, dropped

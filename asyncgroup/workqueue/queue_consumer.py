@@ -16,8 +16,7 @@ from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import ConsumerSelector, LocalConsumer
 from asyncgroup.workqueue.policies import BatchPolicy
 from asyncgroup.workqueue.receiver import Deliveries, Receiver, Waiters
-from asyncgroup.workqueue.worker_pools import WorkerPools
-from asyncgroup.workqueue.workers import DeliveryHandler, Workers
+from asyncgroup.workqueue.workers import DeliveryHandler, WorkerPools, Workers
 
 __all__ = ["LocalDispatch", "QueueConsumer"]
 
@@ -39,7 +38,7 @@ class LocalDispatch:
         self.dispatcher = dispatcher
         self.interceptors = interceptors
         self.pools = pools
-        self._queue_demand = dispatcher.turns.demand
+        self._queue_demand = dispatcher.ready.demand
         self._selector = ConsumerSelector(dispatcher.mode)
         self._receivers: dict[str, Receiver] = {}
         self._parked: dict[str, deque[Delivery]] = {}
@@ -79,7 +78,7 @@ class LocalDispatch:
         else:
             receiver = Receiver(self.group_id, take, Waiters(), self.interceptors)
         self._receivers[local.name] = receiver
-        self.dispatcher.turns.demand = self
+        self.dispatcher.ready.demand = self
         self._share_out()
         return receiver
 
@@ -91,7 +90,7 @@ class LocalDispatch:
         if receiver is not None:
             receiver.end(None)
         if not self.is_used:
-            self.dispatcher.turns.demand = self._queue_demand
+            self.dispatcher.ready.demand = self._queue_demand
         for delivery in reversed(self._selector.remove(local)):
             self.dispatcher.outcomes.release(delivery)
         if self.is_used:
@@ -111,7 +110,7 @@ class LocalDispatch:
         dispatcher = self.dispatcher
         if dispatcher.mode.in_order:
             for receiver in self._receivers.values():
-                receiver.waiters.wake_later(dispatcher.turns.count)
+                receiver.waiters.wake_later(dispatcher.ready.count)
             return
         while self._selector.has_permits and (delivery := dispatcher.take(starts=False)) is not None:
             self._put(delivery)
@@ -133,7 +132,7 @@ class LocalDispatch:
         while parked and local.has_permits:
             delivery = parked.popleft()
             delivery._work.unpark()
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 local.put(delivery)
         self._dispatch()
 
@@ -142,7 +141,7 @@ class LocalDispatch:
         parked, self._parked = self._parked, {}
         for delivery in chain.from_iterable(parked.values()):
             delivery._work.unpark()
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 self._put(delivery)
         self._dispatch()
 
@@ -150,7 +149,7 @@ class LocalDispatch:
         """Give back the deliveries of a partition (None: of all) that no consumer has received yet."""
         inboxes = [consumer.inbox for consumer in self._selector.consumers]
         for delivery in [each for inbox in (*inboxes, *self._parked.values()) for each in reversed(inbox)]:
-            if delivery.state is DeliveryState.IN_HAND and work in (None, delivery._work):
+            if delivery.state is DeliveryState.ACQUIRED and work in (None, delivery._work):
                 self.dispatcher.outcomes.release(delivery)
         self.drop_ended()
 
@@ -159,9 +158,9 @@ class LocalDispatch:
         for consumer in self._selector.consumers:
             consumer.drop_ended()
         for name, parked in list(self._parked.items()):
-            kept = deque(each for each in parked if each.state is DeliveryState.IN_HAND)
+            kept = deque(each for each in parked if each.state is DeliveryState.ACQUIRED)
             for delivery in parked:
-                if delivery.state is not DeliveryState.IN_HAND:
+                if delivery.state is not DeliveryState.ACQUIRED:
                     delivery._work.unpark()
             self._parked[name] = kept
 

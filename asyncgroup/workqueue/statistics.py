@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import TopicPartition
 
 __all__ = ["PartitionStatistics", "QueueCounts", "QueueStatistics"]
@@ -40,7 +41,7 @@ class PartitionStatistics:
     """Offsets up to the high watermark that are not acknowledged; of read_committed queues, up to the last stable offset."""
     queued: int
     """Records that have arrived and are not being delivered."""
-    in_hand: int
+    acquired: int
     """Deliveries that are not ended."""
     waiting: int
     """Records that wait for the end of a delay: nacked, or delayed by their producer."""
@@ -71,9 +72,9 @@ class QueueStatistics:
     """The partitions that a closed queue had last, sorted, as they were after their last delivery; empty before."""
 
     @property
-    def in_hand(self) -> int:
+    def acquired(self) -> int:
         """Deliveries that are not ended."""
-        return sum(partition.in_hand for partition in self.partitions)
+        return sum(partition.acquired for partition in self.partitions)
 
     @property
     def queued(self) -> int:
@@ -100,10 +101,14 @@ class QueueStatistics:
         return {
             **asdict(self.counts),
             "handlers": self.handlers,
-            "in_hand": self.in_hand,
+            "acquired": self.acquired,
             "queued": self.queued,
             "waiting": self.waiting,
             "open_for": self.open_for,
             "lag": self.lag,
             "partitions": [asdict(each) | {"tp": str(each.tp)} for each in self.partitions],
         }
+
+
+for _class in (PartitionStatistics, QueueStatistics):
+    add_foreign_names(_class, {"in_hand": "statistics.acquired"})

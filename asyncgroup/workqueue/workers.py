@@ -1,4 +1,4 @@
-"""Workers: run a handler for each delivery, a limited number at a time.
+"""Workers: run a handler for each delivery, a limited number at a time; WorkerPools: all workers of a queue.
 
 A worker is a task that handles one delivery after another. Workers are created when they are needed: an idle queue has one
 with any `concurrency`.
@@ -18,11 +18,12 @@ from asyncgroup.checks import is_async
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.lifecycle import start_task, wait_shielded
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState, Work
+from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.failure_log import FailureLog
 from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.receiver import TURN, Receiver
 
-__all__ = ["DeliveryHandler", "Workers", "check_handler", "signature_error"]
+__all__ = ["DeliveryHandler", "WorkerPools", "Workers", "check_handler", "signature_error"]
 
 _log = logging.getLogger("asyncgroup.workqueue")
 
@@ -208,7 +209,7 @@ class Workers:
         except Exception as error:  # noqa: BLE001  any exception of the handler is a nack
             self._on_error(delivery, error)
         except BaseException:  # it ends `run`, and perhaps the program
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 self._outcomes.release(delivery)
             raise
         finally:
@@ -224,7 +225,7 @@ class Workers:
 
     def _on_error(self, delivery: Delivery, error: BaseException) -> None:
         self._failures.failed(delivery, error)
-        if delivery.state is DeliveryState.IN_HAND:
+        if delivery.state is DeliveryState.ACQUIRED:
             self._outcomes.nack(delivery, None, error)
 
     def _on_cancelled(self, worker: _Worker, delivery: Delivery, error: asyncio.CancelledError) -> None:
@@ -234,7 +235,7 @@ class Workers:
         if worker.interrupted:
             return
         if task.cancelling():
-            if delivery.state is DeliveryState.IN_HAND:
+            if delivery.state is DeliveryState.ACQUIRED:
                 self._outcomes.release(delivery)
             raise error
         self._on_error(delivery, error)
@@ -268,3 +269,67 @@ class Workers:
             return False
         self.interrupt([delivery])
         return True
+
+
+class WorkerPools:
+    """All Workers that run now. While any do, the records of a partition are handled one by one in modes with an order."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._pools: list[Workers] = []
+
+    def __repr__(self) -> str:
+        return f"<WorkerPools: {len(self._pools)}, {self.busy} handlers run>"
+
+    @property
+    def busy(self) -> int:
+        """The number of handlers that run."""
+        return sum(pool.busy for pool in self._pools)
+
+    @property
+    def free(self) -> int:
+        """The number of handlers that may be started now; 1 if loops receive the deliveries."""
+        return sum(pool.free for pool in self._pools) if self._pools else 1
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether the caller is a handler, or a task that a handler has started."""
+        return any(pool.is_caller for pool in self._pools)
+
+    async def run(self, workers: Workers) -> None:
+        """Handle deliveries with these workers, see `Workers.run`."""
+        self._pools.append(workers)
+        self._update()
+        try:
+            await workers.run()
+        finally:
+            self._pools.remove(workers)
+            self._update()
+
+    def _update(self) -> None:
+        self._dispatcher.set_serial(serial=bool(self._pools))
+        slots = sum(pool.concurrency for pool in self._pools)
+        self._dispatcher.ready.set_slots(slots or None)
+
+    def handles(self, work: Work) -> bool:
+        """Whether a handler runs for a delivery of this partition, also for one that is lost."""
+        return any(pool.handles(work) for pool in self._pools)
+
+    def has(self, delivery: Delivery) -> bool:
+        """Whether a handler runs for this delivery."""
+        return any(pool.has(delivery) for pool in self._pools)
+
+    def interrupt(self, deliveries: Iterable[Delivery]) -> None:
+        """Cancel the handlers of deliveries that have ended."""
+        ended = list(deliveries)
+        for pool in self._pools:
+            pool.interrupt(ended)
+
+    def interrupt_all(self, work: Work) -> None:
+        """Cancel all handlers of a partition, also those that go on after the end of their deliveries."""
+        for pool in self._pools:
+            pool.interrupt_all(work)
+
+    def on_expired(self, delivery: Delivery) -> bool:
+        """Cancel the handler of an expired delivery; return whether its record waits for the handler's end."""
+        return any(pool.on_expired(delivery) for pool in self._pools)

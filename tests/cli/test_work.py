@@ -133,7 +133,7 @@ def test_dead_letters_from_work_to_replay(handlers: Path) -> None:
         assert code == 130
         last = json.loads(out.splitlines()[-1])
         assert (last["final"], last["acked"], last["nacked"], last["dead_lettered"]) == (True, 99, 3, 1)
-        assert (last["delivered"], last["problems"], last["lag"], last["in_hand"]) == (102, [], 0, 0)
+        assert (last["delivered"], last["problems"], last["lag"], last["acquired"]) == (102, [], 0, 0)
         assert [(each["tp"], each["base"]) for each in last["partitions"]] == [("orders-0", 100)]
         assert err.splitlines()[-1].startswith("99 records acked in ")
         assert err.splitlines()[-1].endswith(
@@ -170,7 +170,7 @@ def test_a_handler_in_the_working_directory(handlers: Path) -> None:
     assert working == "working: group g, shared: orders; press Ctrl-C to stop"
     assert summary.startswith("3 records acked in "), ended.stderr
     last = json.loads(ended.stdout.splitlines()[-1])
-    assert (last["final"], last["acked"], last["lag"], last["in_hand"]) == (True, 3, 0, 0)
+    assert (last["final"], last["acked"], last["lag"], last["acquired"]) == (True, 3, 0, 0)
     assert [(each["tp"], each["base"]) for each in last["partitions"]] == [("orders-0", 3)]
 
 
@@ -456,7 +456,7 @@ async def test_the_live_table_and_the_rates() -> None:
     assert ["delivered", "5,000", "2,500"] in lines
     assert ["acked", "4,000", "2,000"] in lines
     assert ["to", "dead", "letter", "topics", "20", "10"] in lines
-    assert ["in", "hand", "30"] in lines
+    assert ["acquired", "30"] in lines
     assert [line for line in lines if line[0].startswith("orders-")][:2] == [
         ["orders-14", "(full)", "14,000", "10", "2", "1"],
         ["orders-13", "13,000", "10", "2", "1"],
@@ -489,7 +489,7 @@ async def test_a_status_line_every_ten_seconds(capsys: pytest.CaptureFixture[str
     await serving
     assert queue.handle is handle
     counts = "0 nacked, 0 expired, 0 to retry topics, 0 to dead letter topics"
-    rest = f"2 in hand, 10 queued, 1 waiting, {counts}, lag 1,234"
+    rest = f"2 acquired, 10 queued, 1 waiting, {counts}, lag 1,234"
     assert capsys.readouterr().err.splitlines() == [
         f"0 acked (0/s), {rest}",
         f"50 acked (5/s), {rest}, it is slow",

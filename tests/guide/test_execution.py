@@ -225,7 +225,7 @@ async def until(condition: Callable[[], bool], work: Coroutine[Any, Any, Any]) -
         ("getting-started", "run(ConsumerGroup", "printers", RECORDS - 1),
         ("getting-started", "async for record in group", "readers", RECORDS - 1),
         ("groups", "class Printer", "printers", RECORDS - 1),
-        ("from-aiokafka", "def before", "printers", RECORDS),  # the record in hand as well
+        ("from-aiokafka", "def before", "printers", RECORDS),  # the record that it works on as well
         ("from-aiokafka", "def after", "printers", RECORDS - 1),
         ("from-confluent-kafka", "consumer.poll", "printers", RECORDS),
         ("from-confluent-kafka", "def after", "printers", RECORDS - 1),

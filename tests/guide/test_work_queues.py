@@ -279,7 +279,7 @@ async def test_an_interceptor_and_figures() -> None:
         async with names["measured"](broker.bootstrap_servers, meter) as queue, running(queue.run(handle)):
             async with running(names["watch"](queue)):
                 await until(lambda: committed(broker, "billing") == 2)
-            assert names["report"](queue) == "2 acked, 0 in hand, lag 0, ()"
+            assert names["report"](queue) == "2 acked, 0 acquired, lag 0, ()"
     assert meter.failed == ["0: ValueError('once')"]
 
 

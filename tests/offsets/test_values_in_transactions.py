@@ -9,9 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import TopicPartition
-from asyncgroup.offsets.commit_hold import CommitHold
 from asyncgroup.offsets.commit_metadata import decode_metadata
-from asyncgroup.offsets.partition_offsets import PartitionMarks
+from asyncgroup.offsets.partition_offsets import CommitHold, PartitionMarks
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.offsets.window_marks import WindowMarks
 from tests.profiles import examples

@@ -13,7 +13,7 @@ from asyncgroup.model import Record
 from asyncgroup.offsets import CommittedOffset, window_encoding
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.workqueue import AckOutcome, Delivery, DeliveryState
-from asyncgroup.workqueue.alarm import Alarm
+from asyncgroup.workqueue.dispatch_timer import DispatchTimer
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import DueTimes
 from asyncgroup.workqueue.group_engine import claim_window, engine
@@ -91,11 +91,11 @@ def _nack_frees_the_key() -> AbstractContextManager[object]:
 
 def _keys_are_ignored() -> AbstractContextManager[object]:
     """Records of a key are handled at the same time."""
-    return patch.object(PartitionWork, "enter_lane", lambda *_: True)
+    return patch.object(PartitionWork, "enter_key_queue", lambda *_: True)
 
 
 def _deliver_after_revoke() -> AbstractContextManager[object]:
-    """Records are delivered until the deliveries in hand have ended."""
+    """Records are delivered until the open deliveries have ended."""
     return patch.object(Dispatcher, "close_partition", lambda *_: None)
 
 
@@ -172,8 +172,8 @@ def _timeouts_are_not_counted() -> AbstractContextManager[object]:
 
 def _late_timers() -> AbstractContextManager[object]:
     """Timers are a second late."""
-    schedule = Alarm.schedule
-    return patch.object(Alarm, "schedule", lambda self, time: schedule(self, time + 1.0))
+    schedule = DispatchTimer.schedule
+    return patch.object(DispatchTimer, "schedule", lambda self, time: schedule(self, time + 1.0))
 
 
 def _early_retries() -> AbstractContextManager[object]:

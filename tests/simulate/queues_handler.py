@@ -180,9 +180,9 @@ class QueueWork:
 
     async def _succeed(self, visit: Visit, rng: random.Random) -> None:
         delivery, how = visit.delivery, rng.random()
-        if how < 0.1 and delivery.state is DeliveryState.IN_HAND:
+        if how < 0.1 and delivery.state is DeliveryState.ACQUIRED:
             await delivery.renew()
-        is_in_hand = delivery.state is DeliveryState.IN_HAND
+        is_acquired = delivery.state is DeliveryState.ACQUIRED
         self._try(self.oracle.succeeded, visit)
         self.story.count("handled")
         if how < 0.7:
@@ -194,10 +194,10 @@ class QueueWork:
             with suppress(CommitFailedError):
                 outcome = await delivery.ack(durable=True)
                 self._check(
-                    "late results are refused", f"{visit}: {outcome}", holds=bool(outcome) or not is_in_hand
+                    "late results are refused", f"{visit}: {outcome}", holds=bool(outcome) or not is_acquired
                 )
         self._stop_if_dead()
-        if not is_in_hand:
+        if not is_acquired:
             self._check("late results are refused", f"{visit}: {outcome}", holds=not outcome)
 
     def _check(self, name: str, text: str, *, holds: bool) -> None:
@@ -211,7 +211,7 @@ class QueueWork:
             self.story.count("hangs")
             await asyncio.sleep(timeout + rng.choice([0.2, 1.0]))
             self._stop_if_dead()
-        elif rng.random() < 0.2 and delivery.state is DeliveryState.IN_HAND:
+        elif rng.random() < 0.2 and delivery.state is DeliveryState.ACQUIRED:
             delay = rng.choice([0.0, 0.2, 1.0])
             self._nacked(visit, delay)
             await delivery.nack(delay=delay)
@@ -231,7 +231,7 @@ class QueueWork:
         self._try(self.oracle.failed, visit, self._loop.time() + seconds)
 
     async def _copy(self, visit: Visit, call: Callable[[], Any], *, is_dead: bool) -> None:
-        if visit.delivery.state is not DeliveryState.IN_HAND:
+        if visit.delivery.state is not DeliveryState.ACQUIRED:
             self._raise(visit)
         is_last = visit.delivery.attempt == self.setting.last_attempt
         if is_dead:

@@ -46,7 +46,7 @@ class QueueOracle:
         self.attempts_seen: dict[bytes, set[int]] = defaultdict(set)
         self.acked: Counter[bytes] = Counter()
         """By value: how often its handler has succeeded."""
-        self.acked_in_hand: set[bytes | None] = set()
+        self.acked_while_acquired: set[bytes | None] = set()
         """The values whose handler has succeeded before the delivery had expired or was lost."""
         self.rejected: set[bytes] = set()
         self.has_crashed = False
@@ -149,7 +149,7 @@ class QueueOracle:
         if claim.has_done(offset):
             how = "has acknowledged it" if offset in claim.acked else f"began with {claim.restored!r}"
             raise Violation("no acknowledged record is delivered again", f"{visit}: its claim {how}")
-        if self.is_orderly and self.keeps_all and visit.delivery.value in self.acked_in_hand:
+        if self.is_orderly and self.keeps_all and visit.delivery.value in self.acked_while_acquired:
             raise Violation("orderly actions cost nothing", f"{visit} was acknowledged before")
 
     def _check_attempt(self, visit: Visit) -> None:
@@ -196,7 +196,7 @@ class QueueOracle:
         for other in self.running:
             if other.claim.tp != visit.claim.tp or other.key != visit.key:
                 continue
-            is_held = other.delivery.state is DeliveryState.IN_HAND
+            is_held = other.delivery.state is DeliveryState.ACQUIRED
             is_expired = other.delivery.state is DeliveryState.EXPIRED
             if other.claim is visit.claim:
                 is_wrong = is_held or (is_expired and self.setting.cancels_expired)
@@ -226,16 +226,16 @@ class QueueOracle:
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def succeeded(self, visit: Visit) -> None:
-        """The handler acknowledges the record: this counts only while the delivery is in hand."""
+        """The handler acknowledges the record: this counts only while the delivery is open."""
         value = visit.delivery.value or b""
         self.acked[value] += 1
-        if visit.delivery.state is DeliveryState.IN_HAND:
+        if visit.delivery.state is DeliveryState.ACQUIRED:
             visit.claim.acked.add(visit.offset)
-            self.acked_in_hand.add(value)
+            self.acked_while_acquired.add(value)
 
     def failed(self, visit: Visit, due: float) -> None:
         """The handler nacks the record, which is delivered again at loop time `due`."""
-        if visit.delivery.state is DeliveryState.IN_HAND:
+        if visit.delivery.state is DeliveryState.ACQUIRED:
             visit.claim.failures[visit.offset] += 1
             visit.claim.due[visit.offset] = due
 

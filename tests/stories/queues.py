@@ -88,7 +88,7 @@ async def shares(env: Environment, expected: dict[str, int]) -> bool:
 
 
 async def keys_in_order(env: Environment) -> None:
-    """One record of a key is in hand at a time, in order also over nacks; those of other keys go on."""
+    """One record of a key is acquired at a time, in order also over nacks; those of other keys go on."""
     busy: dict[bytes | None, int] = {}
     failures = {1: 2, 4: 1}  # by offset
 

@@ -107,7 +107,7 @@ async def test_errors_are_raised_at_the_call(env: VirtualEnvironment) -> None:
         for call in (delivery.ack_cumulative, delivery.reject, lambda: delivery.reconsume_later(1.0)):
             with pytest.raises(UsageError):
                 call()
-        assert delivery.state is DeliveryState.IN_HAND
+        assert delivery.state is DeliveryState.ACQUIRED
 
 
 async def test_the_commit_is_waited_for_in_any_way(env: VirtualEnvironment) -> None:

@@ -61,9 +61,9 @@ class Program:
         work = self.work
         return [
             *((record.offset, S.QUEUED) for record in (*work.fresh, *work.retries)),
-            *((record.offset, S.BLOCKED) for lane in work.lanes.values() for record in lane),
+            *((record.offset, S.BLOCKED) for lane in work.key_queues.values() for record in lane),
             *((offset, S.WAITING) for offset in work.waiting),
-            *((offset, S.IN_HAND) for offset in work.in_hand),
+            *((offset, S.ACQUIRED) for offset in work.acquired),
             *((offset, S.HELD) for offset in work.held),
             *((delivery.record.offset, S.PUBLISHING) for delivery in self.copying),
             *((offset, S.ACKED) for offset in range(self.arrived) if offset in work.window),
@@ -79,7 +79,7 @@ class Program:
             self.seen.add((before, places[offset]))
         self.places = places
         assert self.work.publishing == len(self.copying)
-        assert all(delivery.state is S.IN_HAND for delivery in self.work.in_hand.values())
+        assert all(delivery.state is S.ACQUIRED for delivery in self.work.acquired.values())
 
     def step(self) -> None:
         """Make one call."""
@@ -96,7 +96,7 @@ class Program:
             if rng.random() < 0.5:  # `run`
                 delivery._has_handler = True
                 self.work.handlers += 1
-        elif what == "end" and (held := [each for each in self.open if each.state is S.IN_HAND]):
+        elif what == "end" and (held := [each for each in self.open if each.state is S.ACQUIRED]):
             self.end(rng.choice(held))
         elif what == "handler" and (running := [each for each in self.open if each._has_handler]):
             self.ends.end_handler(rng.choice(running), has_returned=rng.random() < 0.5)
@@ -142,10 +142,10 @@ def test_the_programs_make_each_kind_of_move() -> None:
                 program.check()
             seen |= program.seen
     waits = {(S.BLOCKED, S.QUEUED), (S.WAITING, S.QUEUED), (S.WAITING, S.BLOCKED)}
-    ends = {(S.IN_HAND, after) for after in (S.ACKED, S.HELD, S.WAITING, S.QUEUED, S.PUBLISHING)}
+    ends = {(S.ACQUIRED, after) for after in (S.ACKED, S.HELD, S.WAITING, S.QUEUED, S.PUBLISHING)}
     copies = {(S.PUBLISHING, S.ACKED), (S.PUBLISHING, S.WAITING)}
     cumulative = {(S.QUEUED, S.ACKED), (S.WAITING, S.ACKED)}
-    assert waits | ends | copies | cumulative | {(S.QUEUED, S.IN_HAND), (S.HELD, S.WAITING)} <= seen
+    assert waits | ends | copies | cumulative | {(S.QUEUED, S.ACQUIRED), (S.HELD, S.WAITING)} <= seen
 
 
 def test_a_delivery_that_has_ended_makes_no_other_move() -> None:

@@ -11,11 +11,11 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import UsageError
 from asyncgroup.model import Header, Record, TopicPartition
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery, DeliveryState
+from asyncgroup.workqueue.delivery_reports import DispatcherCallbacks
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.outcomes import Outcomes
 from asyncgroup.workqueue.partition_work import PartitionWork
-from asyncgroup.workqueue.watcher import Watcher
 
 TP = TopicPartition("orders", 0)
 
@@ -49,7 +49,7 @@ class Letters:
         raise NotImplementedError
 
 
-class DueWatcher(Watcher):
+class DueCallbacks(DispatcherCallbacks):
     def __init__(self) -> None:
         self.due: list[float] = []
 
@@ -70,16 +70,16 @@ class Queue:
     ):
         self.now = 0.0
         self.letters = Letters(max_redeliveries)
-        self.watcher = DueWatcher()
+        self.callbacks = DueCallbacks()
         self.dispatcher = Dispatcher(
             mode,
             lambda: self.now,
             self.letters,
             lambda failures: delay * failures,
-            watcher=self.watcher,
+            callbacks=self.callbacks,
             **options,
         )
-        self.dispatcher.turns.set_slots(slots)
+        self.dispatcher.ready.set_slots(slots)
         self.letters.queue = self.dispatcher.outcomes
 
     def partition(self, keys: str, window: AckWindow | None = None, number: int = 0) -> PartitionWork:
@@ -110,7 +110,7 @@ class Queue:
 def unacked(work: PartitionWork) -> int:
     """Return the number of records that have arrived and are not acknowledged."""
     assert work.wait_numbers.keys() == work.waiting.keys()
-    return work.queued + len(work.in_hand) + len(work.held) + len(work.waiting) + work.publishing
+    return work.queued + len(work.acquired) + len(work.held) + len(work.waiting) + work.publishing
 
 
 def offsets(deliveries: list[Delivery]) -> list[int]:
@@ -213,7 +213,7 @@ def test_cumulative_acks_need_an_order() -> None:
     queue = Queue(Mode.EXCLUSIVE)
     work = queue.partition("abc")
     queue.dispatcher.outcomes.ack_cumulative(queue.take_all()[1])
-    assert (work.window.base, list(work.in_hand)) == (2, [2])
+    assert (work.window.base, list(work.acquired)) == (2, [2])
     shared = Queue(Mode.SHARED)
     shared.partition("a")
     with pytest.raises(
@@ -230,7 +230,7 @@ def test_a_short_delay_does_not_wait_for_a_longer_one() -> None:
     queue.partition("abc")
     for delivery, delay in zip(queue.take_all(), (600.0, 3.0, 7.0), strict=True):
         queue.dispatcher.outcomes.nack(delivery, delay)
-    assert queue.watcher.due == [600.0, 3.0]
+    assert queue.callbacks.due == [600.0, 3.0]
     assert queue.pass_time(3.0) == 7.0
     assert offsets(queue.take_all()) == [1]
 
@@ -275,7 +275,7 @@ def test_the_ack_timeout_counts_from_hand_out_and_is_renewed() -> None:
     queue.pass_time(20.0)
     queue.dispatcher.outcomes.renew(first)
     assert queue.pass_time(10.0) == 131.0, "the clock is looked at each second, to see blocks of the loop"
-    assert (first.state, second.state) == (DeliveryState.IN_HAND, DeliveryState.EXPIRED)
+    assert (first.state, second.state) == (DeliveryState.ACQUIRED, DeliveryState.EXPIRED)
     queue.pass_time(0.0)
     again = queue.take()
     assert (again.record.offset, again.attempt) == (1, 2)
@@ -342,21 +342,21 @@ def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, 
     works = [queue.partition(keys, number=number) for number in range(2)]
     expected = {(number, at) for number in range(2) for at, key in enumerate(keys) if key != " "}
     done: list[tuple[int, int]] = []
-    in_hand: list[Delivery] = []
+    acquired: list[Delivery] = []
     for step in range(10_000):
         calm = step > 600  # then every delivery succeeds, so that the program ends
         queue.pass_time(rng.choice([0.0, 1.0, 30.0]))
-        in_hand = [delivery for delivery in in_hand if delivery.state is DeliveryState.IN_HAND]
-        while len(in_hand) < 8 and (delivery := queue.dispatcher.take()) is not None:
-            in_hand.append(delivery)
+        acquired = [delivery for delivery in acquired if delivery.state is DeliveryState.ACQUIRED]
+        while len(acquired) < 8 and (delivery := queue.dispatcher.take()) is not None:
+            acquired.append(delivery)
             if mode is Mode.KEY_SHARED and delivery.key is not None:
-                same = [each for each in in_hand if each.key == delivery.key]
+                same = [each for each in acquired if each.key == delivery.key]
                 assert len({each.record.partition for each in same}) == len(same)
-        if not in_hand and len(done) + len(queue.letters.dead) >= len(expected):
+        if not acquired and len(done) + len(queue.letters.dead) >= len(expected):
             break
-        if not in_hand:
+        if not acquired:
             continue
-        delivery = in_hand.pop(rng.randrange(len(in_hand)))
+        delivery = acquired.pop(rng.randrange(len(acquired)))
         what = "ack" if calm else rng.choice(["ack", "ack", "nack", "release", "hold", "renew"])
         if what == "ack":
             queue.dispatcher.outcomes.ack(delivery)
@@ -366,13 +366,13 @@ def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, 
         elif what == "release":
             queue.dispatcher.outcomes.release(delivery)
         else:
-            in_hand.append(delivery)
+            acquired.append(delivery)
             if what == "renew":
                 queue.dispatcher.outcomes.renew(delivery)
     assert len(done) == len(set(done))
     assert len(done) + len(queue.letters.dead) == len(expected)
     assert limited or set(done) == expected
-    assert [(unacked(work), work.window.runs, work.lanes) for work in works] == [(0, [], {})] * 2
+    assert [(unacked(work), work.window.runs, work.key_queues) for work in works] == [(0, [], {})] * 2
     assert all(work.window.base == (len(keys.rstrip()) if keys.strip() else 0) for work in works)
     if mode is Mode.KEY_SHARED:
         for number in range(2):

@@ -395,4 +395,4 @@ async def test_health_and_errors(engine: str) -> None:
             errors = queue.errors()
             await errors.aclose()
             (partition,) = queue.statistics().partitions
-            assert (partition.base, partition.queued, partition.in_hand) == (1, 0, 0)
+            assert (partition.base, partition.queued, partition.acquired) == (1, 0, 0)

@@ -24,6 +24,6 @@ async def test_one_warning_in_a_second(caplog: pytest.LogCaptureFixture) -> None
         await asyncio.sleep(seconds)
         log.failed(delivery, ValueError("no customer"))
     texts = [record.getMessage() for record in caplog.records]
-    where = "the handler of <Delivery orders-0@7, attempt 2: in hand> raised ValueError: no customer"
+    where = "the handler of <Delivery orders-0@7, attempt 2: acquired> raised ValueError: no customer"
     assert texts == [where, f"{where} (2 more since the last message)", where]
     assert all(record.exc_info for record in caplog.records)

@@ -111,7 +111,7 @@ class FullWindow:
 
     def __init__(self, work: PartitionWork[Delivery]) -> None:
         self.work = work
-        work.gate = self
+        work.guard = self
 
     def may_begin(self, record: Record) -> bool:
         return record.offset < self.work.window.end or self.work.may_grow(record)

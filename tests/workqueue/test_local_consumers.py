@@ -316,7 +316,7 @@ def test_each_key_has_one_consumer_and_only_the_keys_of_the_new_or_old_one_move(
 # -- consumers come and go ----------------------------------------------------------------------------------------------
 
 
-def test_a_removed_consumer_returns_its_deliveries_that_are_in_hand() -> None:
+def test_a_removed_consumer_returns_its_deliveries_that_are_acquired() -> None:
     a, b = LocalConsumer("a"), LocalConsumer("b")
     consumers = selector(Mode.SHARED, a, b)
     dispatch(consumers, [None] * 6)
@@ -463,8 +463,8 @@ def test_a_key_whose_range_moved_is_not_in_hand_at_two_consumers() -> None:
                 LocalConsumer(f"new-{rounds}")
             )  # takes over keys whose records are in other inboxes
             fill(queue, consumers)
-        in_hand = [each.record.key for consumer in consumers.consumers for each in consumer.inbox]
-        assert len(in_hand) == len(set(in_hand))
+        acquired = [each.record.key for consumer in consumers.consumers for each in consumer.inbox]
+        assert len(acquired) == len(set(acquired))
         for consumer in consumers.consumers:
             if (taken := consumer.take()) is not None:
                 orders[taken.record.key].append((taken.record.offset, consumer.name))

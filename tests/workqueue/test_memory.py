@@ -46,7 +46,7 @@ def record(offset: int, key: int, headers: int) -> Record:
 
 
 async def nothing(_delivery: Delivery) -> None:
-    """The delivery stays in hand."""
+    """The delivery stays open."""
 
 
 async def nack(delivery: Delivery) -> None:
@@ -108,7 +108,7 @@ class Rooms(PartitionEngine):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def on_room(self) -> None:
+    def on_capacity(self) -> None:
         self.calls.append(self.work.bytes)
 
 

@@ -62,7 +62,7 @@ class QueueBatch:
     @property
     def is_held(self) -> bool:
         """Whether any delivery is open."""
-        return any(_in_hand(delivery) for delivery in self.deliveries)
+        return any(_is_acquired(delivery) for delivery in self.deliveries)
 
     @property
     def is_interrupted(self) -> bool:
@@ -104,7 +104,7 @@ class QueueBatch:
                 except MalformedTimestamp as error:
                     bad = self.by_key.pop((error.topic, error.partition, error.offset))
                     chunk.remove(bad)
-                    if _in_hand(bad):
+                    if _is_acquired(bad):
                         nack_with(bad, error)
                     _log.warning("%r cannot be a row and was nacked: %s", bad, error)
             await asyncio.sleep(0)
@@ -121,7 +121,7 @@ class QueueBatch:
         """
         failed = self.failed
         for number, delivery in enumerate(self.deliveries, 1):
-            if _in_hand(delivery) and delivery not in failed:
+            if _is_acquired(delivery) and delivery not in failed:
                 try:
                     await delivery.ack()
                 except Exception:  # noqa: BLE001  of an interceptor: the delivery is nacked
@@ -130,7 +130,7 @@ class QueueBatch:
                     )
             await _pause_after(number)
         for number, (delivery, how) in enumerate(failed.items(), 1):
-            if _in_hand(delivery) and not how.is_copy:
+            if _is_acquired(delivery) and not how.is_copy:
                 await delivery.nack(delay=how.delay)
             await _pause_after(number)
 
@@ -152,13 +152,13 @@ class QueueBatch:
     async def nack(self, error: BaseException) -> None:
         """The function has failed: nack all deliveries that are left; the last ones go to the dead letter topic with the error."""
         for number, delivery in enumerate(self.deliveries, 1):
-            if _in_hand(delivery):
+            if _is_acquired(delivery):
                 nack_with(delivery, error)
             await _pause_after(number)
 
     def release(self) -> int:
         """Release the deliveries that are left, so that their records are delivered again; return their number."""
-        left = [delivery for delivery in self.deliveries if _in_hand(delivery)]
+        left = [delivery for delivery in self.deliveries if _is_acquired(delivery)]
         for delivery in reversed(left):
             release(delivery)
         return len(left)
@@ -177,20 +177,20 @@ def _key(delivery: Delivery) -> RowKey:
     return record.topic, record.partition, record.offset
 
 
-def _in_hand(delivery: Delivery) -> bool:
-    return delivery.state is DeliveryState.IN_HAND
+def _is_acquired(delivery: Delivery) -> bool:
+    return delivery.state is DeliveryState.ACQUIRED
 
 
 async def _renew(delivery: Delivery) -> float | None:
     """Renew a delivery that is open; return the seconds to its deadline, None without one."""
-    if not _in_hand(delivery):
+    if not _is_acquired(delivery):
         return None
     await delivery.renew()
     return None if delivery.deadline is None else delivery.deadline - asyncio.get_running_loop().time()
 
 
 async def _copy(delivery: Delivery, how: Outcome) -> None:
-    if not _in_hand(delivery):
+    if not _is_acquired(delivery):
         return
     try:
         if how.reject is not None:
@@ -199,7 +199,7 @@ async def _copy(delivery: Delivery, how: Outcome) -> None:
             await delivery.reconsume_later(how.reconsume_later)
     except Exception as error:  # noqa: BLE001  the record must be delivered again after any error
         _log.exception("%r could not be copied, it was nacked", delivery)
-        if _in_hand(delivery):
+        if _is_acquired(delivery):
             nack_with(delivery, error)
 
 

@@ -2,9 +2,9 @@
 
 - `source`: GroupSource, and what follows from the settings for the group, its producer and the topics of copies (`topic_names`).
 - `engine` owns the group, the producer of copies and the tasks. `queue_handler` is the group's handler: each claim is a
-  `claim_feed`, which gives records to the queue while there is room, and ends with the claim.
-- Acknowledgements: `claim_window` has the acknowledged offsets, which are in the metadata of the claim's commits; `ack_grouping` says
-  when to commit; `claim_gate` and `crash_counts` let records begin one by one, if the window is full or after a crash.
+  `claim_feed`, which gives records to the queue while it has capacity, and ends with the claim.
+- Acknowledgements: `claim_window` has the acknowledged offsets, which are in the metadata of the claim's commits, and says
+  when to commit; `claim_guard` and `crash_counts` let records begin one by one, if the window is full or after a crash.
 - Copies: a `copy_writer` writes them one by one, or with the acknowledgements of the originals in transactions
   (`copy_transactions`; `copy_queue`: which the next one takes; `copy_batch`: the copies of one; `window_transaction`). The topics:
   `copy_topic_creation`, `retry_retention`, `retry_topic_cleanup`, `shared_topics`.

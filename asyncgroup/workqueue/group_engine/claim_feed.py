@@ -1,6 +1,6 @@
 """ClaimFeed: one claim of a work queue, which gives its records to the queue and commits its window.
 
-Records are offered while there is room. When the claim is revoked, its deliveries have time to end, and the last commit
+Records are offered while the queue has capacity. When the claim is revoked, its deliveries have time to end, and the last commit
 has the window.
 """
 
@@ -17,11 +17,11 @@ from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.group.sessions.session import Session
 from asyncgroup.lifecycle import cancel_and_wait, run_until, start_task, wait_shielded, wait_within
 from asyncgroup.model import Batch, Record
-from asyncgroup.workqueue.ack_outcome import AckOutcome
 from asyncgroup.workqueue.copies import earlier_attempts, is_of_other_group
 from asyncgroup.workqueue.delivery import Delivery, Work
+from asyncgroup.workqueue.delivery_result import AckOutcome
 from asyncgroup.workqueue.engine import OpenQueue
-from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
+from asyncgroup.workqueue.group_engine.claim_guard import ClaimGuard
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.partition_engine import PartitionEngine
@@ -95,9 +95,9 @@ class ClaimFeed(PartitionEngine):
         self._keeps_order = self._queue.settings.mode.in_order
         self._touch = self.window.on_change
         self._note_ack = parts.note_ack
-        self._changed = asyncio.Event()  # there may be room, or a delivery has ended, or the claim has
+        self._changed = asyncio.Event()  # there may be capacity, or a delivery has ended, or the claim has
         self.work: Work = PartitionWork(claim.tp, self.window.window, position=claim.position, engine=self)
-        self._gate = ClaimGate(self.work)
+        self._guard = ClaimGuard(self.work)
         self._queue.add(self.work)
         claim._state.report_nothing()
         self._warned = False  # that retention deletes unacknowledged records
@@ -127,7 +127,7 @@ class ClaimFeed(PartitionEngine):
         """The window has to be committed, but not soon."""
         self._touch()
 
-    def on_room(self) -> None:
+    def on_capacity(self) -> None:
         """Go on feeding."""
         self._changed.set()
 
@@ -179,7 +179,7 @@ class ClaimFeed(PartitionEngine):
             if self.window.was_open:
                 # one partition may be acknowledged so often between two looks at all of them (`is_commit_worth`)
                 records = 2 * settings.ack_group_size + settings.concurrency
-                self._gate.count(CrashCounts(self.work, self.window, self._parts.crashed, records))
+                self._guard.count(CrashCounts(self.work, self.window, self._parts.crashed, records))
             self.window.open()
         elif self.window.is_new and self._parts.commits_start and not self.has_copies:
             self.window.touch()
@@ -196,8 +196,8 @@ class ClaimFeed(PartitionEngine):
     async def _feed(self) -> None:
         claim = self._claim
         while True:
-            if not self._has_room():
-                await self._wait_for_room()
+            if not self._has_capacity():
+                await self._wait_for_capacity()
                 if claim.ended:
                     return
                 continue
@@ -229,7 +229,7 @@ class ClaimFeed(PartitionEngine):
         self.window.note_arrival(self.work.position, records, end)
         self._queue.offer(self.work, records)
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         work, limits = self.work, self._parts.limits
         work.refill_at = limits.records - limits.batch_records
         work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
@@ -249,15 +249,15 @@ class ClaimFeed(PartitionEngine):
     async def _wait_for_handlers(self) -> bool:
         """Wait until they have ended; return whether the claim is live then."""
         while self._is_still_handled() and not self._claim.ended:
-            await self._wait_for_room()
+            await self._wait_for_capacity()
         return not self._claim.ended
 
     def _is_held_up(self) -> bool:
         """Whether as many records as allowed wait for their time, or for their turn after it."""
         return len(self.work.waiting) + len(self.work.retries) >= self._parts.max_waiting
 
-    async def _wait_for_room(self) -> None:
-        """Wait until there may be room; while deliveries end or handlers run, the claim does not count as stuck."""
+    async def _wait_for_capacity(self) -> None:
+        """Wait until there may be capacity; while deliveries end or handlers run, the claim does not count as stuck."""
         interval, before = self._parts.max_poll_interval, self._progress()
         seconds = interval / CHECKS if interval else None
         was_wanted = False
@@ -286,13 +286,13 @@ class ClaimFeed(PartitionEngine):
 
     def _progress(self) -> tuple[int, ...]:
         work = self.work
-        return work.window.version, work.position, len(work.in_hand), work.queued, work.renewals
+        return work.window.version, work.position, len(work.acquired), work.queued, work.renewals
 
     def _on_restart(self, offset: int) -> None:
         """The log has other records from `offset` on."""
-        self._gate.restart(offset)
+        self._guard.restart(offset)
         self._lost += self._queue.restart(self.work, offset)
-        self._parts.crashed.relist()
+        self._parts.crashed.requeue()
         self._restarted_at = min(self._restarted_at, offset)
 
     def seek(self, offset: int) -> None:
@@ -314,9 +314,9 @@ class ClaimFeed(PartitionEngine):
                 self.window.window.base,
             )
         is_full = self.window.size > FULL * self.window.limit
-        if is_full != self._gate.is_full:
-            self._gate.set_full(is_full=is_full)
-            self._queue.relist(self.work)
+        if is_full != self._guard.is_full:
+            self._guard.set_full(is_full=is_full)
+            self._queue.requeue(self.work)
 
     def statistics(self) -> PartitionStatistics:
         """Return where the partition's records are."""
@@ -327,23 +327,23 @@ class ClaimFeed(PartitionEngine):
             base=window.base,
             lag=max(0, self._claim.lag + position - window.base - window.acked_above),
             queued=work.queued,
-            in_hand=len(work.in_hand),
+            acquired=len(work.acquired),
             waiting=len(work.waiting),
             publishing=work.publishing,
             window=window.end - window.base,
             metadata_bytes=self.window.size,
-            is_full=self._gate.is_full,
+            is_full=self._guard.is_full,
             open_for=work.open_for(asyncio.get_running_loop().time()),
         )
 
     def statistics_at_end(self) -> PartitionStatistics:
         """Return them after the claim has ended: none of its records are here, but some may not be acknowledged."""
-        return replace(self.statistics(), queued=0, in_hand=0, waiting=0, publishing=0, open_for=0.0)
+        return replace(self.statistics(), queued=0, acquired=0, waiting=0, publishing=0, open_for=0.0)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the partition now, in words."""
         work, found = self.work, []
-        if self._gate.is_full:
+        if self._guard.is_full:
             found.append(
                 f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
                 f"no record above them is delivered; the record at offset {self.window.window.base} delays the commit"
@@ -387,11 +387,11 @@ class ClaimFeed(PartitionEngine):
         """Take the partition from the queue: open deliveries are lost, handlers cancelled, copies given up."""
         self._note_end()
         self._queue.lose(self.work)
-        self._parts.crashed.relist()
+        self._parts.crashed.requeue()
 
     async def _close(self) -> None:
         """Remove the partition; unless the membership is lost, the last commit contains that the claim has ended in order."""
-        await self._gate.aclose()
+        await self._guard.aclose()
         self.forget()
         if self._queue.settings.dead_letter_policy is not None and not isinstance(
             self._claim.cause, MemberLost
@@ -402,7 +402,7 @@ class ClaimFeed(PartitionEngine):
         """Remove the partition from the queue, also if the claim was never consumed."""
         self._note_end()
         self._queue.remove(self.work)
-        self._parts.crashed.relist()
+        self._parts.crashed.requeue()
 
     def _note_end(self) -> None:
         if self._end is None:

@@ -5,8 +5,8 @@ queue says that its claim is open, and the last commit of a claim that ends in o
 an open claim counts the next deliveries in advance: the commit with the count comes before the delivery.
 
 Other records that were being handled when the process was killed are counted as well. A record with half of the deliveries
-that are allowed is a suspect: it is delivered alone, while no other counted record of any partition of the member is being
-handled, so that a further crash counts only the record that caused it.
+that are allowed may be what kills the process (a poison pill): it is delivered in isolation, while no other counted record of any
+partition of the member is being handled, so that a further crash counts only the record that caused it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class CrashedClaims:
         claims = [claim for claim in self.claims if id(claim.work) in live]
         return [(claim, offset) for claim in claims for offset in (*claim.counted, *claim.counting)]
 
-    def relist(self) -> None:
+    def requeue(self) -> None:
         """Counted deliveries have ended: others may be counted now, also those of other partitions."""
         for claim in list(self.claims):
-            self.queue.relist(claim.work)
+            self.queue.requeue(claim.work)
 
 
 class CrashCounts:
@@ -65,7 +65,7 @@ class CrashCounts:
         """The records whose next delivery is included in the window's attempts already: by offset, the number without it."""
         self.counting: dict[int, int] = {}
         """As `counted`, while the commit with the counts is under way."""
-        self._suspect = -1  # the offset of the suspect that was counted last
+        self._isolated = -1  # the offset of the record in isolation that was counted last
         self._window = window
         self._claims = claims
         self._left = records
@@ -99,13 +99,13 @@ class CrashCounts:
         return False
 
     def _choose(self) -> list[int]:
-        """Return the offsets to count next: a suspect alone, else as many others as handlers are idle.
+        """Return the offsets to count next: one record in isolation, else as many others as handlers are idle.
 
         They are the next ones of their queue, as others would have to wait for those before them.
         """
         work, queue = self.work, self._claims.queue
         counted = self._claims.counted()
-        if any(claim._suspect == offset for claim, offset in counted):
+        if any(claim._isolated == offset for claim, offset in counted):
             return []  # until it has ended: a crash is its own
         chosen: list[int] = []
         for ready in (work.retries, work.fresh):
@@ -113,18 +113,18 @@ class CrashCounts:
                 offset = record.offset
                 if offset in self.counted:
                     continue
-                if self._is_suspect(queue.attempts(work, record)):
+                if self._is_isolated(queue.attempts(work, record)):
                     if chosen:
                         break
-                    if work.in_hand or counted:
+                    if work.acquired or counted:
                         return []
-                    self._suspect = offset
+                    self._isolated = offset
                     return [offset]
                 chosen.append(offset)
         return chosen[: 1 if queue.is_serial else max(1, min(GROUP, queue.free_handlers, self._left))]
 
-    def _is_suspect(self, attempts: int) -> bool:
-        """Whether a record with `attempts` failed deliveries is delivered alone: half of those allowed, or all but one."""
+    def _is_isolated(self, attempts: int) -> bool:
+        """Whether a record with `attempts` failed deliveries is delivered in isolation: after half of those allowed, or all but one."""
         is_last = self._claims.queue.is_last
         return is_last(2 * attempts) or is_last(attempts + 1)
 
@@ -137,14 +137,14 @@ class CrashCounts:
             self._task = None
         self.counted |= self.counting
         self.counting = {}
-        self._claims.queue.relist(self.work)
+        self._claims.queue.requeue(self.work)
 
     # --- deliveries end -----------------------------------------------------------------------------------------------------
 
     def ended(self, offset: int) -> None:
         """A delivery has ended with an outcome."""
         if self.counted.pop(offset, None) is not None:
-            self._claims.relist()
+            self._claims.requeue()
 
     def released(self, offset: int | None) -> None:
         """Take back the count of a delivery (None: of all) that was neither done nor failed."""
@@ -154,7 +154,7 @@ class CrashCounts:
                     self.work.window.set_attempts(at, before, in_advance=True)
                     self.work.engine.on_change()
         if offset is None:
-            self._claims.relist()
+            self._claims.requeue()
 
     def restart(self, offset: int) -> None:
         """Forget the counts from `offset` on: the log has other records there. Call it before they are lost."""

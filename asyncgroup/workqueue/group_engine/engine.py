@@ -29,9 +29,8 @@ from asyncgroup.producer.arguments import check_headers
 from asyncgroup.producer.producer import watch_retries
 from asyncgroup.workqueue.copies import CopyHeaders, due_at, ordering_key
 from asyncgroup.workqueue.engine import OpenQueue
-from asyncgroup.workqueue.group_engine.ack_grouping import AckGrouping
 from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
-from asyncgroup.workqueue.group_engine.claim_window import commit_windows
+from asyncgroup.workqueue.group_engine.claim_window import AckGrouping, commit_windows
 from asyncgroup.workqueue.group_engine.copy_topic_creation import CopyTopicCreation
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.group_engine.copy_writer import DirectCopies, GroupCopyWriter, transactions_config

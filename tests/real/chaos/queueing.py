@@ -135,7 +135,7 @@ class Handling:
             await self._fail(delivery, number)
         elif number % 50 == 1:
             await self._ack_durably(delivery)
-        elif number % 2 and delivery.state is DeliveryState.IN_HAND:
+        elif number % 2 and delivery.state is DeliveryState.ACQUIRED:
             await delivery.ack()
         else:
             self._journal.write("left", *place)  # the queue acknowledges, if it is not too late

@@ -48,7 +48,7 @@ FIRST = [
     "4.95 acked 0 3",
     "4.99 begin 0 4 4 1",
 ]
-"""The journal of a process that was killed after it had acknowledged 3, and while 4 was in hand."""
+"""The journal of a process that was killed after it had acknowledged 3, and while 4 was acquired."""
 
 SECOND = [
     "5.5 start 8",

@@ -80,7 +80,7 @@ async def test_a_refused_acknowledgement_of_a_batch_leaves_the_others(env: Virtu
 
 
 @pytest.mark.parametrize("by", ["decode", "before_consume", "on_acknowledge"])
-async def test_callbacks_that_raise_base_exceptions_leave_nothing_in_hand(env: VirtualEnvironment, by: str):
+async def test_callbacks_that_raise_base_exceptions_leave_nothing_acquired(env: VirtualEnvironment, by: str):
     """The exception arrives at the caller; the record is neither done nor failed, and delivered again."""
     await send(env, b"v", b"w")
     refuses = Refuses(by, Stop, 0)
@@ -132,10 +132,10 @@ async def test_the_queue_is_read_by_itself_again_after_its_last_consumer(env: Vi
     await send(env, (b"a", b"v"), (b"b", b"v"), (b"c", b"v"), (b"d", b"v"))
     async with opened(env, mode=Mode.KEY_SHARED, ack_timeout=5.0, nack_backoff=1.0) as queue:
         async with queue.consumer("one", receiver_queue=1) as one:
-            in_hand = await one.receive()
+            acquired = await one.receive()
             await asyncio.sleep(1.0)
         taken = [await asyncio.wait_for(queue.receive(), 1.0) for _ in range(3)]
-        offsets = {in_hand.record.offset, *(each.record.offset for each in taken)}
+        offsets = {acquired.record.offset, *(each.record.offset for each in taken)}
         assert offsets == {0, 1, 2, 3}
         await asyncio.sleep(6.0)
         assert {each.state for each in taken} == {DeliveryState.EXPIRED}

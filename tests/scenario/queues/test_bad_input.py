@@ -58,7 +58,7 @@ async def test_a_delivery_is_ended_twice(env: VirtualEnvironment, first: str, se
         ):
             await again[second](delivery)
         assert delivery.state is state
-        assert other.state is DeliveryState.IN_HAND
+        assert other.state is DeliveryState.ACQUIRED
 
 
 async def test_a_delivery_of_a_closed_queue(env: VirtualEnvironment):
@@ -95,14 +95,14 @@ async def test_a_delivery_of_a_closed_queue(env: VirtualEnvironment):
 async def test_arguments_of_a_delivery(
     env: VirtualEnvironment, call: Callable[[Delivery], Awaitable[object]], error: type[Exception], text: str
 ):
-    """The delivery stays in hand."""
+    """The delivery stays open."""
     await send(env, b"0")
     async with opened(env, retry=RetryTopic()) as queue:
         delivery = await queue.receive()
         with pytest.raises(error) as caught:
             await call(delivery)
         assert text in str(caught.value)
-        assert delivery.state is DeliveryState.IN_HAND
+        assert delivery.state is DeliveryState.ACQUIRED
         await delivery.ack()
     assert await acked(env) == [0]
 
@@ -116,7 +116,7 @@ async def test_without_topics_for_copies(env: VirtualEnvironment):
             await delivery.reject()
         with pytest.raises(UsageError, match=r"no retry topic \(retry=…\)"):
             await delivery.reconsume_later(1.0)
-        assert delivery.state is DeliveryState.IN_HAND
+        assert delivery.state is DeliveryState.ACQUIRED
         await delivery.ack()
 
 

@@ -96,9 +96,9 @@ async def test_a_busy_loop_is_no_excuse(env: VirtualEnvironment, turn: float, la
 
 
 @pytest.mark.full
-async def test_nothing_is_checked_while_nothing_is_in_hand(env: VirtualEnvironment):
+async def test_nothing_is_checked_while_nothing_acquired(env: VirtualEnvironment):
     await send(env, b"0")
     async with opened(env, ack_timeout=10.0) as queue:
         await (await queue.receive()).ack()
         await asyncio.sleep(20.0)
-        assert queue._core._alarm._timer is None
+        assert queue._core._timer._timer is None

@@ -35,14 +35,14 @@ async def by_iteration(queue: WorkQueue, taken: list[Delivery]) -> None:
 
 
 async def test_a_loop_that_is_left(env: VirtualEnvironment):
-    """After a `break` the delivery is still in hand; when the same task closes the queue, it is given back at once."""
+    """After a `break` the delivery is still open; when the same task closes the queue, it is given back at once."""
     await send(env, b"0", b"1", b"2")
     async with opened(env) as queue:
         async for delivery in queue:
             if delivery.record.offset == 1:
                 break
             await delivery.ack()
-        assert delivery.state is DeliveryState.IN_HAND
+        assert delivery.state is DeliveryState.ACQUIRED
         began = now()
     assert now() - began < 1.0
     assert delivery.state is DeliveryState.RELEASED
@@ -272,5 +272,5 @@ async def test_the_statistics_of_a_closed_queue(env: VirtualEnvironment):
     assert (closed.counts.acked, closed.partitions) == (3, ())
     (partition, *_) = closed.at_close
     assert (partition.tp.partition, partition.base, partition.lag) == (0, 2, 7)
-    assert (partition.queued, partition.in_hand, partition.waiting, partition.publishing) == (0, 0, 0, 0)
+    assert (partition.queued, partition.acquired, partition.waiting, partition.publishing) == (0, 0, 0, 0)
     assert sum(each.lag for each in closed.at_close) == 7

@@ -99,7 +99,7 @@ async def test_hash_ranges_share_out_the_keys_and_a_slow_one_parks_only_its_own(
         mine = await low.receive()
         assert key_hash(mine.key or b"") <= 32767
         assert queue.statistics().queued > 0
-        await low.aclose()  # its keys have no consumer now; what it has in hand may still be ended
+        await low.aclose()  # its keys have no consumer now; what it has acquired may still be ended
         assert bool(await mine.ack())
         with pytest.raises(ConfigError, match=r"\[0, 9\] belongs to|overlap"):
             queue.consumer("third", key_ranges=[(0, 40000)])
@@ -117,10 +117,10 @@ async def test_the_ack_timeout_counts_from_the_hand_out_of_the_consumer(env: Vir
         await asyncio.sleep(8.0)
         second = await consumer.receive()
         await asyncio.sleep(4.0)
-        assert (first.state, second.state) == (DeliveryState.EXPIRED, DeliveryState.IN_HAND)
+        assert (first.state, second.state) == (DeliveryState.EXPIRED, DeliveryState.ACQUIRED)
         third = await consumer.receive()
         await asyncio.sleep(7.0)
-        assert (second.state, third.state) == (DeliveryState.EXPIRED, DeliveryState.IN_HAND)
+        assert (second.state, third.state) == (DeliveryState.EXPIRED, DeliveryState.ACQUIRED)
 
 
 async def test_a_queue_is_read_by_itself_or_by_its_consumers(env: VirtualEnvironment) -> None:
@@ -160,7 +160,9 @@ async def test_a_closed_queue_ends_its_consumers_and_loses_nothing_of_their_inbo
     assert rest == list(range(5, 20))
 
 
-async def test_a_close_by_another_task_waits_for_what_a_consumer_has_in_hand(env: VirtualEnvironment) -> None:
+async def test_a_close_by_another_task_waits_for_what_a_consumer_has_acquired(
+    env: VirtualEnvironment,
+) -> None:
     await fill(env, 2)
     async with queue_of(env) as queue:
         consumer = queue.consumer("one", receiver_queue=1)

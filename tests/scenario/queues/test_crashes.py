@@ -72,7 +72,7 @@ class Processes:
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("redeliveries", [0, 2])
 async def test_a_record_that_kills_its_process(env: VirtualEnvironment, mode: Mode, redeliveries: int):
-    """It is delivered at most `max_redeliveries` + 2 times; the others in hand are all done."""
+    """It is delivered at most `max_redeliveries` + 2 times; the other acquired ones are all done."""
     count, poison = 12, 5
     await send(env, *[(b"k%d" % (number % 4), b"%d" % number) for number in range(count)])
     options: dict[str, Any] = {"mode": mode, "concurrency": 4, "dead_letter": DeadLetter(redeliveries)}
@@ -103,7 +103,7 @@ async def test_two_records_that_kill_their_processes(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("redeliveries", [1, 5])
 async def test_records_of_other_partitions_are_no_dead_letters(env: VirtualEnvironment, redeliveries: int):
-    """Those in hand beside the one that kills are counted as well, but later each suspect of the member is alone."""
+    """Those acquired beside the one that kills are counted as well, but later each possible poison pill of the member is isolated."""
     for partition in range(4):
         await send(env, *[b"%d" % (number + 100 * partition) for number in range(6)], partition=partition)
     processes = Processes(env, {3}, concurrency=40, dead_letter=DeadLetter(redeliveries))
@@ -114,7 +114,7 @@ async def test_records_of_other_partitions_are_no_dead_letters(env: VirtualEnvir
 
 
 async def test_a_clean_close_leaves_no_count(env: VirtualEnvironment):
-    """However often the records were in hand at a close: their number stays 1."""
+    """However often the records were acquired at a close: their number stays 1."""
     await send(env, *[b"%d" % number for number in range(3)])
     for number in range(4):
         async with queue_members.working(
@@ -193,7 +193,7 @@ async def test_after_a_crash_a_loop_gets_all_records(env: VirtualEnvironment):
     assert (await window_of(env)).base == 200
 
 
-async def test_a_suspect_is_nacked_in_order(env: VirtualEnvironment):
+async def test_an_isolated_record_is_nacked_in_order(env: VirtualEnvironment):
     """It becomes a dead letter, although the records after it, which were counted, too, are delivered again each time."""
 
     async def loop(queue: WorkQueue) -> None:

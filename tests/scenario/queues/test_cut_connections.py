@@ -92,7 +92,7 @@ async def story(protocol: str, cuts: ByteCuts, direction: Direction, places: lis
 async def test_cut_after_each_byte(
     monkeypatch: pytest.MonkeyPatch, step: int, protocol: str, direction: Direction, end: End
 ) -> None:
-    """No record is lost, and each cut repeats at most what was in hand: any connection may end after any byte."""
+    """No record is lost, and each cut repeats at most what was acquired: any connection may end after any byte."""
     rng, cuts = random.Random(1), ByteCuts(monkeypatch, HOST)
     whole = await story(protocol, cuts, direction, [], end)
     assert whole > 1000

@@ -60,7 +60,7 @@ async def test_a_loop_that_does_not_end_its_deliveries_in_the_grace(env: Virtual
             lost = [delivery for delivery in taken if delivery.state is DeliveryState.LOST]
             assert len(lost) >= 2
             assert {await delivery.ack() for delivery in lost} == {AckOutcome.LOST}
-            kept = [delivery for delivery in taken if delivery.state is DeliveryState.IN_HAND]
+            kept = [delivery for delivery in taken if delivery.state is DeliveryState.ACQUIRED]
             kept += [await queue.receive() for _ in range(2 - len(kept))]
             assert {await delivery.ack() for delivery in kept} == {AckOutcome.ACKED}
     assert [await acked(env, partition) for partition in range(4)] == [[0]] * 4

@@ -96,7 +96,7 @@ async def test_a_queue_that_holds_nothing_with_run(env: VirtualEnvironment):
 
 
 async def test_a_blocked_partition_pauses_no_other(env: VirtualEnvironment):
-    """Its bytes are used up by deliveries in hand; the others go on, and it does when they are acknowledged."""
+    """Its bytes are used up by open deliveries; the others go on, and it does when they are acknowledged."""
     await send(env, *[b"v" * 10_000] * 20, partition=0)
     gates = Gates()
 
@@ -268,7 +268,7 @@ async def test_a_batch_is_limited_by_count_bytes_and_time(env: VirtualEnvironmen
         with pytest.raises(ValueError, match="no"):
             async with again:
                 raise ValueError("no")
-        assert repr(again) == "<DeliveryBatch: 1 deliveries, 0 in hand>"
+        assert repr(again) == "<DeliveryBatch: 1 deliveries, 0 open>"
     window = await window_of(env)
     assert (window.base, window.runs, window.attempts) == (0, [(5, 6), (7, 10)], {6: 2})
 

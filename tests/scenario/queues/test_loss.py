@@ -1,4 +1,4 @@
-"""Work queues whose membership is lost, and whose log changes, while deliveries are in hand."""
+"""Work queues whose membership is lost, and whose log changes, while deliveries are acquired."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_the_log_is_truncated_while_a_copy_is_written(env: VirtualEnvironm
         assert (label(delivery), delivery.value) == ("0@1#1", b"new 1")
         held.release()
         assert await rejecting is AckOutcome.LOST
-        assert delivery.state is DeliveryState.IN_HAND
+        assert delivery.state is DeliveryState.ACQUIRED
         await first.ack(durable=True)
         assert await acked(env) == [0]
         await delivery.ack()
@@ -185,7 +185,7 @@ async def test_a_stuck_loop_loses_its_claim(env: VirtualEnvironment):
         first = await queue.receive()
         began = now()
         await asyncio.sleep(100.0)
-        assert first.state is DeliveryState.IN_HAND
+        assert first.state is DeliveryState.ACQUIRED
         assert queue.health().state == "stable"
         second = await queue.receive()
         assert await second.ack(durable=True) is AckOutcome.COMMITTED

@@ -74,7 +74,7 @@ async def test_cumulative_acknowledgement(env: VirtualEnvironment, mode: Mode):
     async with opened(env, mode=mode) as queue:
         taken = await take(queue, 5)
         assert await taken[3].ack_cumulative(durable=True) is AckOutcome.COMMITTED
-        assert [each.state for each in taken] == [DeliveryState.ACKED] * 4 + [DeliveryState.IN_HAND]
+        assert [each.state for each in taken] == [DeliveryState.ACKED] * 4 + [DeliveryState.ACQUIRED]
         assert await acked(env) == [0, 1, 2, 3]
         with pytest.raises(UsageError, match="ended before"):
             await taken[1].ack()
@@ -96,18 +96,18 @@ async def test_cumulative_acknowledgement_of_nacked_records(env: VirtualEnvironm
         receiving.cancel()
         await asyncio.wait([receiving])
         statistics = queue.statistics().partitions[0]
-        assert (statistics.waiting, statistics.in_hand) == (0, 0)
+        assert (statistics.waiting, statistics.acquired) == (0, 0)
 
 
 @pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY_SHARED])
 async def test_cumulative_acknowledgement_without_an_order(env: VirtualEnvironment, mode: Mode):
-    """It is refused, and the delivery stays in hand."""
+    """It is refused, and the delivery stays open."""
     await send(env, b"0", b"1")
     async with opened(env, mode=mode) as queue:
         first, second = await take(queue, 2)
         with pytest.raises(UsageError, match="has no order: acknowledge each record by itself"):
             await second.ack_cumulative()
-        assert second.state is DeliveryState.IN_HAND
+        assert second.state is DeliveryState.ACQUIRED
         await second.ack(durable=True)
         window = await window_of(env)
         assert (window.base, window.runs) == (0, [(1, 2)])
@@ -159,7 +159,7 @@ async def test_other_partitions_are_not_repeated(env: VirtualEnvironment, mode: 
         again = await take(queue, 2)
         assert labels(again) == ["0@0#1", "0@1#2"]
         states = {label(each): each.state for each in taken if each.record.partition == 1}
-        assert states == dict.fromkeys(("1@0#1", "1@1#1"), DeliveryState.IN_HAND)
+        assert states == dict.fromkeys(("1@0#1", "1@1#1"), DeliveryState.ACQUIRED)
         for delivery in again:
             await delivery.ack()
 

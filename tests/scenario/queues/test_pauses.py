@@ -27,7 +27,7 @@ async def test_a_paused_queue_hands_out_nothing_and_keeps_its_partitions(env: Vi
         queue.resume()
         assert not queue.paused
         second = await waiting
-        assert (second.record.offset, second.state) == (1, DeliveryState.IN_HAND)
+        assert (second.record.offset, second.state) == (1, DeliveryState.ACQUIRED)
 
 
 async def test_handlers_go_on_after_a_pause(env: VirtualEnvironment) -> None:

@@ -106,7 +106,7 @@ async def test_deliveries_in_hand_of_retained_partitions_stay_valid(env: Virtual
                     f"{each}@0#1" for each in sorted({0, 1, 2, 3} - {*kept})
                 ]
                 states = [ann.deliveries[f"{each}@0#1"].state for each in kept]
-                assert states == [DeliveryState.IN_HAND] * 2
+                assert states == [DeliveryState.ACQUIRED] * 2
             gates.open()
             await ann.until(*[f"end {each}@0#1" for each in kept])
             assert await ann.deliveries[f"{kept[0]}@0#1"]._work.commit() is AckOutcome.COMMITTED
@@ -149,7 +149,7 @@ async def test_records_that_wait_after_a_nack_are_delivered_by_the_new_owner(env
 
 @in_each_protocol
 async def test_a_loop_keeps_its_delivery_over_a_rebalance(env: VirtualEnvironment):
-    """`async for` without `run`: a delivery in hand delays the rebalance until it is ended."""
+    """`async for` without `run`: an open delivery delays the rebalance until it is ended."""
     await fill(env, 1)
     async with opened(env, "ann") as queue:
         taken = [await queue.receive() for _ in range(4)]

@@ -71,7 +71,7 @@ async def test_a_value_in_chunks_is_delivered_again_after_a_restart(env: Virtual
     assert (await window_of(env)).base == env.cluster.partition("orders", 0).log_end_offset
 
 
-async def test_a_value_in_chunks_is_in_hand_at_a_crash(env: VirtualEnvironment):
+async def test_a_value_in_chunks_acquired_at_a_crash(env: VirtualEnvironment):
     await send_large(env, b"a" * 5000, b"b")
     async with opened(env, "ann", config={"chunks": "assemble", "close_timeout": 1.0}) as queue:
         large, small = await queue.receive(), await queue.receive()
@@ -128,7 +128,7 @@ async def test_markers_and_aborted_records_count_as_done(env: VirtualEnvironment
 
 
 async def test_records_that_retention_has_deleted(env: VirtualEnvironment):
-    """Those that are in hand stay valid; after a restart the queue begins at the log start."""
+    """Those that are acquired stay valid; after a restart the queue begins at the log start."""
     env.cluster.create_topic("short", 1, configs={"retention.ms": "1000", "segment.bytes": "1048576"})
     env.topic = "short"
     for number in range(6):

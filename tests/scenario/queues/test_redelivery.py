@@ -133,7 +133,7 @@ async def test_a_renewed_delivery_lives_longer(env: VirtualEnvironment):
         again = await queue.receive()
         assert label(again) == "0@1#2"
         await asyncio.sleep(4.0)
-        assert first.state is DeliveryState.IN_HAND
+        assert first.state is DeliveryState.ACQUIRED
         await asyncio.sleep(1.5)
         assert first.state is DeliveryState.EXPIRED
 

@@ -1,4 +1,4 @@
-"""`WorkQueue.seek`: deliveries in hand are lost, and reading goes on elsewhere, also after a restart."""
+"""`WorkQueue.seek`: open deliveries are lost, and reading goes on elsewhere, also after a restart."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ async def test_back_and_forth(env: VirtualEnvironment, mode: Mode) -> None:
     await fill(env, 20)
     async with queue_of(env, mode=mode) as queue:
         assert await offsets(queue, 10) == list(range(10))
-        in_hand = await queue.receive()
+        acquired = await queue.receive()
         await queue.seek({FIRST: 3})
-        assert await in_hand.ack() is AckOutcome.LOST
+        assert await acquired.ack() is AckOutcome.LOST
         assert await offsets(queue, 3) == [3, 4, 5]
         await queue.seek({("orders", 0): 14}, inclusive=False)
         assert await offsets(queue, 2) == [15, 16]

@@ -262,7 +262,7 @@ class Oracle:
         for other in self.visits[at]:
             if other.member is member and other.is_running:
                 overlaps = other.style == "run" and style == "run"
-                if other.delivery.state is DeliveryState.IN_HAND or overlaps:
+                if other.delivery.state is DeliveryState.ACQUIRED or overlaps:
                     self.fail(f"two readers at once: {visit}, {other}")
         if not self.has_sought:
             if self.plan.mode is Mode.KEY_SHARED and key is not None:
@@ -283,8 +283,8 @@ class Oracle:
             if earlier != offset:
                 for other in self.visits[at]:
                     if other.member is visit.member and other.is_running:
-                        in_hand = other.delivery.state is DeliveryState.IN_HAND
-                        if in_hand or (other.style == "run" and visit.style == "run"):
+                        acquired = other.delivery.state is DeliveryState.ACQUIRED
+                        if acquired or (other.style == "run" and visit.style == "run"):
                             self.fail(f"two of a key at once: {visit}, {other}")
             if earlier < offset and not self.is_done(at) and not self.may_be_copied(at):
                 self.fail(f"{earlier} of the same key is not done: {visit}; {[*map(str, self.visits[at])]}")
@@ -305,7 +305,7 @@ class Oracle:
             if not serial and not mine and self._is_copied_unseen(visit.member, at):
                 continue
             allowed = (
-                DeliveryState.IN_HAND,
+                DeliveryState.ACQUIRED,
                 DeliveryState.PUBLISHING,
                 DeliveryState.NACKED,
                 DeliveryState.EXPIRED,
@@ -712,7 +712,7 @@ class Member:
 
     async def copied(self, delivery: Delivery, call: Callable[[], DeliveryResult[AckOutcome]]) -> None:
         """Await a copy, which begins at the call."""
-        if delivery.state is not DeliveryState.IN_HAND:
+        if delivery.state is not DeliveryState.ACQUIRED:
             raise Injected("too late")
         record = delivery.record
         self.oracle.copying.add((record.topic, record.partition, record.offset))

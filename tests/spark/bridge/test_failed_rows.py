@@ -134,9 +134,9 @@ async def test_a_record_that_cannot_be_a_row_is_nacked_alone(caplog: pytest.LogC
     (found,) = await batch.to_arrow(include_headers=False)
     assert found["offset"].to_pylist() == [0, 1, 2, 4, 5]
     assert [delivery.state for delivery in batch.deliveries] == [
-        *[DeliveryState.IN_HAND] * 3,
+        *[DeliveryState.ACQUIRED] * 3,
         DeliveryState.NACKED,
-        *[DeliveryState.IN_HAND] * 2,
+        *[DeliveryState.ACQUIRED] * 2,
     ]
     assert ("flights", 0, 3) not in batch.by_key
     assert "cannot be a row" in caplog.text

@@ -283,7 +283,7 @@ async def test_named_rows_go_to_the_dead_letter_and_the_retry_topic(virtual_kafk
         await until(lambda: len(function.calls) == 3)
         assert function.rows[1:] == [[5], [3, 4]]
         assert function.calls[2][0] - function.calls[0][0] >= 60
-        await until(lambda: not queue.statistics().in_hand)
+        await until(lambda: not queue.statistics().acquired)
     assert values(virtual_kafka, DEAD) == [1, 2]
     assert {headers(record)["__dlq.errors.message"] for record in virtual_kafka.records(DEAD)} == {
         b"not a number"
@@ -530,7 +530,7 @@ async def test_a_cancelled_run_gives_the_batch_back(virtual_kafka: VirtualKafka)
         assert (foreach.statistics().interrupted, foreach.statistics().failures) == (1, 0)
         assert repr(foreach).endswith(": not running>")
         batch = await queue.batch_receive()
-        assert [(delivery.attempt, delivery.state.name) for delivery in batch] == [(1, "IN_HAND")] * 16
+        assert [(delivery.attempt, delivery.state.name) for delivery in batch] == [(1, "ACQUIRED")] * 16
         assert (queue.statistics().counts.acked, queue.statistics().counts.nacked) == (0, 0)
 
 

@@ -13,7 +13,7 @@ from asyncgroup.workqueue.copies import RECONSUMETIMES, earlier_attempts
 from asyncgroup.workqueue.delivery import Delivery, Publisher
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.engine import OpenQueue
-from asyncgroup.workqueue.group_engine.claim_gate import ClaimGate
+from asyncgroup.workqueue.group_engine.claim_guard import ClaimGuard
 from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts, CrashedClaims
 from asyncgroup.workqueue.modes import Mode
@@ -31,7 +31,7 @@ class Unlimited:
 
 
 class Limited:
-    """A publisher of dead letters after six deliveries, so that a record with three failed ones is a suspect."""
+    """A publisher of dead letters after six deliveries, so that a record with three failed ones is isolated."""
 
     def is_last(self, attempt: int) -> bool:
         return attempt > 5
@@ -69,7 +69,7 @@ class OneDispatcher:
     free_handlers = 10
 
     def __init__(self, dispatcher: Dispatcher) -> None:
-        self.relist = dispatcher.turns.relist
+        self.requeue = dispatcher.ready.requeue
         self.works = dispatcher.works.values
         self.attempts = dispatcher.outcomes.attempts
         self.is_last = dispatcher.outcomes.publisher.is_last
@@ -102,7 +102,7 @@ class Partition:
         self.dispatcher.add_partition(self.work)
         self.claims = claims_of(self.dispatcher)
         self.counts = CrashCounts(self.work, cast(ClaimWindow, self.window), self.claims, records)
-        ClaimGate(self.work).count(self.counts)
+        ClaimGuard(self.work).count(self.counts)
         self.dispatcher.offer(self.work, [Record("orders", number, at, value=b"") for at in range(count)])
 
     async def take(self) -> Delivery:
@@ -146,34 +146,34 @@ async def test_the_last_record_to_count_waits_for_the_commit_with_its_count() ->
     assert partition.window.commits == [{0: 4}]
     for each in taken:
         await each.ack()
-    assert partition.work.gate is None
+    assert partition.work.guard is None
 
 
-async def suspect_and_other() -> tuple[Partition, Partition]:
-    """Return two partitions of one dispatcher: a suspect of the first is in hand, and the second waits for its end."""
+async def isolated_and_other() -> tuple[Partition, Partition]:
+    """Return two partitions of one dispatcher: an isolated record of the first is acquired, and the second waits for its end."""
     dispatcher = dispatcher_with(Limited())
-    suspect = Partition(2, {0: 3}, number=0, dispatcher=dispatcher)
-    assert (await suspect.take()).record.offset == 0
+    isolated = Partition(2, {0: 3}, number=0, dispatcher=dispatcher)
+    assert (await isolated.take()).record.offset == 0
     other = Partition(1, number=1, dispatcher=dispatcher)
     for _ in range(5):
         assert dispatcher.take() is None
         await asyncio.sleep(0)
-    return suspect, other
+    return isolated, other
 
 
-async def test_a_lost_partition_with_a_suspect_holds_up_no_other() -> None:
-    suspect, other = await suspect_and_other()
-    suspect.dispatcher.remove_partition(suspect.work)
-    suspect.claims.relist()
+async def test_a_lost_partition_with_a_record_in_isolation_stops_no_other() -> None:
+    isolated, other = await isolated_and_other()
+    isolated.dispatcher.remove_partition(isolated.work)
+    isolated.claims.requeue()
     assert (await other.take()).record.partition == 1
 
 
-async def test_a_log_that_lost_the_suspect_holds_up_no_other() -> None:
-    suspect, other = await suspect_and_other()
-    suspect.counts.restart(0)
-    suspect.dispatcher.lose(suspect.work, 0)
-    suspect.claims.relist()
-    assert suspect.counts.counted == {}
+async def test_a_log_that_lost_the_isolated_record_stops_no_other() -> None:
+    isolated, other = await isolated_and_other()
+    isolated.counts.restart(0)
+    isolated.dispatcher.lose(isolated.work, 0)
+    isolated.claims.requeue()
+    assert isolated.counts.counted == {}
     assert (await other.take()).record.partition == 1
 
 
@@ -196,7 +196,7 @@ async def test_counts_are_taken_back_once() -> None:
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
-async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
+async def test_earlier_deliveries_isolate_a_record(is_copy: bool) -> None:
     """Of six deliveries four were made: those that led to a copy in the retry topic count, too."""
     dispatcher = Dispatcher(
         Mode.SHARED,
@@ -207,7 +207,7 @@ async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
     window = AckWindow(0, attempts={} if is_copy else {0: 4})
     work = PartitionWork(TopicPartition("orders", 0), window, engine=Copies() if is_copy else None)
     dispatcher.add_partition(work)
-    ClaimGate(work).count(CrashCounts(work, cast(ClaimWindow, Window(window)), claims_of(dispatcher), 100))
+    ClaimGuard(work).count(CrashCounts(work, cast(ClaimWindow, Window(window)), claims_of(dispatcher), 100))
     headers = [(RECONSUMETIMES, b"4")] if is_copy else []
     dispatcher.offer(work, [Record("orders", 0, 0, headers=headers), Record("orders", 0, 1)])
     found = []
@@ -215,20 +215,20 @@ async def test_earlier_deliveries_make_a_suspect(is_copy: bool) -> None:
         while (delivery := dispatcher.take()) is not None:
             found.append((delivery.record.offset, delivery.attempt))
         await asyncio.sleep(0)
-    assert found == [(0, 5)], "the suspect alone"
+    assert found == [(0, 5)], "the isolated record alone"
 
 
 async def test_counted_records_stay_the_next_ones() -> None:
-    """A suspect that becomes ready later, by its key, waits for them: in front of them it would wait for them, and they for it."""
+    """An isolated record that becomes ready later, by its key, waits for them: in front of them it would wait for them, and they for it."""
     dispatcher = dispatcher_with(Limited())
     work = PartitionWork(TopicPartition("orders", 0), AckWindow(0), position=1, engine=Copies())
     dispatcher.add_partition(work)
-    gate = ClaimGate(work)
-    gate.count(CrashCounts(work, cast(ClaimWindow, Window(work.window)), claims_of(dispatcher), 100))
+    guard = ClaimGuard(work)
+    guard.count(CrashCounts(work, cast(ClaimWindow, Window(work.window)), claims_of(dispatcher), 100))
     dispatcher.offer(work, [Record("orders", 0, 1), Record("orders", 0, 2)])
     assert dispatcher.take() is None  # both are counted
-    gate.set_full(is_full=True)
-    gate.set_full(is_full=False)
+    guard.set_full(is_full=True)
+    guard.set_full(is_full=False)
     dispatcher.outcomes.admit(work, Record("orders", 0, 0, headers=[(RECONSUMETIMES, b"4")]))
     found = []
     for _ in range(20):

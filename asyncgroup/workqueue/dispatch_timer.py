@@ -1,4 +1,4 @@
-"""Alarm: wakes the dispatcher when a record is due or a deadline passes, and does not count the time of a blocked event loop."""
+"""DispatchTimer: wakes the dispatcher when a record is due or a deadline passes, and does not count the time of a blocked event loop."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from asyncgroup.workqueue.dispatcher import Dispatcher
 from asyncgroup.workqueue.due_times import NEVER
 
-__all__ = ["Alarm"]
+__all__ = ["DispatchTimer"]
 
 TICK: Final = 0.01
 """Minimum seconds between two calls of `Dispatcher.wake`: later due times within it are handled together, never early."""
 
 
-class Alarm:
+class DispatchTimer:
     """One timer, set to the earliest time at which the dispatcher has something to do.
 
     A timer that runs late shows that the event loop was blocked, as by a handler that should be run with `in_thread`: no other
@@ -29,7 +29,7 @@ class Alarm:
         self._earliest = 0.0
 
     def __repr__(self) -> str:
-        return f"<Alarm: {'not set' if self._timer is None else f'at {self._at:.3f}'}>"
+        return f"<DispatchTimer: {'not set' if self._timer is None else f'at {self._at:.3f}'}>"
 
     def schedule(self, due: float) -> None:
         """Wake the dispatcher at loop time `due`, or up to `TICK` later."""

@@ -1,4 +1,4 @@
-"""Turns: selects the partition whose record is delivered next, and limits the share of redeliveries. Pure state."""
+"""ReadyPartitions: selects the partition whose record is delivered next, and limits the share of redeliveries. Pure state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Delivery, Work
 from asyncgroup.workqueue.orders import InOrder
 
-__all__ = ["Demand", "NoDemand", "Turns"]
+__all__ = ["Demand", "NoDemand", "ReadyPartitions"]
 
 
 class Demand(Protocol):
@@ -36,14 +36,14 @@ class NoDemand:
         """Nothing waits."""
 
 
-class Turns:
+class ReadyPartitions:
     """Partitions with ready records take turns, one record each; records that were delivered before get a share of them.
 
     At most `retry_share` of the turns and of the slots (`set_slots`) are for retries while there are fresh records, so that
     records that fail each time do not keep fresh ones waiting. Slots are limited also while there are none.
 
-    A partition whose first record may not be delivered now is dropped from the queue, and has to be listed again
-    (`relist`) when that has changed. `order` is that of modes in which retries precede all other records.
+    A partition whose first record may not be delivered now is dropped from the queue, and has to be queued again
+    (`requeue`) when that has changed. `order` is that of modes in which retries precede all other records.
     """
 
     def __init__(self, retry_share: float, order: InOrder | None, demand: Demand) -> None:
@@ -55,14 +55,14 @@ class Turns:
         self._retry_slots: int | None = None
         # of turns: a retry costs 1, a fresh record gains `_retry_gain` while retries are ready
         self._retry_credit = 0.0
-        self._retries_in_hand = 0  # deliveries with a slot
+        self._acquired_retries = 0  # deliveries with a slot
         self._fresh: deque[Work] = deque()  # partitions with fresh records, the next one first
         self._retries: deque[Work] = deque()
         self.has_retries = False
         """Whether a partition with ready records that were delivered before is queued."""
 
     def __repr__(self) -> str:
-        return f"<Turns: {len(self._fresh)} partitions with fresh records, {len(self._retries)} with retries>"
+        return f"<ReadyPartitions: {len(self._fresh)} partitions with fresh records, {len(self._retries)} with retries>"
 
     def count(self) -> int:
         """The number of ready records of the queued partitions."""
@@ -72,18 +72,18 @@ class Turns:
 
     def add(self, work: Work) -> int:
         """Queue a partition that may have ready records; return their number."""
-        if work.fresh and not work.in_fresh_turn:
-            work.in_fresh_turn = True
+        if work.fresh and not work.is_fresh_queued:
+            work.is_fresh_queued = True
             self._fresh.append(work)
         if not work.retries:
             return len(work.fresh)
-        if not work.in_retry_turn:
-            work.in_retry_turn = True
+        if not work.is_retry_queued:
+            work.is_retry_queued = True
             self._retries.append(work)
             self.has_retries = True
         return len(work.fresh) + len(work.retries)
 
-    def relist(self, work: Work) -> None:
+    def requeue(self, work: Work) -> None:
         """Deliver records of the partition again, after a condition that may have prevented it has changed."""
         if self.add(work):
             self.demand.wake_later(self.count)
@@ -108,7 +108,7 @@ class Turns:
             fresh = work.fresh
             # `_may_take` without its call for most records
             if fresh and (
-                (is_shared and work.gate is None and work.is_open) or self._may_take(work, fresh[0])
+                (is_shared and work.guard is None and work.is_open) or self._may_take(work, fresh[0])
             ):
                 if len(queue) > 1:
                     queue.rotate(-1)
@@ -116,7 +116,7 @@ class Turns:
                     self._retry_credit = min(self._retry_credit + self._retry_gain, 1.0)
                 return work
             queue.popleft()
-            work.in_fresh_turn = False
+            work.is_fresh_queued = False
         return None
 
     def last_retry(self) -> Work | None:
@@ -132,7 +132,7 @@ class Turns:
                 self._retry_credit = max(0.0, self._retry_credit - 1.0)
                 return work
             queue.popleft()
-            work.in_retry_turn = False
+            work.is_retry_queued = False
         self.has_retries = False
         return None
 
@@ -140,7 +140,7 @@ class Turns:
         """Whether the record may be delivered now."""
         if not work.is_open or (self._order is not None and not self._order.may_take(work, record)):
             return False
-        return work.gate is None or work.gate.may_begin(record)
+        return work.guard is None or work.guard.may_begin(record)
 
     # --- the slots of retries -------------------------------------------------------------------------------------------
 
@@ -151,15 +151,15 @@ class Turns:
     def take_slot(self, delivery: Delivery) -> None:
         """A delivery of a record that was delivered before begins."""
         delivery._has_slot = True
-        self._retries_in_hand += 1
+        self._acquired_retries += 1
 
     def free_slot(self, delivery: Delivery) -> None:
         """It has ended."""
         if delivery._has_slot:
             delivery._has_slot = False
-            self._retries_in_hand -= 1
+            self._acquired_retries -= 1
             if self.has_retries:
                 self.demand.wake_later(self.count)
 
     def _has_slot(self) -> bool:
-        return self._retry_slots is None or self._retries_in_hand < self._retry_slots
+        return self._retry_slots is None or self._acquired_retries < self._retry_slots

@@ -1,4 +1,4 @@
-"""ClaimGate: why records of a claim wait although they could be delivered. Pure state.
+"""ClaimGuard: why records of a claim wait although they could be delivered. Pure state.
 
 - The encoding of the window is nearly too large for a commit: only records below its end are delivered, as in parallel-consumer.
 - The last owner of the partition has crashed: deliveries are counted in a commit before they begin (`crash_counts`).
@@ -10,11 +10,11 @@ from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Work
 from asyncgroup.workqueue.group_engine.crash_counts import CrashCounts
 
-__all__ = ["ClaimGate"]
+__all__ = ["ClaimGuard"]
 
 
-class ClaimGate:
-    """The DeliveryGate of a claim; the partition has it only while there is one of the reasons, so that it costs nothing otherwise."""
+class ClaimGuard:
+    """The DeliveryGuard of a claim; the partition has it only while there is one of the reasons, so that it costs nothing otherwise."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -23,7 +23,7 @@ class ClaimGate:
         self._counts: CrashCounts | None = None
 
     def __repr__(self) -> str:
-        return f"<ClaimGate: {'full' if self.is_full else 'not full'}, {self._counts!r}>"
+        return f"<ClaimGuard: {'full' if self.is_full else 'not full'}, {self._counts!r}>"
 
     def set_full(self, *, is_full: bool) -> None:
         """The size of the window has changed."""
@@ -48,7 +48,7 @@ class ClaimGate:
             await counts.aclose()
 
     def _update(self) -> None:
-        self._work.gate = self if self.is_full or self._counts is not None else None
+        self._work.guard = self if self.is_full or self._counts is not None else None
 
     # --- asked for each record ------------------------------------------------------------------------------------------
 
