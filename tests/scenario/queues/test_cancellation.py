@@ -90,7 +90,7 @@ async def test_a_receiver_cancelled_when_its_record_arrives(env: VirtualEnvironm
         await asyncio.sleep(5.0)
         receiving = [asyncio.create_task(queue.receive()) for _ in range(waiters + 1)]
         await asyncio.sleep(0)
-        demand = queue._core.dispatcher.turns.demand
+        demand = queue._core.dispatcher.ready.demand
         wake = demand.wake
 
         def cancels(records: int) -> None:
