@@ -26,8 +26,7 @@ from asyncgroup import (
 )
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, CommitFailedError, ProducerFencedError, TransactionAbortedError
-from asyncgroup.group.liveness.loop_watch import LoopWatch
-from asyncgroup.group.liveness.stalls import EVENTS_BY_KIND
+from asyncgroup.group.liveness.stalls import EVENTS_BY_KIND, LoopWatch
 from asyncgroup.log_events import FIELDS, LOG_EVENTS, commit_failed_fields, log_fields
 from asyncgroup.model import TopicPartition
 

@@ -127,7 +127,7 @@ class GroupEngine:
         if self._records is not None:
             await self._records._wait_closed()
         self._errors.close()
-        self._client.pool.retire_lanes({*self._source.lanes, self._membership.lane})
+        self._client.pool.retire_lanes({*self._source.lanes, *self._membership.lanes})
         if self._holds_lane:
             self._holds_lane = False
             for lane in LANES:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -99,9 +99,9 @@ class AutoMembership:
         return self.chosen.identity
 
     @property
-    def lane(self) -> str:
-        """See `Membership`: that of the classic protocol, as the other one has no separate connection."""
-        return self._classic.lane
+    def lanes(self) -> Collection[str]:
+        """See `Membership`: those of the classic protocol, as the other one has none."""
+        return self._classic.lanes
 
     @property
     def heartbeats(self) -> HeartbeatStatus:

@@ -31,9 +31,8 @@ from asyncgroup.group.health.diagnosis import HealthSnapshot, diagnose
 from asyncgroup.group.health.health import Health
 from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
-from asyncgroup.group.liveness.stalls import Stalls
-from asyncgroup.group.liveness.stand_in import StandIn
-from asyncgroup.group.liveness.stuck_claims import CHECKS
+from asyncgroup.group.liveness.stalls import CHECKS, Stalls
+from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from asyncgroup.group.membership import CANCELLED, JoinedGroup, Membership
 from asyncgroup.group.sessions.claim_source import ClaimSource
 from asyncgroup.group.sessions.end_limits import MIN_RESERVE_SHARE, reserve_for
@@ -72,7 +71,7 @@ class Member:
         self._stalls = Stalls(source.group_id, source.cluster.hooks, member_health)
         self._stalls.watch_states()
         self._heartbeat_thread = HeartbeatThread(
-            source.group_id, self._make_stand_in, self._stalls.on_blocked, self._sign_period
+            source.group_id, self._make_thread_heartbeats, self._stalls.on_blocked, self._sign_period
         )
         self._session_lock = asyncio.Lock()  # held from the join to the end of the session, and while leaving
         self._leave_deadline = float("inf")  # loop time; set when closing or cancelled
@@ -169,10 +168,10 @@ class Member:
 
     # --- the event loop is blocked ------------------------------------------------------------------------------
 
-    def _make_stand_in(self, blocked_since: float) -> StandIn | None:
+    def _make_thread_heartbeats(self, blocked_since: float) -> ThreadHeartbeats | None:
         """Return what sends the heartbeats while the event loop is blocked. Called in the heartbeat thread."""
         limit, heartbeats = self._config.max_poll_interval, self._membership.heartbeats
-        if heartbeats.keep_alive is None:
+        if heartbeats.handover.snapshot is None:
             return None
         if (life := self.life) is not None:
             life.stuck_claims.find(blocked_since)  # no claim has made progress since then
@@ -184,7 +183,7 @@ class Member:
             return stuck
 
         period = limit / CHECKS if limit else float("inf")
-        return StandIn(heartbeats, self._second_client_maker(), find_stuck, period)
+        return ThreadHeartbeats(heartbeats.handover, self._second_client_maker(), find_stuck, period)
 
     def _sign_period(self) -> float:
         """Return the seconds between two signs of life: a block must be noticed long before the session timeout.
@@ -192,7 +191,7 @@ class Member:
         It is noticed after two of them, and may begin just before a heartbeat; half of the time after that remains to send it.
         """
         heartbeats = self._membership.heartbeats
-        if heartbeats.keep_alive is None:  # its session timeout may be known only after the next join
+        if heartbeats.handover.snapshot is None:  # its session timeout may be known only after the next join
             return BLOCKED_SECONDS / 4
         interval = heartbeats.heartbeat_interval
         return min(

@@ -9,7 +9,7 @@ both assignments go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity
 
 if TYPE_CHECKING:
-    from asyncgroup.group.liveness.keep_alive import KeepAlive, KeptAlive
+    from asyncgroup.group.liveness.heartbeat_snapshot import ThreadHandover
 
 __all__ = [
     "CANCELLED",
@@ -153,17 +153,9 @@ class HeartbeatStatus(Protocol):
         """Longest time between two heartbeats, in seconds: the member's own, or the group's (KIP-848)."""
         ...
 
-    @property
-    def keep_alive(self) -> KeepAlive | None:
-        """What the heartbeat thread needs to keep the member in its group; None if it has none to keep.
-
-        It is published during a session. Between two sessions only a member of a classic group has one, if it was in a
-        generation: after a rebalance at once, else from its next JoinGroup on.
-        """
-        ...
-
-    kept_alive: KeptAlive | None
-    """What the heartbeat thread did for it; the next heartbeat takes it."""
+    handover: ThreadHandover
+    """To the heartbeat thread. It has a snapshot during a session. Between two sessions only a member of a classic group has one, if it was
+    in a generation: after a rebalance at once, else from its next JoinGroup on."""
     last_response_at: float
     """Loop time of the last response of the coordinator; minus infinity before the first."""
     last_stable_sent_at: float
@@ -191,8 +183,8 @@ class Membership(Protocol):
         ...
 
     @property
-    def lane(self) -> str:
-        """The purpose of the connection for this member's joins."""
+    def lanes(self) -> Collection[str]:
+        """The purposes of connections that only this member uses."""
         ...
 
     @property

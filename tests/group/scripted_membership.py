@@ -34,7 +34,7 @@ class ScriptedHeartbeats:
 class ScriptedMembership:
     """Assigns the partitions in `first`, then what is passed to `propose`, while the session goes on."""
 
-    lane = "join-scripted"
+    lanes = ("join-scripted",)
 
     def __init__(self, topic: str, first: Iterable[int]) -> None:
         self.topic = topic

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures(
 class Classic:
     """Stands for the classic membership."""
 
-    lane = "join-1"
+    lanes = ("join-1",)
     identity = MemberIdentity()
     heartbeats: Any = None
 
@@ -95,7 +95,7 @@ async def test_a_cluster_with_the_feature() -> None:
         assert current_protocol(membership, "auto") == "consumer"
         assert not classic.joins
         assert epoch_identity(membership) == membership.identity == joined.identity
-        assert membership.lane == "join-1"
+        assert membership.lanes == ("join-1",)
         assert not membership.is_fatal(1)
         it.beats.clear()
         await membership.leave("closing", None, 5.0)

@@ -13,16 +13,15 @@ from typing import Any, cast
 import pytest
 
 from asyncgroup.group.liveness import heartbeat_thread
-from asyncgroup.group.liveness.block_log import is_first_line
-from asyncgroup.group.liveness.heartbeat_thread import HeartbeatThread
-from asyncgroup.group.liveness.stand_in import StandIn
+from asyncgroup.group.liveness.heartbeat_thread import HeartbeatThread, is_first_line
+from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 
 NAME = "asyncgroup heartbeats test"
 LIMIT = 20.0
 
 
 class Watched:
-    """An event loop with a heartbeat thread; `stand_in()` is what the thread runs while the loop is blocked."""
+    """An event loop with a heartbeat thread; `thread_heartbeats()` is what the thread runs while the loop is blocked."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -31,9 +30,9 @@ class Watched:
         self.unblocked: list[float] = []
         self.thread = HeartbeatThread("test", self._make, self.unblocked.append, lambda: 0.02)
 
-    def _make(self, _since: float) -> StandIn | None:
+    def _make(self, _since: float) -> ThreadHeartbeats | None:
         self.began.release()
-        return cast("StandIn | None", self.make())
+        return cast("ThreadHeartbeats | None", self.make())
 
     async def run(self) -> None:
         await asyncio.sleep(LIMIT)
@@ -80,7 +79,7 @@ def test_a_stop_while_the_thread_stands_in(watched: Watched) -> None:
     assert len(watched.unblocked) == 1
 
 
-def test_a_stand_in_that_fails(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_thread_heartbeats_that_fail(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """The thread goes on: the next block has a stand-in again."""
 
     def fail() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import ClaimStuck
-from asyncgroup.group.liveness.stuck_claims import CHECKS, StuckClaims
+from asyncgroup.group.liveness.stalls import CHECKS, StuckClaims
 from asyncgroup.model import TopicPartition
 
 LIMIT = 10.0

@@ -162,7 +162,7 @@ class CooperativeStay:
             error = failure
             if isinstance(error, AssignmentError) or join_action(error) is JoinAction.FAIL:
                 result = HeartbeatResult.FATAL
-        left_because = heartbeats.take_kept_alive()
+        left_because = heartbeats.take_report()
         if left_because is not None:  # the event loop was blocked for too long; the leave may arrive later
             self._member.on_heartbeat(HeartbeatResult.LOST, left_because)
             return None

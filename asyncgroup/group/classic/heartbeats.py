@@ -1,6 +1,6 @@
 """Heartbeats of a member of a classic group: send them for one identity and report the results.
 
-They run on the group's event loop. While that is blocked, the heartbeat thread sends others (`stand_in`).
+They run on the group's event loop. While that is blocked, the heartbeat thread sends others (`thread_heartbeats`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncgroup.errors import (
     RequestTimedOut,
 )
 from asyncgroup.group.classic.heartbeat_schedule import HeartbeatSchedule
-from asyncgroup.group.liveness.keep_alive import ClassicKeepAlive, KeptAlive
+from asyncgroup.group.liveness.heartbeat_snapshot import ClassicSnapshot, ThreadHandover
 from asyncgroup.group.liveness.silence import has_expired
 from asyncgroup.group.membership import (
     HEARTBEAT_LANE,
@@ -103,12 +103,8 @@ class ClassicHeartbeats:
         """Loop time of the last response other than COORDINATOR_MOVED and RETRY."""
         self.last_stable_sent_at = float("-inf")
         """Loop time at which the last heartbeat was sent whose response was ALIVE: a later rebalance began after it."""
-        self.keep_alive: ClassicKeepAlive | None = None
-        """See `KeptAliveMember`."""
-        self.kept_alive: KeptAlive | None = None
-        """See `KeptAliveMember`."""
-        self._kept_alive_at = float("-inf")
-        """Loop time of the last heartbeat that was accepted while the event loop was blocked."""
+        self.handover = ThreadHandover()
+        """See `HeartbeatStatus`."""
         self._schedule: HeartbeatSchedule | None = None
         self._confirmed_lookup: int | None = None
         """The number of the lookup that found the coordinator of the last successful heartbeat."""
@@ -149,10 +145,10 @@ class ClassicHeartbeats:
         self._confirmed_lookup = self._cluster.coordinators.lookup_number(self._group_id)
         self._schedule = HeartbeatSchedule(started_at, self._config.effective_heartbeat_interval, early)
         self._running = True
-        self.kept_alive = None
+        self.handover.report = None
         try:
             await self._run(identity, on_result, self._schedule)
-            self.keep_alive = None  # not if cancelled: it is still a member, and joins or leaves next
+            self.handover.snapshot = None  # not if cancelled: it is still a member, and joins or leaves next
         finally:
             self._running = False
             # undecided: the commit is repeated, and asks again. A cancellation would end the task that commits
@@ -212,32 +208,30 @@ class ClassicHeartbeats:
         `joins`: while it waits for the response to a JoinGroup. Without a generation there is nothing to publish.
         """
         if identity.generation_id < 0:
-            self.keep_alive = None
+            self.handover.snapshot = None
             return
         if due is None:
             due = asyncio.get_running_loop().time() + self.heartbeat_interval
-        self.keep_alive = ClassicKeepAlive(
+        self.handover.snapshot = ClassicSnapshot(
             self._group_id, identity, due, self.heartbeat_interval, self.timeout, joins
         )
 
     def _has_left(self, on_result: Callable[[HeartbeatResult, AsyncGroupError | None], None]) -> bool:
         """Whether the member has left its group while the event loop was blocked, which is reported."""
-        left_because = self.take_kept_alive()
+        left_because = self.take_report()
         if left_because is None:
             return False
         on_result(HeartbeatResult.LOST, left_because)
         self._resolve_check(self._check, HeartbeatResult.LOST)
         return True
 
-    def take_kept_alive(self) -> AsyncGroupError | None:
+    def take_report(self) -> AsyncGroupError | None:
         """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did."""
-        kept, self.kept_alive = self.kept_alive, None
-        if kept is None:
+        if (report := self.handover.take_report()) is None:
             return None
-        self._kept_alive_at = max(self._kept_alive_at, kept.at)
-        self.last_response_at = max(self.last_response_at, kept.at)
-        self.last_stable_sent_at = max(self.last_stable_sent_at, kept.stable_at)
-        return kept.left_because
+        self.last_response_at = max(self.last_response_at, report.accepted_at)
+        self.last_stable_sent_at = max(self.last_stable_sent_at, report.stable_at)
+        return report.left_because
 
     def _on_response(self, result: HeartbeatResult, sent: float) -> None:
         """Record a response that is neither COORDINATOR_MOVED nor RETRY to the heartbeat sent at `sent`."""
@@ -354,7 +348,7 @@ class ClassicHeartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for `session_timeout`."""
-        last = max(self._started_at, self._kept_alive_at, self._cluster.last_response_at)
+        last = max(self._started_at, self.handover.accepted_at, self._cluster.last_response_at)
         return last + self._config.effective_session_timeout
 
     async def _heartbeat_within_limit(self, identity: MemberIdentity) -> _HeartbeatResponse:

@@ -100,9 +100,10 @@ class ClassicMembership:
         )
         # a connection per member: a broker processes the requests of a connection in order and parks JoinGroup until
         # all members have sent theirs, so two members on one connection would wait for each other
-        self.lane = f"{JOIN_LANE}-{next(_LANES)}"
-        """The purpose of the connection for this member's JoinGroup and SyncGroup."""
-        self._parked = ParkedRequests(cluster, group_id, config, self.lane)
+        self._lane = f"{JOIN_LANE}-{next(_LANES)}"
+        self.lanes = (self._lane,)
+        """See `Membership`: for JoinGroup and SyncGroup."""
+        self._parked = ParkedRequests(cluster, group_id, config, self._lane)
         self._confirmed_id = ""
         """The member id for which the next refusal counts: it was refused once before, or JoinGroup has just accepted it."""
         self._last_end: SessionEnd | None = None  # cause of the last session's end, until the next join
@@ -116,7 +117,7 @@ class ClassicMembership:
     def forget_member(self) -> None:
         """Make the next join one of a new member."""
         self.identity = MemberIdentity(group_instance_id=self._config.group_instance_id)
-        self.heartbeats.keep_alive = None
+        self.heartbeats.handover.snapshot = None
 
     def is_fatal(self, code: int) -> bool:
         """As for the response to a heartbeat."""
@@ -130,7 +131,7 @@ class ClassicMembership:
         """
         self._last_end = cause
         if not isinstance(cause, Rebalanced):
-            self.heartbeats.keep_alive = self.heartbeats.kept_alive = None
+            self.heartbeats.handover.snapshot = self.heartbeats.handover.report = None
         error = cause.__cause__ if isinstance(cause, MemberLost) else None
         if isinstance(error, ClaimStuck | EventLoopBlocked) and self.identity.group_instance_id is None:
             self.forget_member()  # it has left
@@ -147,7 +148,7 @@ class ClassicMembership:
         wanted = check_classic(topics)
         reason = join_reason(self._last_end, self._last_topics, wanted)
         former, joined = self.identity.member_id, await self._join(wanted, reason, None)
-        left_because = self.heartbeats.take_kept_alive()
+        left_because = self.heartbeats.take_report()
         if left_because is not None and self.identity.member_id == former:
             # the event loop was blocked for too long, and others may have its partitions; the leave may arrive later
             await self.leave(str(left_because), None, self.heartbeats.session_timeout)
@@ -164,8 +165,12 @@ class ClassicMembership:
         """
 
         def last_response_at() -> float:
-            kept = self.heartbeats.kept_alive  # by the heartbeat thread, while the event loop was blocked
-            return max(self._cluster.last_response_at, float("-inf") if kept is None else kept.at)
+            report = (
+                self.heartbeats.handover.report
+            )  # by the heartbeat thread, while the event loop was blocked
+            return max(
+                self._cluster.last_response_at, float("-inf") if report is None else report.accepted_at
+            )
 
         join = self._join(topics, reason, owned)
         what = f"join of group {self._group_id!r}"
@@ -179,7 +184,7 @@ class ClassicMembership:
         try:
             return await self._join_with_retries(topics, reason, owned)
         except BaseException:
-            self.heartbeats.keep_alive = None
+            self.heartbeats.handover.snapshot = None
             raise
 
     async def _join_with_retries(
@@ -348,7 +353,7 @@ class ClassicMembership:
         )
         if joined.skip_assignment:
             current = await describe_current_assignment(
-                self._cluster, self._group_id, partition_counts, lane=self.lane
+                self._cluster, self._group_id, partition_counts, lane=self._lane
             )
             partition_counts = current.partition_counts
             withheld = current.unassigned if self._protocols.assigns_all(protocol) else withheld
@@ -385,7 +390,7 @@ class ClassicMembership:
 
         `leaves` overrides that for either kind (KIP-1092): True leaves, False does not. See `leave_group` for retries.
         """
-        self.heartbeats.keep_alive = None
+        self.heartbeats.handover.snapshot = None
         identity = self.identity
         should_leave = identity.group_instance_id is None if leaves is None else leaves
         if not identity.member_id or not should_leave:

@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.consumer.heartbeat_errors import RESULTS, HeartbeatAction, heartbeat_refusal
 from asyncgroup.group.consumer.member_state import ConsumerMemberState
-from asyncgroup.group.liveness.keep_alive import ConsumerKeepAlive, KeptAlive
+from asyncgroup.group.liveness.heartbeat_snapshot import ConsumerSnapshot, ThreadHandover
 from asyncgroup.group.liveness.silence import has_expired
 from asyncgroup.group.membership import (
     HEARTBEAT_LANE,
@@ -101,12 +101,8 @@ class ConsumerHeartbeats:
         """Of the heartbeat that is under way."""
         self._sent_at = float("-inf")
         """Loop time at which it was sent."""
-        self.keep_alive: ConsumerKeepAlive | None = None
-        """See `KeptAliveMember`."""
-        self.kept_alive: KeptAlive | None = None
-        """See `KeptAliveMember`."""
-        self._kept_alive_at = float("-inf")
-        """Loop time of the last heartbeat that was accepted while the event loop was blocked."""
+        self.handover = ThreadHandover()
+        """See `HeartbeatStatus`."""
         self._wake = asyncio.Event()
         self._is_running = False
         self._check: asyncio.Future[HeartbeatOutcome] | None = None
@@ -171,7 +167,7 @@ class ConsumerHeartbeats:
         loop, retry = asyncio.get_running_loop(), self._cluster.retry()
         self._started_at = loop.time()
         self._is_running = True
-        self.kept_alive = None
+        self.handover.report = None
         self._set_early()
         pause = self._interval
         failed: HeartbeatOutcome | None = None  # of the last heartbeat, if it is to be sent again
@@ -213,8 +209,8 @@ class ConsumerHeartbeats:
                     return
         finally:
             self._is_running = False
-            self.keep_alive = None
-            self._take_kept_alive(lambda: None)  # its epoch is the one to join again with
+            self.handover.snapshot = None
+            self._take_report(lambda: None)  # its epoch is the one to join again with
             if self._check is not None:
                 self._check.cancel()
                 self._check = None
@@ -224,7 +220,7 @@ class ConsumerHeartbeats:
         identity = self._state.identity
         if identity.member_id:
             leave = self._state.leave_request(is_static_leave=identity.group_instance_id is not None)
-            self.keep_alive = ConsumerKeepAlive(
+            self.handover.snapshot = ConsumerSnapshot(
                 self._group_id,
                 identity,
                 due,
@@ -234,7 +230,7 @@ class ConsumerHeartbeats:
                 leave,
             )
         else:
-            self.keep_alive = None
+            self.handover.snapshot = None
 
     def _has_left(
         self,
@@ -242,32 +238,30 @@ class ConsumerHeartbeats:
         on_news: Callable[[], None],
     ) -> bool:
         """Whether the member has left its group while the event loop was blocked, which is reported."""
-        left_because = self._take_kept_alive(on_news)
+        left_because = self._take_report(on_news)
         if left_because is None:
             return False
         on_result(HeartbeatResult.LOST, left_because)
         return True
 
-    def _take_kept_alive(self, on_news: Callable[[], None]) -> AsyncGroupError | None:
+    def _take_report(self, on_news: Callable[[], None]) -> AsyncGroupError | None:
         """Take note of the heartbeats that were sent while the event loop was blocked; return why the member left, if it did.
 
         Their responses are not known here, only the epoch: requests with all fields make the coordinator repeat the assignment.
         """
-        kept, self.kept_alive = self.kept_alive, None
-        if kept is None:
+        if (report := self.handover.take_report()) is None:
             return None
         self._doubt_until = asyncio.get_running_loop().time() + self.session_timeout
         before = self._state.epoch
-        self._state.on_newer_epoch(kept.epoch)
+        self._state.on_newer_epoch(report.identity.generation_id)
         if self._state.epoch > before:
             on_news()
-        self._kept_alive_at = max(self._kept_alive_at, kept.at)
-        self.last_response_at = max(self.last_response_at, kept.at)
+        self.last_response_at = max(self.last_response_at, report.accepted_at)
         if not self.is_reconciling:
-            self.last_stable_sent_at = max(self.last_stable_sent_at, kept.stable_at)
-        if kept.left_because is not None:
+            self.last_stable_sent_at = max(self.last_stable_sent_at, report.stable_at)
+        if report.left_because is not None:
             self._state.rejoin()
-        return kept.left_because
+        return report.left_because
 
     def _resolve(self, check: asyncio.Future[HeartbeatOutcome] | None, outcome: HeartbeatOutcome) -> None:
         """Resolve a check that was asked for before the heartbeat was sent; a newer one waits for the next."""
@@ -287,7 +281,7 @@ class ConsumerHeartbeats:
     @property
     def _session_expires_at(self) -> float:
         """Loop time at which no broker has responded for the group's session timeout."""
-        last = max(self._started_at, self._kept_alive_at, self._cluster.last_response_at)
+        last = max(self._started_at, self.handover.accepted_at, self._cluster.last_response_at)
         return last + self.session_timeout
 
     # --- one heartbeat --------------------------------------------------------------------------------------------

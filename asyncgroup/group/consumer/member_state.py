@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 from asyncgroup.errors import ErrorCode
 from asyncgroup.group.consumer.heartbeat_errors import HeartbeatAction, heartbeat_action
-from asyncgroup.group.liveness.keep_alive import Partitions, TopicIdPartition, by_topic_id
+from asyncgroup.group.liveness.heartbeat_snapshot import Partitions, TopicIdPartition, by_topic_id
 from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import MemberIdentity

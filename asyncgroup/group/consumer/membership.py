@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from itertools import count
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -51,8 +50,6 @@ not done so when the rebalance would end delay it by a rebalance timeout. With p
 FIRST_GENERATION_TIMEOUT: Final = 300.0
 """Seconds that the first rebalance of a classic group may take: Java's default rebalance timeout (`max.poll.interval.ms`)."""
 
-_LANES = count(1)
-
 
 class ConsumerMembership:
     """One member of a group, from its first join until it leaves. Its id is kept for the life of the object.
@@ -82,8 +79,7 @@ class ConsumerMembership:
             make_id=make_id,
         )
         self.heartbeats = ConsumerHeartbeats(cluster, group_id, config, self._state)
-        self.lane = f"join-consumer-{next(_LANES)}"
-        """Unused: no request of this protocol waits at the coordinator, so joins share the group's connection."""
+        self.lanes = ()  # no request of this protocol waits at the coordinator: joins share the group's connection
         self._news = asyncio.Event()
         self._is_staying = False
         self._topics_changed = False  # until the heartbeats have the new topics

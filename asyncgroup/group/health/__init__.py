@@ -1,5 +1,5 @@
 """The state of a member and its problems, for operators and probes.
 
-Everything in group/ writes to the MemberHealth in `member_health` (`join_watch` times its joins, `liveness` has what only a
+Everything in group/ writes to the MemberHealth in `member_health` (`liveness` has what only a
 restart mends). `diagnosis` makes the value in `health` of it.
 """

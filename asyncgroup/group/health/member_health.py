@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import BrokerError
-from asyncgroup.group.health.join_watch import JoinWatch
 from asyncgroup.group.health.liveness import Liveness
 from asyncgroup.lifecycle import describe_error
 
@@ -83,6 +82,53 @@ class Occurrences(NamedTuple):
     """Loop time of the newest one."""
 
 
+class JoinTimer:
+    """For how long the member has been joining its group, from the first step on, however many attempts that takes."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._limit = float("inf")
+        self._on_long: Callable[[float], bool] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<JoinTimer: {'no join' if self._since is None else f'joins since {self._since:.3f}'}>"
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether a join has begun, and has not ended."""
+        return self._since is not None
+
+    def report(self, limit: float, on_long: Callable[[float], bool]) -> None:
+        """Call `on_long(seconds)` for each join that takes longer than `limit` seconds, again until it returns True."""
+        self._limit, self._on_long = limit, on_long
+
+    def begin(self) -> None:
+        """A join begins, and not as a further attempt of the one before."""
+        self.end()
+        self._since = asyncio.get_running_loop().time()
+        self._set_timer()
+
+    def end(self) -> None:
+        """The member has joined, or does not try again."""
+        self._since = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def age(self, now: float) -> float:
+        """Return the seconds from the start of the join to loop time `now`; 0 without one."""
+        return 0.0 if self._since is None else max(0.0, now - self._since)
+
+    def _set_timer(self) -> None:
+        if self._on_long is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._limit, self._on_timer, self._on_long)
+
+    def _on_timer(self, on_long: Callable[[float], bool]) -> None:
+        if not on_long(self.age(asyncio.get_running_loop().time())):
+            self._set_timer()
+
+
 class MemberHealth:
     """The state of a member, its problems and errors. All times are the loop's.
 
@@ -102,7 +148,7 @@ class MemberHealth:
         self.errors: dict[tuple[str, str], Occurrences] = {}
         """By type and error code or text, the least recent first."""
         self.liveness = Liveness()
-        self.join = JoinWatch()
+        self.join = JoinTimer()
         self.join_refusal: Occurrences | None = None
         """Errors of the attempts of the last join that do not count as failures."""
         self._watched: Mapping[MemberState, tuple[float, Callable[[float], None]]] = {}

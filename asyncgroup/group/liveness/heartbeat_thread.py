@@ -1,8 +1,8 @@
 """HeartbeatThread: a thread that notices when the event loop of a group member is blocked, and then sends its heartbeats.
 
 A handler that computes or waits without `await` blocks the event loop, and with it the member's own heartbeats. The thread
-has its own event loop. It asks the member's loop for a sign of life at least once a second; without one `StandIn` sends
-the heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the
+has its own event loop. It asks the member's loop for a sign of life at least once a second; without one ThreadHeartbeats
+send the heartbeats until the loop runs again, and the place where the loop is blocked is logged. As long as the loop runs the
 thread sends nothing.
 """
 
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from asyncgroup.group.liveness.block_log import is_first_line
-from asyncgroup.group.liveness.stand_in import StandIn
+from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from asyncgroup.lifecycle import cancel_and_wait, start_task, wait_within
 from asyncgroup.log_events import log_fields
 from asyncgroup.wire.off_loop import is_virtual
 
-__all__ = ["BLOCKED_SECONDS", "HeartbeatThread"]
+__all__ = ["BLOCKED_SECONDS", "HeartbeatThread", "is_first_line"]
 
 _log = logging.getLogger("asyncgroup.group")
 
@@ -34,24 +34,40 @@ BLOCKED_SECONDS: Final = 1.0
 MAX_FRAMES: Final = 4
 """The number of innermost calls that are logged for a blocked event loop."""
 
+_lock: Final = threading.Lock()  # groups log from their heartbeat threads
+_logged_at: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, float]] = WeakKeyDictionary()
+
+
+def is_first_line(loop: asyncio.AbstractEventLoop, since: float, now: float) -> bool:
+    """Return whether to log, at loop time `now`, that the loop has run nothing since `since`.
+
+    A line that was logged after `since` is about the same block. Only its group is named, as any task of the program may
+    be what blocks the loop.
+    """
+    with _lock:
+        if since < _logged_at.get(loop, float("-inf")):
+            return False
+        _logged_at[loop] = now
+        return True
+
 
 class HeartbeatThread:
     """The heartbeat thread of one group object.
 
-    `make_stand_in(blocked_since)` is called in the thread when the event loop is blocked, with the loop time at which it last
-    ran; it returns None if there is no member to stand in for. `on_unblocked(seconds)` is called on the event loop, when it
+    `make_heartbeats(blocked_since)` is called in the thread when the event loop is blocked, with the loop time at which it last
+    ran; it returns None if there is no member to keep in a group. `on_unblocked(seconds)` is called on the event loop, when it
     runs again. `period()` are the seconds between two signs of life.
     """
 
     def __init__(
         self,
         group_id: str,
-        make_stand_in: Callable[[float], StandIn | None],
+        make_heartbeats: Callable[[float], ThreadHeartbeats | None],
         on_unblocked: Callable[[float], None],
         period: Callable[[], float],
     ) -> None:
         self._group_id = group_id
-        self._make_stand_in = make_stand_in
+        self._make_heartbeats = make_heartbeats
         self._on_unblocked = on_unblocked
         self._period = period
         self._thread: threading.Thread | None = None
@@ -148,9 +164,9 @@ class HeartbeatThread:
             if await wait_within(self._stop, self._period()):
                 return
             if self._signs_given < self._signs_asked:
-                await self._stand_in(asked_at)
+                await self._bridge(asked_at)
 
-    async def _stand_in(self, since: float) -> None:
+    async def _bridge(self, since: float) -> None:
         """Send the heartbeats of the member until its event loop runs again; log where it is blocked."""
         self._unblocked.clear()
         self._loop.call_soon_threadsafe(self._end_block, since)
@@ -165,10 +181,10 @@ class HeartbeatThread:
             await cancel_and_wait(sending)
 
     async def _send(self, since: float) -> None:
-        """Stand in for the member, if there is one. After a failure the thread goes on, for the next block."""
+        """Send heartbeats for the member, if there is one. After a failure the thread goes on, for the next block."""
         try:
-            if (stand_in := self._make_stand_in(since)) is not None:
-                await stand_in.run()
+            if (heartbeats := self._make_heartbeats(since)) is not None:
+                await heartbeats.run()
         except Exception as error:  # noqa: BLE001  logged: no task waits for the thread
             _log.error("group %s: the heartbeat thread failed", self._group_id, exc_info=error)
 

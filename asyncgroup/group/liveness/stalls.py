@@ -1,21 +1,44 @@
-"""Stalls: report each stall of a group member: one log line, the hook `on_member_stalled`, and `errors()` or `health()`."""
+"""Stalls of a group member: claims without progress, a blocked event loop, long joins, a silent coordinator.
+
+StuckClaims finds the first, LoopWatch the second where no heartbeat thread does; Stalls reports each one: one log line, the
+hook `on_member_stalled`, and `errors()` or `health()`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked
 from asyncgroup.group.health.member_health import MemberHealth, MemberState
-from asyncgroup.group.liveness.loop_watch import LoopWatch
+from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, is_first_line
 from asyncgroup.hooks import Hooks, StallKind
 from asyncgroup.log_events import LogEvent, claim_stuck_fields, log_fields
+from asyncgroup.model import TopicPartition
 
-__all__ = ["EVENTS_BY_KIND", "LONG_JOIN", "UNKNOWN_COORDINATOR", "Stalls"]
+if TYPE_CHECKING:
+    from asyncgroup.group.sessions.claim import Claim
+
+__all__ = [
+    "CHECKS",
+    "EVENTS_BY_KIND",
+    "LONG_JOIN",
+    "UNKNOWN_COORDINATOR",
+    "LoopWatch",
+    "Stalls",
+    "StuckClaims",
+]
 
 _log = logging.getLogger("asyncgroup.group")
+
+CHECKS: Final = 10
+"""How often progress is compared in one `max_poll_interval`: a stuck claim is found at most a tenth of it late."""
+
+PERIOD: Final = 1.1 * BLOCKED_SECONDS
+"""Seconds after `tick` at which the timer is due: longer than the period of the fetcher's timer, which so postpones it."""
 
 LONG_JOIN: Final = 10.0
 """Seconds after which a join that is not complete is reported, with all of its attempts."""
@@ -35,6 +58,103 @@ EVENTS_BY_KIND: Final[Mapping[StallKind, LogEvent]] = {
     "coordinator": "coordinator_silent",
 }
 """The log events of the stalls that are reported here only."""
+
+
+class StuckClaims:
+    """Compares the progress of claims from time to time, so that nothing is counted for each record.
+
+    Only a claim whose handler works on a record can be stuck: not one that waits for records, is paused, or has not read
+    anything yet. `limit` is in seconds; 0 finds nothing. It may also be called from the heartbeat thread: that reads the
+    claims only while the event loop is blocked, so they do not change in that time, except by the handler that blocks it.
+    """
+
+    def __init__(self, group_id: str, limit: float, claims: Callable[[], Iterable[Claim]]) -> None:
+        self._group_id = group_id
+        self.limit = limit
+        self._claims = claims
+        self._lock = threading.Lock()
+        self._since: dict[TopicPartition, tuple[tuple[object, ...], float]] = {}
+        """By partition: the progress at the last check, and the time at which that value was seen first."""
+
+    def __repr__(self) -> str:
+        return f"<StuckClaims: {len(self._since)} at work, limit {self.limit:g} s>"
+
+    @property
+    def period(self) -> float:
+        """Seconds between two checks; infinity if there is nothing to find."""
+        return self.limit / CHECKS if self.limit else float("inf")
+
+    def find(self, now: float) -> ClaimStuck | None:
+        """Compare the progress at loop time `now`; return the error of the claim that is stuck for longest, if any is."""
+        if not self.limit:
+            return None
+        with self._lock:
+            before, self._since = self._since, {}
+            for claim in self._claims():
+                state, tp = claim._state, claim.tp
+                if state.holds_record and not state.is_renewed(now):
+                    progress = state.progress
+                    known = before.get(tp)
+                    same = known is not None and known[0] == progress
+                    self._since[tp] = known if known is not None and same else (progress, now)
+            if not self._since:
+                return None
+            tp, (_, since) = min(self._since.items(), key=lambda item: (item[1][1], item[0]))
+        seconds = now - since
+        return ClaimStuck(self._group_id, tp, seconds, self.limit) if seconds >= self.limit else None
+
+
+class LoopWatch:
+    """Watches the event loop of one group object that has no heartbeat thread.
+
+    `on_blocked(seconds)` is called after a block, with the seconds by which the timer was late. The block may have begun up to
+    `PERIOD` before the timer was due, so those that are longer than `BLOCKED_SECONDS` and `PERIOD` together are always seen.
+
+    Timers that run anyway call `tick`, which postpones the own one: as long as they come in time it never wakes the loop.
+    """
+
+    def __init__(self, group_id: str, on_blocked: Callable[[float], None]) -> None:
+        self._group_id = group_id
+        self._on_blocked = on_blocked
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # loop time of the timer
+
+    def __repr__(self) -> str:
+        return f"<LoopWatch of {self._group_id!r}: {'runs' if self._timer is not None else 'not running'}>"
+
+    def start(self) -> None:
+        """Start watching the running event loop, unless it is watched already."""
+        if self._timer is None:
+            self._set_timer(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def tick(self) -> None:
+        """Report a block if the timer is late, and set it again. Before `start` this does nothing."""
+        if self._timer is None:
+            return
+        loop, due = asyncio.get_running_loop(), self._due
+        self._timer.cancel()
+        self._set_timer(loop)
+        seconds = loop.time() - due
+        if seconds < BLOCKED_SECONDS:
+            return
+        if is_first_line(loop, due, loop.time()):
+            _log.warning(
+                "group %s: the event loop was blocked for %.1f s; where is not known without heartbeat_thread",
+                self._group_id,
+                seconds,
+                extra=log_fields("loop_blocked", group=self._group_id),
+            )
+        self._on_blocked(seconds)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = loop.time() + PERIOD
+        self._timer = loop.call_at(self._due, self.tick)
 
 
 class Stalls:

@@ -37,8 +37,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.health.diagnosis import HealthSnapshot
 from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
-from asyncgroup.group.liveness.stalls import Stalls
-from asyncgroup.group.liveness.stuck_claims import StuckClaims
+from asyncgroup.group.liveness.stalls import Stalls, StuckClaims
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.sessions.claim_source import ClaimSource
 from asyncgroup.group.sessions.claims import SessionClaims

@@ -17,8 +17,8 @@ from asyncgroup import ClientConfig, ConsumerGroup
 from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, EventLoopBlocked, MemberLost
-from asyncgroup.group.liveness.keep_alive import KeepAlive
-from asyncgroup.group.liveness.stand_in import StandIn
+from asyncgroup.group.liveness.heartbeat_snapshot import HeartbeatSnapshot
+from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
@@ -57,12 +57,12 @@ class Ann:
         return self.env.protocol == PROTOCOLS["cooperative"]
 
     @property
-    def keep_alive(self) -> KeepAlive | None:
+    def snapshot(self) -> HeartbeatSnapshot | None:
         """What a heartbeat thread knows of it."""
-        return self.group._engine._membership.heartbeats.keep_alive
+        return self.group._engine._membership.heartbeats.handover.snapshot
 
     @contextmanager
-    def blocked(self, error: AsyncGroupError | None = None) -> Iterator[StandIn]:
+    def blocked(self, error: AsyncGroupError | None = None) -> Iterator[ThreadHeartbeats]:
         """Block the member, and let the group go on; yield what its heartbeat thread would run.
 
         With `error` that has to leave at once.
@@ -75,7 +75,9 @@ class Ann:
         network.blackhole(HOST)
         self.others.release()
         with network.source("10.4.0.1"):
-            yield StandIn(self.group._engine._membership.heartbeats, make_cluster, lambda _now: error, 1.0)
+            yield ThreadHeartbeats(
+                self.group._engine._membership.heartbeats.handover, make_cluster, lambda _now: error, 1.0
+            )
         network.heal(HOST)
 
     async def until_shared(self) -> None:
@@ -127,15 +129,15 @@ APIS = pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 async def test_a_member_stays_in_its_group(env: VirtualEnvironment, api: str) -> None:
     """The generation after the join is accepted from the stand-in, before the member has read of it."""
     async with parked(env, api) as ann:
-        with ann.blocked() as stand_in:
-            async with running(stand_in.run()):
+        with ann.blocked() as thread_heartbeats:
+            async with running(thread_heartbeats.run()):
                 await asyncio.sleep(BLOCKED)
         await ann.until_shared()
         assert ann.is_same_member
         generation = ann.group.health().generation_id
         assert isinstance(generation, int)
-        assert ann.keep_alive is not None
-        assert ann.keep_alive.request().generation_id == generation
+        assert ann.snapshot is not None
+        assert ann.snapshot.request().generation_id == generation
 
 
 @APIS
@@ -153,8 +155,8 @@ async def test_a_refusal_does_not_end_the_join(env: VirtualEnvironment) -> None:
     async with parked(env, "JoinGroup") as ann:
         refused = env.cluster.faults.on("Heartbeat", client_id="stand-in", times=None)
         refused.error("UNKNOWN_MEMBER_ID")
-        with ann.blocked() as stand_in:
-            async with running(stand_in.run()) as standing:
+        with ann.blocked() as thread_heartbeats:
+            async with running(thread_heartbeats.run()) as standing:
                 await asyncio.wait([standing])  # refused twice
                 assert refused.hits == 2
         await ann.until_shared()
@@ -164,8 +166,8 @@ async def test_a_refusal_does_not_end_the_join(env: VirtualEnvironment) -> None:
 async def test_a_member_that_has_left_joins_as_another(env: VirtualEnvironment) -> None:
     """The event loop is blocked for `max_poll_interval`."""
     async with parked(env, "JoinGroup") as ann:
-        with ann.blocked(EventLoopBlocked("g", 300.0)) as stand_in:
-            await stand_in.run()
+        with ann.blocked(EventLoopBlocked("g", 300.0)) as thread_heartbeats:
+            await thread_heartbeats.run()
             await asyncio.sleep(BLOCKED)
         await ann.until_shared()
         assert not ann.is_same_member
@@ -178,11 +180,11 @@ async def test_a_member_that_has_left_joins_as_another(env: VirtualEnvironment) 
 async def test_a_member_that_has_left_begins_no_session(env: VirtualEnvironment) -> None:
     """It reads the response to SyncGroup after the block, and others have its partitions."""
     async with parked(env, "SyncGroup") as ann:
-        with ann.blocked() as stand_in:
-            async with running(stand_in.run()):
+        with ann.blocked() as thread_heartbeats:
+            async with running(thread_heartbeats.run()):
                 await asyncio.sleep(BLOCKED / 2)
-            stand_in._find_stuck = lambda _now: EventLoopBlocked("g", 300.0)
-            await stand_in.run()
+            thread_heartbeats._find_stuck = lambda _now: EventLoopBlocked("g", 300.0)
+            await thread_heartbeats.run()
             await asyncio.sleep(BLOCKED / 2)
         await ann.until_shared()
         assert not ann.is_same_member
@@ -192,20 +194,20 @@ async def test_a_member_that_has_left_begins_no_session(env: VirtualEnvironment)
 @APIS
 async def test_nothing_is_sent_for_a_member_that_leaves(env: VirtualEnvironment, api: str) -> None:
     async with parked(env, api) as ann:
-        assert ann.keep_alive is not None
+        assert ann.snapshot is not None
         await ann.group.aclose()
-        assert ann.keep_alive is None
+        assert ann.snapshot is None
         ann.others.release()
 
 
 async def test_nothing_is_sent_for_a_member_that_was_lost(env: VirtualEnvironment) -> None:
     async with parked(env, "JoinGroup") as ann:
-        seen: list[KeepAlive | None] = []
+        seen: list[HeartbeatSnapshot | None] = []
         env.cluster.faults.on("SyncGroup", client_id="ann").error("UNKNOWN_MEMBER_ID")
         again = env.cluster.faults.on(
             "JoinGroup", client_id="ann", where=lambda request: not request.member_id
         )
-        again.observe(lambda _exchange: seen.append(ann.keep_alive))
+        again.observe(lambda _exchange: seen.append(ann.snapshot))
         ann.others.release()
         await again.wait_hit()
         assert seen == [None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,8 +20,8 @@ from asyncgroup.broker import Fault
 from asyncgroup.cluster import ClusterClient, client_of
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.errors import AsyncGroupError, ClaimStuck, EventLoopBlocked
-from asyncgroup.group.liveness.keep_alive import KeepAlive, KeptAlive
-from asyncgroup.group.liveness.stand_in import StandIn
+from asyncgroup.group.liveness.heartbeat_snapshot import ThreadHandover, ThreadReport
+from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
@@ -50,14 +50,16 @@ def hold_heartbeats(env: VirtualEnvironment, name: str | None = None) -> Fault:
     return fault.answer(lambda _: m.HeartbeatResponse()).drop()
 
 
-def stand_in(env: VirtualEnvironment, group: ConsumerGroup, error: AsyncGroupError | None = None) -> StandIn:
+def thread_heartbeats(
+    env: VirtualEnvironment, group: ConsumerGroup, error: AsyncGroupError | None = None
+) -> ThreadHeartbeats:
     """What the heartbeat thread of this member would run; with `error` it has to leave at once."""
 
     def make_cluster() -> ClusterClient:
         return ClusterClient(env.bootstrap_servers, ClientConfig(client_id="stand-in"))
 
     engine = group._engine
-    return StandIn(engine._membership.heartbeats, make_cluster, lambda _now: error, 1.0)
+    return ThreadHeartbeats(engine._membership.heartbeats.handover, make_cluster, lambda _now: error, 1.0)
 
 
 async def test_it_keeps_the_member_in_its_group(env: VirtualEnvironment) -> None:
@@ -67,7 +69,7 @@ async def test_it_keeps_the_member_in_its_group(env: VirtualEnvironment) -> None
         await handler.until("claim 3@0")
         session = group.session
         fault = hold_heartbeats(env)
-        async with running(stand_in(env, group).run()):
+        async with running(thread_heartbeats(env, group).run()):
             await asyncio.sleep(2 * env.session_timeout)
             await env.kill_node(env.cluster.coordinator(env.group_id))
             await asyncio.sleep(2 * env.session_timeout)
@@ -90,7 +92,7 @@ async def test_a_member_joins_meanwhile(env: VirtualEnvironment) -> None:
         await env.produce(3, range(4))
         await handler.until("done 3@2")
         fault = hold_heartbeats(env)
-        async with running(stand_in(env, group).run()):
+        async with running(thread_heartbeats(env, group).run()):
             await asyncio.sleep(env.session_timeout)
             async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
                 await asyncio.sleep(2 * env.session_timeout)
@@ -110,7 +112,7 @@ async def test_members_come_and_go_meanwhile(env: VirtualEnvironment) -> None:
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
-        async with running(stand_in(env, group).run()):
+        async with running(thread_heartbeats(env, group).run()):
             for name in ("bob", "carl"):
                 async with member(env, name) as other, running(other.run("orders", WorkHandler(env))):
                     await asyncio.sleep(env.session_timeout)
@@ -121,14 +123,6 @@ async def test_members_come_and_go_meanwhile(env: VirtualEnvironment) -> None:
         await handler.until("done 3@2")
         await env.all_committed()
     assert not [cause for cause in ends.causes if "lost" in str(cause)]
-
-
-@dataclass
-class Blocked:
-    """What the heartbeats of a member have published, and what the heartbeat thread has done for it."""
-
-    keep_alive: KeepAlive | None
-    kept_alive: KeptAlive | None
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture, part: str) -> list[str]:
@@ -148,7 +142,7 @@ async def test_the_loss_is_one_log_line_which_says_what_the_member_does(
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
         error = ClaimStuck("g", TopicPartition("orders", 0), 12.0, 10.0)
-        await stand_in(env, group, error).run()
+        await thread_heartbeats(env, group, error).run()
         fault.cancel()
         await handler.until("setup", times=2)
     (line,) = warnings_of(caplog, "claim orders-0 is stuck")
@@ -164,16 +158,18 @@ async def test_another_block_after_the_member_has_left(env: VirtualEnvironment) 
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         heartbeats = group._engine._membership.heartbeats
-        assert heartbeats.keep_alive is not None
-        blocked = Blocked(replace(heartbeats.keep_alive, due=now()), KeptAlive(0.0, 0.0, -1, stuck))  # type: ignore[type-var]
+        assert heartbeats.handover.snapshot is not None
+        blocked = ThreadHandover()
+        blocked.snapshot = replace(heartbeats.handover.snapshot, due=now())  # type: ignore[type-var]
+        blocked.report = ThreadReport(0.0, 0.0, heartbeats.handover.snapshot.identity, stuck)
 
         def make_cluster() -> ClusterClient:
             return ClusterClient(env.bootstrap_servers, ClientConfig(client_id="stand-in"))
 
-        async with running(StandIn(blocked, make_cluster, lambda _now: None, 1.0).run()):
+        async with running(ThreadHeartbeats(blocked, make_cluster, lambda _now: None, 1.0).run()):
             await asyncio.sleep(1.0)
-        assert blocked.kept_alive is not None
-        assert blocked.kept_alive.left_because is stuck
+        assert blocked.report is not None
+        assert blocked.report.left_because is stuck
     assert not env.cluster.history.of(client_id="stand-in")
 
 
@@ -185,14 +181,14 @@ async def test_the_log_says_which_heartbeat_was_not_answered(
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
         silent = env.cluster.faults.on(api(env), client_id="stand-in").drop()
-        keep_alive = group._engine._membership.heartbeats.keep_alive
-        assert keep_alive is not None
+        snapshot = group._engine._membership.heartbeats.handover.snapshot
+        assert snapshot is not None
         with caplog.at_level(logging.INFO, "asyncgroup.group"):
-            async with running(stand_in(env, group).run()):
+            async with running(thread_heartbeats(env, group).run()):
                 await silent.wait_hit()
-                await asyncio.sleep(keep_alive.timeout + 0.1)
+                await asyncio.sleep(snapshot.timeout + 0.1)
         fault.cancel()
-    expected = f"no response to the heartbeat within {keep_alive.timeout:g} s"
+    expected = f"no response to the heartbeat within {snapshot.timeout:g} s"
     assert any(line.startswith("group g: ") and line.endswith(expected) for line in caplog.messages)
 
 
@@ -202,7 +198,7 @@ async def test_it_leaves_for_the_member(env: VirtualEnvironment) -> None:
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
         began = now()
-        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        await thread_heartbeats(env, group, EventLoopBlocked("g", 300.0)).run()
         async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
             await env.bell.until(lambda: partitions_of(other) == [0, 1, 2, 3], "all partitions", 3.0)
             assert now() - began < 3.0
@@ -220,7 +216,7 @@ async def test_the_partitions_of_a_static_member_wait_for_it(env: VirtualEnviron
     ):
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
-        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        await thread_heartbeats(env, group, EventLoopBlocked("g", 300.0)).run()
         left = env.cluster.history.of(client_id="stand-in")
         assert not [exchange for exchange in left if exchange.api == "LeaveGroup"]
         fault.cancel()
@@ -242,7 +238,9 @@ async def test_no_broker_answers(env: VirtualEnvironment) -> None:
             servers = "127.0.0.1:1" if calls < 4 else addresses
             return ClusterClient(servers, ClientConfig(client_id="stand-in"))
 
-        standing = StandIn(group._engine._membership.heartbeats, make_cluster, lambda _now: None, 1.0)
+        standing = ThreadHeartbeats(
+            group._engine._membership.heartbeats.handover, make_cluster, lambda _now: None, 1.0
+        )
         async with running(standing.run()):
             await asyncio.sleep(2 * env.session_timeout)
         assert calls == 4
@@ -259,7 +257,7 @@ async def test_a_heartbeat_in_flight_fails_after_it(env: VirtualEnvironment) -> 
         await env.bell.until(lambda: len(env.cluster.history.of(api(env))) >= 2, "a heartbeat", env.limit)
         fault = hold_heartbeats(env, "")
         await asyncio.sleep(0.8 * env.session_timeout)
-        async with running(stand_in(env, group).run()):
+        async with running(thread_heartbeats(env, group).run()):
             await asyncio.sleep(0.5 * env.session_timeout)
             assert not ends.causes
             assert group.session is session
@@ -283,13 +281,13 @@ async def test_its_leave_is_repeated_at_the_new_coordinator(env: VirtualEnvironm
         fault = hold_heartbeats(env).optional()
         api_name = "ConsumerGroupHeartbeat" if env.protocol == PROTOCOLS["consumer"] else "LeaveGroup"
         env.cluster.faults.on(api_name, client_id="stand-in").error("NOT_COORDINATOR")
-        await stand_in(env, group, EventLoopBlocked("g", 300.0)).run()
+        await thread_heartbeats(env, group, EventLoopBlocked("g", 300.0)).run()
         assert not env.cluster.group(env.group_id).members
         assert len(leaves(env, "stand-in")) == 2
         fault.cancel()
 
 
-async def test_the_member_leaves_itself_if_the_stand_in_could_not(env: VirtualEnvironment) -> None:
+async def test_the_member_leaves_itself_if_the_thread_could_not(env: VirtualEnvironment) -> None:
     """The event loop runs again before the leave has arrived: the member must not join while the group waits for it."""
     ends, handler = SessionEndHook(), WorkHandler(env)
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
@@ -300,7 +298,7 @@ async def test_the_member_leaves_itself_if_the_stand_in_could_not(env: VirtualEn
             .answer(lambda _: m.HeartbeatResponse())
             .drop()
         )
-        async with running(stand_in(env, group, EventLoopBlocked("g", 300.0)).run()):
+        async with running(thread_heartbeats(env, group, EventLoopBlocked("g", 300.0)).run()):
             await asyncio.sleep(1.0)
         lost.cancel()
         fault.cancel()

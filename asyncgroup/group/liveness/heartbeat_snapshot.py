@@ -1,7 +1,7 @@
-"""KeepAlive: what another thread needs to keep a member in its group while the member's event loop is blocked.
+"""HeartbeatSnapshot: what the heartbeat thread needs to keep a member in its group while the member's event loop is blocked.
 
-The heartbeats of a member publish one whenever its identity or the time of the next heartbeat changes. It is immutable, so
-`StandIn` may use it in its own thread.
+The heartbeats of a member publish one in their ThreadHandover whenever its identity or the time of the next heartbeat
+changes. It is immutable, so `ThreadHeartbeats` may use it in its own thread; what they did comes back as a ThreadReport.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.message import Request
 
 __all__ = [
-    "ClassicKeepAlive",
-    "ConsumerKeepAlive",
-    "KeepAlive",
-    "KeepAliveResult",
-    "KeptAlive",
+    "ClassicSnapshot",
+    "ConsumerSnapshot",
+    "HeartbeatSnapshot",
     "Partitions",
+    "ThreadHandover",
+    "ThreadReport",
+    "ThreadResult",
     "TopicIdPartition",
     "by_topic_id",
 ]
@@ -38,7 +39,7 @@ Partitions: TypeAlias = "frozenset[TopicIdPartition]"
 """What a member of the consumer protocol owns, or is to own."""
 
 
-class KeepAliveResult(Enum):
+class ThreadResult(Enum):
     """What the response to a heartbeat means for a member whose event loop is blocked."""
 
     ALIVE = "the coordinator has the member"
@@ -48,7 +49,7 @@ class KeepAliveResult(Enum):
     REFUSED = "the member's own heartbeats have to find out, once the event loop runs again"
 
 
-class KeepAlive(Protocol):
+class HeartbeatSnapshot(Protocol):
     """A member at one moment, by one of the group protocols."""
 
     @property
@@ -57,8 +58,8 @@ class KeepAlive(Protocol):
         ...
 
     @property
-    def epoch(self) -> int:
-        """The member epoch; -1 by the classic protocol."""
+    def identity(self) -> MemberIdentity:
+        """The member, with its generation or epoch."""
         ...
 
     @property
@@ -80,7 +81,7 @@ class KeepAlive(Protocol):
         """Return a heartbeat that only says that the member is there."""
         ...
 
-    def result(self, response: Any) -> tuple[KeepAliveResult, Self]:
+    def result(self, response: Any) -> tuple[ThreadResult, Self]:
         """Return what the response means, and the member after it."""
         ...
 
@@ -103,31 +104,50 @@ class KeepAlive(Protocol):
         ...
 
 
-class KeptAlive(NamedTuple):
-    """What was done for a member while its event loop was blocked; its heartbeats take it when the loop runs again."""
+class ThreadReport(NamedTuple):
+    """What the heartbeat thread has done for a member; the next heartbeat of the member takes it."""
 
-    at: float
+    accepted_at: float
     """Loop time at which the last heartbeat was sent that was accepted; minus infinity if there was none."""
     stable_at: float
     """Loop time at which the last one was sent that found no rebalance; minus infinity if there was none."""
-    epoch: int
-    """The member epoch after it; -1 by the classic protocol."""
+    identity: MemberIdentity
+    """The member after it."""
     left_because: AsyncGroupError | None = None
     """Why the member has left its group, or stopped its heartbeats."""
 
 
-_RESULTS: Final[Mapping[int, KeepAliveResult]] = {
-    ErrorCode.NONE: KeepAliveResult.ALIVE,
-    ErrorCode.REBALANCE_IN_PROGRESS: KeepAliveResult.REBALANCE,
-    ErrorCode.NOT_COORDINATOR: KeepAliveResult.COORDINATOR_MOVED,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: KeepAliveResult.COORDINATOR_MOVED,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: KeepAliveResult.RETRY,
+class ThreadHandover:
+    """What the heartbeats of a member and the heartbeat thread pass to each other. Each field has one writer at a time."""
+
+    def __init__(self) -> None:
+        self.snapshot: HeartbeatSnapshot | None = None
+        """The member; None if there is none to keep in the group. Written on the event loop."""
+        self.report: ThreadReport | None = None
+        """Written by the thread while the event loop is blocked."""
+        self.accepted_at = float("-inf")
+        """Loop time of the last heartbeat of the thread that was accepted, of all reports that were taken."""
+
+    def take_report(self) -> ThreadReport | None:
+        """Return what the thread has done since the last call; None if it has sent nothing."""
+        report, self.report = self.report, None
+        if report is not None:
+            self.accepted_at = max(self.accepted_at, report.accepted_at)
+        return report
+
+
+_RESULTS: Final[Mapping[int, ThreadResult]] = {
+    ErrorCode.NONE: ThreadResult.ALIVE,
+    ErrorCode.REBALANCE_IN_PROGRESS: ThreadResult.REBALANCE,
+    ErrorCode.NOT_COORDINATOR: ThreadResult.COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ThreadResult.COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ThreadResult.RETRY,
 }
 """By error code; other codes: RETRY if they are retriable, else REFUSED."""
 
 
-def _result(code: int) -> KeepAliveResult:
-    return _RESULTS.get(code, KeepAliveResult.RETRY if is_retriable(code) else KeepAliveResult.REFUSED)
+def _result(code: int) -> ThreadResult:
+    return _RESULTS.get(code, ThreadResult.RETRY if is_retriable(code) else ThreadResult.REFUSED)
 
 
 LEFT: Final = "the event loop or a handler does not go on"
@@ -135,7 +155,7 @@ LEFT: Final = "the event loop or a handler does not go on"
 
 
 @dataclass(frozen=True, slots=True)
-class ClassicKeepAlive:
+class ClassicSnapshot:
     """A member by the classic protocol.
 
     While it joins the group may get the next generation, and the response that says so is not read before the event loop
@@ -149,8 +169,6 @@ class ClassicKeepAlive:
     timeout: float
     joins: bool = False
     """Whether it waits for the response to a JoinGroup."""
-    epoch: int = -1
-    """Unused by this protocol."""
 
     def request(self) -> m.HeartbeatRequest:
         """Return a heartbeat."""
@@ -161,34 +179,34 @@ class ClassicKeepAlive:
             group_instance_id=self.identity.group_instance_id,
         )
 
-    def result(self, response: m.HeartbeatResponse) -> tuple[KeepAliveResult, Self]:
-        """See `KeepAlive`; after a join that is complete the next heartbeat has the next generation."""
+    def result(self, response: m.HeartbeatResponse) -> tuple[ThreadResult, Self]:
+        """See `HeartbeatSnapshot`; after a join that is complete the next heartbeat has the next generation."""
         if self.joins and response.error_code == ErrorCode.ILLEGAL_GENERATION:
             identity = self.identity._replace(generation_id=self.identity.generation_id + 1)
-            return KeepAliveResult.RETRY, replace(self, identity=identity, joins=False)
+            return ThreadResult.RETRY, replace(self, identity=identity, joins=False)
         return _result(response.error_code), self
 
     @property
     def leaves(self) -> bool:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return self.identity.group_instance_id is None
 
     @property
     def leave_type(self) -> type[m.LeaveGroupRequest]:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return m.LeaveGroupRequest
 
     def leave_request(self, version: int) -> m.LeaveGroupRequest:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return build_leave(self.group_id, self.identity, LEFT, version)
 
     def leave_result(self, response: m.LeaveGroupResponse) -> LeaveResult:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return leave_result(response)
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerKeepAlive:
+class ConsumerSnapshot:
     """A member by the consumer protocol (KIP-848).
 
     Its heartbeats confirm no assignment: they report what the member may use, both what it is about to revoke and what it
@@ -206,27 +224,22 @@ class ConsumerKeepAlive:
     leave: m.ConsumerGroupHeartbeatRequest
     """The request that leaves."""
 
-    @property
-    def epoch(self) -> int:
-        """The member epoch."""
-        return self.identity.generation_id
-
     def request(self) -> m.ConsumerGroupHeartbeatRequest:
         """Return a heartbeat with the epoch and the partitions."""
         return m.ConsumerGroupHeartbeatRequest(
             group_id=self.group_id,
             member_id=self.identity.member_id,
-            member_epoch=self.epoch,
+            member_epoch=self.identity.generation_id,
             instance_id=self.identity.group_instance_id,
             topic_partitions=by_topic_id(self.owned),
         )
 
-    def result(self, response: m.ConsumerGroupHeartbeatResponse) -> tuple[KeepAliveResult, Self]:
-        """See `KeepAlive`; the response may have a newer epoch."""
+    def result(self, response: m.ConsumerGroupHeartbeatResponse) -> tuple[ThreadResult, Self]:
+        """See `HeartbeatSnapshot`; the response may have a newer epoch."""
         result = _result(response.error_code)
-        if result is KeepAliveResult.ALIVE and response.assignment is not None:
-            result = KeepAliveResult.REBALANCE  # it may revoke partitions
-        if response.error_code or response.member_epoch <= self.epoch:
+        if result is ThreadResult.ALIVE and response.assignment is not None:
+            result = ThreadResult.REBALANCE  # it may revoke partitions
+        if response.error_code or response.member_epoch <= self.identity.generation_id:
             return result, self
         identity = self.identity._replace(generation_id=response.member_epoch)
         return result, replace(self, identity=identity)
@@ -238,15 +251,15 @@ class ConsumerKeepAlive:
 
     @property
     def leave_type(self) -> type[m.ConsumerGroupHeartbeatRequest]:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return m.ConsumerGroupHeartbeatRequest
 
-    def leave_request(self, version: int) -> m.ConsumerGroupHeartbeatRequest:  # noqa: ARG002  as KeepAlive
-        """See `KeepAlive`."""
+    def leave_request(self, version: int) -> m.ConsumerGroupHeartbeatRequest:  # noqa: ARG002  as HeartbeatSnapshot
+        """See `HeartbeatSnapshot`."""
         return self.leave
 
     def leave_result(self, response: m.ConsumerGroupHeartbeatResponse) -> LeaveResult:
-        """See `KeepAlive`."""
+        """See `HeartbeatSnapshot`."""
         return response.error_code, response.error_message
 
 
