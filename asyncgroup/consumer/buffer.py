@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from asyncgroup.columns import RecordColumns
+from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.batch_queue import BatchQueue
+from asyncgroup.consumer.chunk_filter import ChunkFilter, Reader
 from asyncgroup.consumer.decoding import (
     LARGE_BYTES,
     MAX_EXPANSION,
     AbortedTransactions,
     LazyRecords,
     ListedTransaction,
-    read_columns,
 )
 from asyncgroup.errors import CorruptRecordsError
-from asyncgroup.model import Record, TopicPartition, add_records
-from asyncgroup.wire.batch_run import RUN_BYTES, BatchRun, find_batches
-from asyncgroup.wire.batch_view import PREFIX_BYTES, BatchView, batch_at
+from asyncgroup.hooks import Hooks
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.wire.batch_run import RUN_BYTES, BatchRun, complete_part, find_batches
+from asyncgroup.wire.batch_view import BatchView, batch_at
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import MAX_DECOMPRESSED, check_batch
 
-__all__ = ["OnSkip", "RecordBuffer"]
-
-_ANY_NUMBER: Final = 1 << 62
+__all__ = ["OnSkip", "RecordBuffer", "make_buffer"]
 
 OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
 """Called with the error of a batch that was skipped (`on_corrupt_batch="skip"`)."""
@@ -32,8 +31,6 @@ OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
 
 class RecordBuffer:
     """A queue of undecoded record batches, preceded by the remaining records of the decoded front batch.
-
-    Small batches are in runs, each of which is decoded as a whole; one that cannot be is replaced by its batches.
 
     A caller that pops from `decoded` itself, as the iterator does for speed, has to call `release` after the last record.
     A corrupt batch stays in the buffer and raises at every read until a seek past it. With `on_skip` it is skipped and
@@ -45,24 +42,27 @@ class RecordBuffer:
     """
 
     __slots__ = (
+        "_batches",
         "_begun",
         "_check_crcs",
-        "_floor",
-        "_limit",
         "_on_skip",
-        "_queue",
-        "_size",
+        "_rest",
+        "_rest_size",
         "_tp",
         "batch_bytes",
         "batches_read",
         "bytes",
         "bytes_delivered",
+        "chunks",
         "decode_eagerly",
         "decoded",
+        "decoded_bytes",
         "fetch_offset",
         "fetched_epoch",
+        "floor",
         "framing_error",
         "high_watermark",
+        "queue",
         "records_end",
     )
 
@@ -78,7 +78,6 @@ class RecordBuffer:
         self._tp = tp
         self._check_crcs = check_crcs
         self._on_skip = on_skip
-        self._limit = limit
         self.batches_read = 0
         """Changes whenever a batch is begun or dropped; part of `progress`."""
         self.decode_eagerly = False
@@ -87,12 +86,15 @@ class RecordBuffer:
         """As of the last fetch; no batch reaches beyond it."""
         self.batch_bytes = 0
         """Wire bytes of the batch added last: an estimate for the next ones."""
-        self._queue = BatchQueue(tp, check_crcs, limit)
+        self.queue = BatchQueue(tp, check_crcs, limit)
+        self._batches = self.queue.batches
+        self.chunks: ChunkFilter | None = None
+        """Puts the chunks of large values together; None if they are delivered as they are."""
+        self._rest: list[Record] = []  # of the begun batch, after those in `decoded`, in reverse order
+        self._rest_size = 0  # wire bytes of the batch that `_rest` came from
         self.decoded: list[Record] = []
         """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
-        self._begun = (
-            0  # records that were delivered, and those in `decoded`: nothing is counted for each record
-        )
+        self._begun = 0  # records delivered, and those in `decoded`: nothing is counted for each record
         self.bytes_delivered = 0
         """Wire bytes of the batches that were delivered to their last record, or skipped."""
         self.seek(offset, epoch)
@@ -102,27 +104,36 @@ class RecordBuffer:
 
     def seek(self, offset: int, epoch: int = -1) -> None:
         """Drop everything and continue at `offset`; `epoch` is the leader epoch of the record before it, -1 if unknown."""
-        self._queue.clear()
+        if self.chunks is not None:
+            self.chunks.on_seek(offset)
+        self.queue.clear()
+        self._rest, self._rest_size = [], 0
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         """The leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320)."""
         self._begin([])
-        self._size = 0  # wire bytes of the batch or run that `decoded` came from
+        self.decoded_bytes = 0
+        """Wire bytes of the batch or run that `decoded` came from; 0 once its last record was delivered."""
         self.bytes = 0
         """Wire bytes in the buffer; a batch counts in full until its last record is delivered."""
         self.fetch_offset = offset
         """The next offset to fetch."""
         self.records_end = offset
         """The offset after the last batch kept; from there to `fetch_offset` are only markers and aborted records."""
-        self._floor = offset  # records below this offset are not delivered
+        self.floor = offset
+        """Records below this offset are not delivered."""
         self.batches_read += 1
 
     def close(self) -> None:
         """Drop everything: nothing more is read."""
         self.seek(self.position)
+        if self.chunks is not None:
+            self.chunks.close()
 
     def forget_from(self, offset: int) -> None:
-        """Forget what was kept of records at `offset` and later, which the log no longer has; here nothing is kept."""
+        """Forget the chunks of values that began at `offset` or later, which the log no longer has."""
+        if self.chunks is not None:
+            self.chunks.forget_from(offset)
 
     def skip_to(self, offset: int) -> None:
         """Fetch from a later offset next; buffered records are kept."""
@@ -130,12 +141,12 @@ class RecordBuffer:
         self.fetched_epoch = -1
 
     def __bool__(self) -> bool:
-        return bool(self.decoded or self._queue or self.framing_error)
+        return bool(self.decoded or self._rest or self._batches or self.framing_error)
 
     @property
     def records(self) -> int:
         """Buffered records; for undecoded batches an estimate by their headers, which is above the real number after compaction."""
-        return len(self.decoded) + self._queue.records
+        return len(self.decoded) + len(self._rest) + self.queue.records
 
     @property
     def records_delivered(self) -> int:
@@ -144,17 +155,12 @@ class RecordBuffer:
 
     @property
     def position(self) -> int:
-        """The offset of the next record to deliver; compaction gaps and transaction markers are skipped."""
-        if self.decoded:
-            return self.decoded[-1].offset
-        if not self._queue:
+        """The offset of the next record to deliver, without gaps and transaction markers; of chunks that of the last one."""
+        if self.decoded or self._rest:
+            return (self.decoded or self._rest)[-1].offset
+        if not self._batches:
             return self.fetch_offset
-        return max(self._floor, self._queue.front.base_offset)
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Wire bytes of the batch or run that `decoded` came from; 0 once its last record was delivered."""
-        return self._size
+        return max(self.floor, self._batches[0].base_offset)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -169,18 +175,17 @@ class RecordBuffer:
         its memory; otherwise it is, so that a slow partition does not keep the whole response in memory. If some bytes do
         not form batches, `framing_error` is set and the batches before them are added.
         """
-        finding, filter_ = (
-            AbortedTransactions(aborted, self._check_crcs) if aborted else None for _ in range(2)
-        )
+        finding = AbortedTransactions(aborted, self._check_crcs) if aborted else None
+        hiding = AbortedTransactions(aborted, self._check_crcs) if aborted else None
         found, end = find_batches(data, check_crcs=self._check_crcs, aborted=finding)
-        view = _kept(memoryview(data), end, zero_copy=zero_copy)
+        view = complete_part(memoryview(data), end, zero_copy=zero_copy)
         try:
             for one in found:
                 if isinstance(one, BatchRun):
                     one.buffer = view
                     self._add_run(one)
                 elif (batch := batch_at(view, one)) is not None:
-                    self._add_batch(batch, filter_)
+                    self._add_batch(batch, hiding)
             batch_at(view, end)  # raises for bytes that are no batch
         except CorruptRecordsError as error:
             self.framing_error = CorruptRecordsError(f"partition {self._tp}: {error}")
@@ -190,7 +195,7 @@ class RecordBuffer:
             for batch in run.views():
                 self._add_batch(batch, None)
         else:
-            self._queue.append(run)
+            self.queue.append(run)
             self.bytes += run.size
             self.records_end = run.next_offset
         start, end = run.spans[-1]
@@ -210,7 +215,7 @@ class RecordBuffer:
         # with a wrong checksum a data batch may look like a marker; it is kept, so that reading it raises
         hidden = hidden or (batch.is_control and (not self._check_crcs or batch.crc_is_valid()))
         if not hidden:
-            self._queue.append(batch)
+            self.queue.append(batch)
             self.bytes += batch.size
             self.records_end = max(self.records_end, end)
         self.fetch_offset = end
@@ -218,29 +223,21 @@ class RecordBuffer:
 
     def release(self) -> None:
         """Stop counting the front batch's bytes: its last record was delivered."""
-        self.bytes -= self._size
-        self.bytes_delivered += self._size
-        self._size = 0
+        self.bytes -= self.decoded_bytes
+        self.bytes_delivered += self.decoded_bytes
+        self.decoded_bytes = 0
+        if self.chunks is not None:
+            self.chunks.confirm()
 
     def _begin(self, records: list[Record]) -> None:
         """Replace `decoded`; what was left in it does not count as delivered."""
         self._begun += len(records) - len(self.decoded)
         self.decoded = records
 
-    # --- large batches ------------------------------------------------------------------------------------------
-
     @property
     def large_front(self) -> BatchView | None:
         """The next batch to decode if it is large and no thread has decoded it yet, else None."""
-        return None if self.decoded else self._queue.large_front
-
-    def decode_call(self, batch: BatchView) -> Callable[[], list[Record]]:
-        """Return a function that decodes a batch; it may run in any thread, its result is for `set_decoded`."""
-        return self._queue.decode_call(batch)
-
-    def set_decoded(self, batch: BatchView, outcome: list[Record] | BaseException) -> None:
-        """Store a batch's records, or the error of decoding it, until `advance`; ignored if it is not the front batch."""
-        self._queue.set_decoded(batch, outcome)
+        return None if self.decoded or self._rest else self.queue.large_front
 
     # --- decoding -----------------------------------------------------------------------------------------------
 
@@ -252,122 +249,70 @@ class RecordBuffer:
         The batch may turn out to have no record to deliver. Raises CorruptRecordsError or UnsupportedVersionError; the
         batch then stays in the buffer, unless it may be skipped.
         """
-        if not self._queue:
-            self._raise_broken()
+        if self._rest:
+            self._go_on()
+            return True
+        if not self._batches:
+            self.raise_broken()
             return False
-        self._queue.front_within(_ANY_NUMBER, most)
         try:
-            records = self._queue.decode()
+            records = self.queue.decode(most)
         except CorruptRecordsError as error:
-            self._skip(error)
+            self.skip(error)
             return True
         if records is None:
             return True
-        batch = self._queue.pop()
-        self._size = batch.size
+        batch = self.queue.pop()
+        self.decoded_bytes = batch.size
         self.batches_read += 1
         end = max(batch.next_offset, records[-1].offset + 1 if records else 0)
         # a fetch from the middle of a batch returns the whole batch: skip the records before the fetch offset
-        if records and records[0].offset < self._floor:
-            records = [record for record in records if record.offset >= self._floor]
-        self._floor = max(self._floor, end)
+        if records and records[0].offset < self.floor:
+            records = [record for record in records if record.offset >= self.floor]
+        self.floor = max(self.floor, end)
         records.reverse()
+        if self.chunks is not None and self.chunks.holds(records):
+            self._rest, self._rest_size, self.decoded_bytes = records, self.decoded_bytes, 0
+            self._go_on()
+            return True
         self._begin(records)
         if not records:
             self.release()
         return True
 
-    def read_columns(self, columns: RecordColumns, end: int) -> bool:
-        """Append the front batch's records before the offset `end` to columns; return False if there are none left.
+    def _go_on(self) -> None:
+        """Move the next records of the begun batch to `decoded`: a whole value, or all up to the next chunk."""
+        assert self.chunks is not None
+        records = self.chunks.next_records(self._rest)
+        self._begin(records)
+        self.batches_read += 1
+        if not self._rest:
+            # only the last records of a batch have its size: its bytes count until they are delivered
+            self.decoded_bytes, self._rest_size = self._rest_size, 0
+            if not records:
+                self.release()
+                self.chunks.report_dropped()
 
-        For Spark's range reader: the counterpart of `advance`, without creating Record objects. Records from `end` on stay in
-        the buffer. Raises as `advance`; a batch may also turn out to have no record to deliver.
-        """
-        if self.decoded or not self._queue:
-            return self._read_decoded(columns, end)
-        if self._read_run_columns(columns, end):
-            return True
-        batch = self._queue.front_batch()
-        floor, batch_end = self._floor, batch.next_offset
-        if max(floor, batch.base_offset) >= end:
-            return False
-        try:
-            check_batch(*self._tp, batch, self._check_crcs)
-            limit, check_crc = self._limit, self._check_crcs
-            read_columns(*self._tp, batch, columns, start=floor, end=end, limit=limit, check_crc=check_crc)
-        except CorruptRecordsError as error:
-            self._skip(error)
-            return True
-        if batch_end <= end:
-            self._drop_front()
-        if batch_end > floor:
-            self._floor = min(batch_end, end)
-        return True
-
-    def _read_run_columns(self, columns: RecordColumns, end: int) -> bool:
-        """Append the records of the run in front; False if it is none, or has to be read batch by batch."""
-        run = self._queue.front
-        if not isinstance(run, BatchRun) or run.base_offset < self._floor or run.next_offset > end:
-            return False
-        plain = self._queue.plain()
-        if isinstance(plain, BatchView):
-            return False
-        try:
-            read_columns(*self._tp, plain, columns)
-        except CorruptRecordsError:
-            self._queue.take_apart()
-            return False
-        self._drop_front()
-        self._floor = plain.next_offset
-        return True
-
-    def _read_decoded(self, columns: RecordColumns, end: int) -> bool:
-        """Append records that are decoded already: the rest of a begun batch."""
-        ours = [record for record in reversed(self.decoded) if record.offset < end]
-        if self.decoded and not ours:
-            return False
-        if not self.decoded and not self._queue and self.fetch_offset < end:
-            self._raise_broken()
-        add_records(ours, columns)
-        del self.decoded[len(self.decoded) - len(ours) :]
-        if not self.decoded:
-            self.release()
-        return bool(ours or self._queue)
-
-    def copy_batches(self) -> None:
-        """Copy the buffered batches out of the responses that they came in, so that those can be freed.
-
-        For Spark's workers, which keep what was fetched beyond a range for the next task.
-        """
-        self._queue.copy_batches()
-
-    def _raise_broken(self) -> None:
+    def raise_broken(self) -> None:
+        """Raise `framing_error` once, if there is one; to be called when nothing is left before it."""
         if self.framing_error is not None:
             error, self.framing_error = self.framing_error, None
             raise error
 
-    def _skip(self, error: CorruptRecordsError) -> None:
+    def skip(self, error: CorruptRecordsError) -> None:
         """Skip the front batch and report it; raise `error` instead without `on_skip`, or if the batch's end is unknown."""
-        batch = self._queue.front_batch()
-        if self._on_skip is None or not self._has_known_end(batch):
+        batch = self.queue.front_batch()
+        if self._on_skip is None or not self.queue.is_end_known(batch, self.high_watermark):
             raise error
-        self._drop_front()
-        first = max(self._floor, batch.base_offset) if batch.is_base_offset_certain else self._floor
-        self._floor = max(self._floor, batch.next_offset)
+        self.drop_front()
+        first = max(self.floor, batch.base_offset) if batch.is_base_offset_certain else self.floor
+        self.floor = max(self.floor, batch.next_offset)
         text = f"partition {self._tp}: offsets {first} to {batch.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
 
-    def _has_known_end(self, batch: BatchView) -> bool:
-        if batch.next_offset > self.high_watermark:
-            return False
-        following = self._queue.following
-        if following is not None and following.base_offset >= batch.next_offset:
-            return True
-        return batch.is_dense
-
-    def _drop_front(self) -> None:
+    def drop_front(self) -> None:
         """Remove the front batch or run as a whole: it was skipped, or is delivered undecoded."""
-        size = self._queue.pop().size
+        size = self.queue.pop().size
         self.bytes -= size
         self.bytes_delivered += size
         self.batches_read += 1
@@ -381,19 +326,25 @@ class RecordBuffer:
         `advance`, unless there are records before the corrupt batch: then they are returned, and the next call raises.
         """
         taken = LazyRecords(self._tp)
-        used, decompressed, most_decompressed = self._size, 0, max(LARGE_BYTES, MAX_EXPANSION * max_bytes)
+        first_held = None if self.chunks is None else self.chunks.first_offset
+        used, decompressed, most_decompressed = (
+            self.decoded_bytes,
+            0,
+            max(LARGE_BYTES, MAX_EXPANSION * max_bytes),
+        )
         while (room := max_records - len(taken)) > 0:
             if self.decoded:
                 self._take_decoded(room, taken)
                 continue
-            if self._refill():
+            if self._rest:
+                self._go_on()
                 continue
-            if not self._queue or decompressed >= most_decompressed:
+            if not self._batches or decompressed >= most_decompressed:
                 break
-            front = self._queue.front_within(room, max_bytes - used)
+            front = self.queue.front_within(max_bytes - used, room)
             if (taken and used + front.size > max_bytes) or self.large_front is not None:
                 break  # a large batch is decoded by a thread before the next call
-            plain, size, read = self._queue.plain(), self._queue.front.size, self.batches_read
+            plain, size, read = self.queue.plain(), self._batches[0].size, self.batches_read
             try:
                 self._next_within(room, taken, plain)
             except Exception:
@@ -403,16 +354,19 @@ class RecordBuffer:
             if self.batches_read != read:  # else a run was taken apart
                 used += size
                 decompressed += plain.size
-        if not taken and not self._queue:
-            self._raise_broken()
+        if not taken and not self._batches:
+            self.raise_broken()
+        if taken and first_held is not None and first_held < taken.first_offset:
+            taken.reread_offset = int(first_held)
         return taken
 
     def _next_within(self, room: int, taken: LazyRecords, plain: BatchView | BatchRun) -> None:
         """Deliver the front batch undecoded if it has a record for every offset, all of them wanted; else decode it."""
-        front = self._queue.front
+        front = self._batches[0]
         # corruption may show only in decoding; after the batch has left the buffer it cannot be skipped any more
-        must_decode = self.decode_eagerly or self._on_skip is not None or self._queue.is_front_decoded
-        is_wanted = front.base_offset >= self._floor and front.record_count <= room
+        must_decode = self.decode_eagerly or self._on_skip is not None or self.queue.is_front_decoded
+        must_decode = must_decode or (self.chunks is not None and not self.chunks.lets_pass(plain))
+        is_wanted = front.base_offset >= self.floor and front.record_count <= room
         if must_decode or not is_wanted or not (isinstance(front, BatchRun) or front.is_dense):
             self.advance()
             return
@@ -423,27 +377,24 @@ class RecordBuffer:
             return
         taken.add_batch(plain)
         self._begun += plain.record_count
-        self._drop_front()
-        self._floor = front.next_offset
-
-    def _refill(self) -> bool:
-        """Fill `decoded` with records that were decoded before; False if there are none, as always here."""
-        return False
+        self.drop_front()
+        self.floor = front.next_offset
+        if self.chunks is not None:
+            self.chunks.first_dropped = -1
 
     def _take_decoded(self, room: int, taken: LazyRecords) -> None:
-        part = self.decoded[-room:]
+        taken.add_records(self.decoded[: -room - 1 : -1])
         del self.decoded[-room:]
-        part.reverse()
-        taken.add_records(part)
         if not self.decoded:
             self.release()
 
 
-def _kept(data: memoryview, end: int, *, zero_copy: bool) -> memoryview:
-    """Return a partition's bytes up to `end`, the complete batches; copied unless they make up most of the response's memory.
-
-    A broker cuts the last batch off at the requested size (KIP-74). This incomplete batch is useless, but would stay in
-    memory, uncounted, as long as the batches before it: where batches are large, almost as much again as those.
-    """
-    kept = data[: end + PREFIX_BYTES]  # enough of the rest to check that a batch begins there
-    return kept if zero_copy and len(data) - end <= end // 8 else memoryview(bytes(kept))
+def make_buffer(
+    reader: Reader, offset: int, config: ConsumerConfig, on_skip: OnSkip, leader_epoch: int, hooks: Hooks
+) -> RecordBuffer:
+    """Return the buffer of a partition by the configuration."""
+    skip = on_skip if config.on_corrupt_batch == "skip" else None
+    buffer = RecordBuffer(reader.tp, offset, config.check_crcs, skip, leader_epoch, config.max_response_size)
+    if config.chunks != "as_is":
+        buffer.chunks = ChunkFilter(reader, buffer, config, hooks)
+    return buffer

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.chunked_buffer import make_buffer
+from asyncgroup.consumer.buffer import make_buffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
@@ -384,11 +384,11 @@ class TopicPartitionState:
         batch = self.buffer.large_front
         if batch is None:
             return False
-        self.decoder.decode(batch, self.buffer.decode_call(batch))
+        self.decoder.decode(batch, self.buffer.queue.decode_call(batch))
         return True
 
     def _decoded(self, batch: BatchView, outcome: list[Record] | BaseException) -> None:
-        self.buffer.set_decoded(batch, outcome)
+        self.buffer.queue.set_decoded(batch, outcome)
         self.changed.set()
 
     def advance(self) -> bool:

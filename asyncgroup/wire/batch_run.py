@@ -25,6 +25,7 @@ from asyncgroup.wire.batch_view import (
     LOG_OVERHEAD,
     MIN_LENGTH,
     MIN_RECORD_SIZE,
+    PREFIX_BYTES,
     BatchView,
     batch_at,
     complete_size,
@@ -346,3 +347,13 @@ def _find_run(
 
 def _is_marker(buffer: Buffer, start: int, end: int, *, check_crcs: bool) -> bool:
     return not check_crcs or BatchView(memoryview(buffer)[start:end]).crc_is_valid()
+
+
+def complete_part(data: memoryview, end: int, *, zero_copy: bool) -> memoryview:
+    """Return a partition's bytes up to `end`, the complete batches; copied unless they make up most of the response's memory.
+
+    A broker cuts the last batch off at the requested size (KIP-74). This incomplete batch is useless, but would stay in
+    memory, uncounted, as long as the batches before it: where batches are large, almost as much again as those.
+    """
+    kept = data[: end + PREFIX_BYTES]  # enough of the rest to check that a batch begins there
+    return kept if zero_copy and len(data) - end <= end // 8 else memoryview(bytes(kept))

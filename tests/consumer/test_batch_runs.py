@@ -19,6 +19,7 @@ from asyncgroup.consumer.merged_reader import MergedReader
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.spark.source.executor.range_columns import read_before
 from asyncgroup.wire import batch_run, messages as m
 from asyncgroup.wire.batch_view import iter_batches
 from tests.broker.transactional import Writer
@@ -85,7 +86,7 @@ def steps(buffer: RecordBuffer, log: bytes, seed: int, skipped: list[str]) -> It
             else:
                 columns = RecordColumns()
                 end = buffer.position + limit
-                while buffer.read_columns(columns, end):
+                while read_before(buffer, columns, end):
                     pass
                 offsets = [offset for run in columns.runs for offset in run.offsets]
                 yield columns.keys, columns.values, columns.timestamps, offsets
@@ -158,7 +159,7 @@ async def merged(consumer: PartitionConsumer) -> int:
 
 async def in_columns(consumer: PartitionConsumer) -> int:
     columns = RecordColumns()
-    while partition_of(consumer).buffer.read_columns(columns, BATCHES):
+    while read_before(partition_of(consumer).buffer, columns, BATCHES):
         pass
     return len(columns)
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.chunked_buffer import ChunkedBuffer
+from asyncgroup.consumer.buffer import make_buffer
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Header, Record
 from asyncgroup.offsets.partition_offsets import PartitionMarks
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.consumer.support import TP, pop
-from tests.consumer.test_chunked_buffer import Row, in_batches, log_of, rows_of, whole
+from tests.consumer.test_chunk_filter import Row, in_batches, log_of, rows_of, whole
 from tests.profiles import examples
 
 RANDOM = st.integers(0, 2**31).map(random.Random)
@@ -93,7 +93,7 @@ class Reader:
     def __init__(self, rng: random.Random, batches: list[bytes], ends: list[int], **config: Any) -> None:
         self.rng, self.batches, self.ends = rng, batches, ends
         self.place = Marks()
-        self.buffer = ChunkedBuffer(
+        self.buffer = make_buffer(
             self.place, 0, ConsumerConfig(chunks="assemble", **config), None, -1, Hooks([self.place])
         )
         self.got: list[Record] = []
@@ -158,7 +158,7 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
             committed = marks.value.offset
             unmarked = reader.got[marked:]
             assert all(committed <= record.first_offset for record in unmarked)
-            assembler = reader.buffer._assembler
+            assembler = reader.buffer.chunks.assembler
             assert committed <= assembler.first_offset
             assert assembler.bytes == sum(value.bytes for value in assembler._pending.values()) <= size
             assert len(assembler) <= pending
@@ -166,7 +166,7 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
         # all is marked: only what is incomplete holds the commit back, also if the log ends with chunks that were given up
         for record in reader.got:
             marks.mark_record(record)
-        first = int(min(reader.buffer._assembler.first_offset, len(rows)))
+        first = int(min(reader.buffer.chunks.assembler.first_offset, len(rows)))
         assert marks.value.offset == first
         heir = Reader(rng, batches, ends, max_pending_chunked=100)
         unmarked = reader.got[marked:]

@@ -25,7 +25,7 @@ def held(data: bytes, *, zero_copy: bool) -> tuple[RecordBuffer, int]:
     """Return a buffer with `data`, and the size of the memory object that its first batch is in."""
     buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(memoryview(data), zero_copy=zero_copy)
-    return buffer, len(buffer._queue.front.data.obj)
+    return buffer, len(buffer.queue.batches[0].data.obj)
 
 
 @pytest.mark.parametrize("zero_copy", [True, False])

@@ -19,6 +19,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
 from asyncgroup.spark.source.executor.patience import NEVER, Due, Patience
+from asyncgroup.spark.source.executor.range_columns import read_before
 from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.messages import NO_UUID
 
@@ -289,7 +290,7 @@ class RangeProgress:
 
     def read_into(self, columns: RecordColumns) -> bool:
         """Append the next batch's records to columns; False if there is none. Raises what `RecordBuffer.advance` raises."""
-        return self.partition.buffer.read_columns(columns, self.end)
+        return read_before(self.partition.buffer, columns, self.end)
 
     def fetch_anew(self) -> bool:
         """Drop corrupt records in order to fetch them again, as they may have been corrupted in transit.

@@ -61,7 +61,7 @@ class FetchedAhead:
         if not progress.is_done or not buffer.bytes or buffer.framing_error is not None or buffer.decoded:
             return
         self._drop(progress.tp)
-        buffer.copy_batches()
+        buffer.queue.copy_batches()  # out of the responses that they came in, so that those can be freed
         self._entries[progress.tp] = _Entry(progress.end, progress.partition, now)
         self._bytes += buffer.bytes
         while self._bytes > MAX_AHEAD_BYTES:

@@ -1,4 +1,4 @@
-"""RecordBuffer.read_columns returns the same as reading record by record."""
+"""`read_before` returns the same as reading record by record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.spark.source.executor.range_columns import read_before
 from tests.consumer.support import TP, batch, corrupt, legacy, pop
 
 KINDS = ("dense", "gaps", "tail gone", "empty", "empty lz4", "marker", "old", "old compressed", "gzip")
@@ -39,7 +40,7 @@ def filled(data: bytes, offset: int = 0, **how: object) -> RecordBuffer:
 
 def by_columns(buffer: RecordBuffer, end: int) -> list[int]:
     columns = RecordColumns()
-    while buffer.read_columns(columns, end):
+    while read_before(buffer, columns, end):
         pass
     assert len(columns) == len(columns.keys) == len(columns.values)
     return [offset for run in columns.runs for offset in run.offsets]
@@ -66,7 +67,7 @@ def test_columns_read_in_pieces_equal_the_records(kinds: list[str], offset: int,
         assert by_columns(buffer, end) == [one for one in records if read <= one < end]
         read = max(read, end)
         assert buffer.position >= min(read, buffer.fetch_offset)
-        buffer.copy_batches()
+        buffer.queue.copy_batches()
     assert by_columns(buffer, 100) == [one for one in records if one >= read]
     assert (buffer.bytes, buffer.records, bool(buffer), by_columns(buffer, 100)) == (0, 0, False, [])
 
@@ -86,10 +87,10 @@ def test_a_corrupt_batch_stays_or_is_skipped_with_on_skip() -> None:
     data = batch(0, count=5) + corrupt(batch(5, count=5)) + batch(10, count=5)
     buffer = filled(data)
     columns = RecordColumns()
-    assert buffer.read_columns(columns, 100)
+    assert read_before(buffer, columns, 100)
     for _ in range(2):
         with pytest.raises(CorruptRecordsError, match="orders-3 at offset 5"):
-            buffer.read_columns(columns, 100)
+            read_before(buffer, columns, 100)
     assert (len(columns), buffer.position) == (5, 5)
     assert by_columns(filled(data), 5) == [0, 1, 2, 3, 4], "batches after the end are not read"
     reported: list[CorruptRecordsError] = []
@@ -105,14 +106,14 @@ def test_bytes_without_batches_raise_after_the_good_batches() -> None:
     assert by_columns(buffer, 5) == [0, 1, 2, 3, 4], "the damage is after the end"
     columns = RecordColumns()
     with pytest.raises(CorruptRecordsError, match="partition orders-3"):
-        buffer.read_columns(columns, 6)
+        read_before(buffer, columns, 6)
 
 
 def test_buffered_batches_can_be_copied_out_of_their_response() -> None:
     response = bytearray(batch(0, count=5) + batch(5, count=5))
     buffer = filled(memoryview(response))  # type: ignore[arg-type]
     assert by_columns(buffer, 7) == [0, 1, 2, 3, 4, 5, 6]
-    buffer.copy_batches()
+    buffer.queue.copy_batches()
     response[:] = bytes(len(response))
     assert by_columns(buffer, 10) == [7, 8, 9]
     assert buffer.batch_bytes == len(batch(5, count=5))

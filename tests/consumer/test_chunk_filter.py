@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.chunked_buffer import ChunkedBuffer
+from asyncgroup.consumer.buffer import make_buffer
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import CorruptRecordsError
@@ -113,7 +113,7 @@ def test_every_record_once_whatever_is_read_and_fetched_again(rng):
         rows, wanted = random_log(rng)
         batches = in_batches(rng, rows)
         config = ConsumerConfig(**ASSEMBLE, max_pending_chunked=100)
-        buffer = ChunkedBuffer(_Place(), 0, config, None, -1, Hooks())
+        buffer = make_buffer(_Place(), 0, config, None, -1, Hooks())
         got: list[Record] = []
         while len(got) < len(wanted):
             choice = rng.random()
@@ -129,7 +129,7 @@ def test_every_record_once_whatever_is_read_and_fetched_again(rng):
                 buffer.advance()
             assert not got or buffer.position > got[-1].offset
         assert [(record.offset, record.first_offset, record.value) for record in got] == wanted
-        assert len(buffer._assembler) == 0
+        assert len(buffer.chunks.assembler) == 0
         buffer.close()
 
     asyncio.run(read())
@@ -247,11 +247,11 @@ async def test_a_closed_consumer_holds_no_chunks_and_no_timer():
     reading = asyncio.ensure_future(anext(consumer, None))
     await asyncio.sleep(1.0)
     buffer = partition_of(consumer).buffer
-    assert isinstance(buffer, ChunkedBuffer)
-    assert buffer._assembler.bytes == 4
+    assert buffer.chunks is not None
+    assert buffer.chunks.assembler.bytes == 4
     await consumer.aclose()
     assert await reading is None
-    assert (buffer._assembler.bytes, buffer._timer) == (0, None)
+    assert (buffer.chunks.assembler.bytes, buffer.chunks._timer) == (0, None)
 
 
 @pytest.mark.asyncio
