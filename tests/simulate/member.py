@@ -8,52 +8,29 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, SubscriptionPattern, TopicPartition
 from asyncgroup.cluster import client_of
-from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
-from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.group.membership import JOIN_GRACE, RETRY_BACKOFF_SHARE
 from tests.simulate.handler import Injected, SimHandler
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
-from tests.simulate.story import Violation
+from tests.simulate.program import GIVEN_UP, RAISED_BY_RUN, Program
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
 
 __all__ = ["SimMember"]
 
-OF_REBALANCES = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
-"""Codes that refuse the commit of a member that joins again, or has just done so."""
 
-OF_EPOCHS = frozenset({ErrorCode.STALE_MEMBER_EPOCH})
-"""Codes that refuse the commit of a member with a newer epoch, of which it does not know yet."""
-
-RAISED_BY_RUN = frozenset({ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID})
-"""Codes that `run()` may raise for a static member: the second one in a consumer group whose former member has not left."""
-
-GIVEN_UP = re.compile(
-    r"the handler of (\S+) was cancelled, and still runs .* the member gives the partition up"
-)
-"""The log line about a revoked partition whose handler ignores its cancellation."""
-
-PAUSE = 0.5
-"""Seconds until a program that failed starts again."""
-
-
-class SimMember:
+class SimMember(Program):
     """The program with the member `spec.name`. All its connections come from `host`."""
 
     def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
-        self.world = world
-        self.spec = self._next_spec = spec
-        self.name = spec.name
-        self.host = host
-        self.rng = random.Random(f"{world.plan.seed} {spec.name}")
-        self._ids = random.Random(f"{world.plan.seed} {spec.name} ids")
+        super().__init__(world, spec, host)
+        self._next_spec = spec
         self.handler = SimHandler(
             spec,
             world.oracle,
@@ -70,63 +47,34 @@ class SimMember:
             # between join and sync no commit is accepted, and a leader that stopped without leaving may have joined
             self.handler.max_commit_seconds += world.plan.setting.session_timeout
         self.handler.last_response_at = lambda: self._last_answer
-        self.group: ConsumerGroup | None = None
-        self.should_run = True
-        self.is_dead = False
+        self._group: ConsumerGroup | None = None
         self._last_answer = self._longest_silence = 0.0  # seconds
         self._failed_commits: dict[TopicPartition, str] = {}
-        self._consuming: asyncio.Task[None] | None = None
-        self._life: asyncio.Task[None] | None = None
         self._leaves: dict[str, Any] = {}
-        self._member_id = ""
-        self.failed_to_leave = False
-        """Whether the client has logged that it could not leave; a connection may stay half-open to the end."""
         self._last_commit_unknown = False
         """Whether the session's last commit was given up, so that its outcome is unknown."""
 
-    def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
-        return f"<SimMember {self.name}: {state}>"
+    @property
+    def group(self) -> ConsumerGroup | None:
+        """The group while it is open."""
+        return self._group
 
     @property
-    def is_active(self) -> bool:
-        """Whether the program is running and not about to close."""
-        return self.should_run and not self.is_dead
+    def _is_ending(self) -> bool:
+        return bool(self._leaves)
 
     @property
     def _config(self) -> ConsumerConfig:
         spec = self.spec
+        more = {} if spec.is_consumer else {"balance_by_rack": spec.balance_by_rack}
         return ConsumerConfig(
-            client_id=spec.name,
-            group_instance_id=spec.instance_id,
             auto_offset_reset="earliest",
             auto_commit=spec.auto_commit,
             auto_commit_interval=spec.auto_commit_interval,
-            rebalance_timeout=spec.rebalance_timeout,
-            fetch_max_wait=spec.fetch_max_wait,
-            buffer_bytes=spec.buffer_bytes,
-            max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
-            request_timeout=self.world.plan.setting.request_timeout,
-            connect_timeout=2.0,
-            close_timeout=4.0,
-            retry_backoff_max=1.0,
-            metadata_refresh_interval=self.world.plan.setting.metadata_refresh_interval,
             rack_id=spec.rack_id,
-            **self._protocol,
+            **self._settings,
+            **more,
         )
-
-    @property
-    def _protocol(self) -> dict[str, Any]:
-        """The settings of the group protocol; in a consumer group the rest is set at the brokers."""
-        spec, setting = self.spec, self.world.plan.setting
-        if spec.is_consumer:
-            return {"group_protocol": "consumer", "remote_assignor": next(iter(spec.assignors), None)}
-        return {
-            "assignors": spec.assignors,
-            "balance_by_rack": spec.balance_by_rack,
-            "session_timeout": setting.session_timeout,
-            "heartbeat_interval": setting.heartbeat_interval,
-        }
 
     @property
     def _topics(self) -> list[str] | re.Pattern[str] | SubscriptionPattern:
@@ -137,23 +85,8 @@ class SimMember:
 
     # --- its program ----------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the program."""
-        with self.world.network.source(self.host):
-            self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
-
-    async def _run_program(self) -> None:
-        while self.is_active:
-            self.spec = self.handler.spec = self._next_spec
-            try:
-                await self._open()
-            except asyncio.CancelledError:
-                if not self.is_dead:
-                    raise
-            except AsyncGroupError as error:
-                self._write(f"program failed: {type(error).__name__}: {error}")
-            if self.is_active:
-                await asyncio.sleep(PAUSE)
+    def _prepare(self) -> None:
+        self.spec = self.handler.spec = self._next_spec
 
     async def _open(self) -> None:
         group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
@@ -161,17 +94,11 @@ class SimMember:
             group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
         client_of(group.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
         async with group:
-            self.group = group
+            self._group = group
             try:
-                while self.is_active and not self._leaves:
-                    self._consuming = asyncio.create_task(self._consume(group), name=f"{self.name} consumes")
-                    await asyncio.wait([self._consuming])
-                    if not self._consuming.cancelled() and (error := self._consuming.exception()) is not None:
-                        raise error
-                    if self.is_active and not self._leaves:
-                        await asyncio.sleep(PAUSE)
+                await self._consume_again(partial(self._consume, group))
             finally:
-                self.group = None
+                self._group = None
                 leaves, self._leaves = self._leaves, {}
                 await group.aclose(**leaves)
 
@@ -190,17 +117,6 @@ class SimMember:
             self._write(f"run() raised {error.name}")
         except Exception as error:
             self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
-
-    def _make_id(self) -> UUID:
-        return UUID(int=self._ids.getrandbits(128), version=4)
-
-    def _write(self, what: str) -> None:
-        if not self.is_dead:
-            self.world.story.write(self.name, what)
-
-    def _fail(self, name: str, text: str) -> None:
-        if not self.is_dead:
-            self.world.fail(Violation(name, f"{self.name}: {text}"))
 
     # --- its ends -------------------------------------------------------------------------------------------------
 
@@ -235,20 +151,9 @@ class SimMember:
             with self.world.network.source(self.host):
                 self.world.spawn(self.group.aclose(**how), f"{self.name} closes")
 
-    def cancel(self) -> None:
-        """Cancel the consuming task; the program consumes again after a pause."""
-        if self._consuming is not None:
-            self._consuming.cancel()
-
-    def die(self) -> None:
-        """Simulate a crash: from now on the program reports nothing, and its tasks are canceled."""
-        self.is_dead = self.handler.is_dead = True
-        self.handler.disturbances.end()
+    def _forget_claims(self) -> None:
         for claim in [claim for claim in self.world.oracle.running if claim.member == self.name]:
             self.world.oracle.claim_ended(claim)
-        for task in (self._consuming, self._life):
-            if task is not None:
-                task.cancel()
 
     # --- hooks ----------------------------------------------------------------------------------------------------
 
@@ -261,12 +166,6 @@ class SimMember:
             if self.spec.is_consumer and silence > self._max_silence:
                 self._check_no_session(silence)
             self._last_answer = now
-
-    @property
-    def session_timeout(self) -> float:
-        """The session timeout of a consumer group, as far as the member knows."""
-        heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
-        return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
 
     def _silence_of_join(self) -> float:
         """Return for how many seconds JoinGroup may wait in the coordinator while records are handed out; 0 without a join.
@@ -330,21 +229,13 @@ class SimMember:
             if error is None:
                 self._failed_commits.pop(tp, None)
                 continue
-            if not (self.spec.is_consumer and self._will_be_sent_again({tp: error})):
+            if not (self.spec.is_consumer and self._will_be_sent_again(error)):
                 self._failed_commits[tp] = str(error)
             self.world.oracle.doubtful.add((self._member_id, tp, committed.offset))
         if errors:
-            self.world.story.count("failed commits")
-            self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
-            if self.world.plan.is_orderly and not self._will_be_sent_again(errors):
+            self._write_errors(errors)
+            if self.world.plan.is_orderly and not self._will_be_sent_again(*errors.values()):
                 self._fail("orderly actions cost nothing", f"a commit failed: {errors}")
-
-    def _will_be_sent_again(self, errors: Mapping[TopicPartition, Any]) -> bool:
-        """Whether the commit is refused only under the old generation or epoch, as the session goes on."""
-        codes = OF_EPOCHS if self.spec.is_consumer else OF_REBALANCES
-        return self.spec.sessions_last and all(
-            isinstance(error, BrokerError) and error.code in codes for error in errors.values()
-        )
 
     def _check_loss(self, session: Session, cause: object) -> None:
         """Check that the coordinator of a consumer group has ended the membership, or that no broker has answered."""
@@ -356,13 +247,11 @@ class SimMember:
 
     def on_session_end(self, session: Session, cause: object) -> None:
         """Check the end of a session, after its last commit."""
-        self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
-        self.world.story.count(f"ended: {type(cause).__name__}")
+        self._write_end(session, cause)
         self.handler.session_ended(session)
         claims = self.handler.claims.pop(session, [])
         if session.is_lost:
-            if self.world.plan.is_orderly:
-                self._fail("orderly actions cost nothing", f"a session was lost: {cause}")
+            self._check_not_lost(session, cause)
             self._check_loss(session, cause)
             return
         self._check_committed(claims)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from asyncgroup import (
     ConsumerBusy,
@@ -19,14 +16,13 @@ from asyncgroup import (
 )
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
-from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
 from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.claim_feed import ClaimFeed
 from asyncgroup.workqueue.group_engine.engine import ConsumerGroupEngine
-from tests.simulate.member import GIVEN_UP, OF_EPOCHS, OF_REBALANCES, PAUSE, RAISED_BY_RUN
 from tests.simulate.oracle import ANY, ClaimLog
 from tests.simulate.plan import GROUP, MemberSpec
+from tests.simulate.program import GIVEN_UP, RAISED_BY_RUN, Program
 from tests.simulate.queues_claims import QueueClaim
 from tests.simulate.queues_handler import QueueWork
 from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
@@ -39,43 +35,22 @@ if TYPE_CHECKING:
 __all__ = ["SimQueue"]
 
 
-class SimQueue:
+class SimQueue(Program):
     """The program with the queue `spec.name`. All its connections come from `host`."""
 
     def __init__(self, world: World, spec: MemberSpec, host: str) -> None:
         assert world.plan.queues is not None
         assert world.queues is not None
-        self.world = world
-        self.spec = spec
+        super().__init__(world, spec, host)
         self.setting = world.plan.queues
         self.queue_spec = self.setting.specs[spec.name]
         self.oracle = world.queues
-        self.name = spec.name
-        self.host = host
-        self.rng = random.Random(f"{world.plan.seed} {spec.name}")
-        self._ids = random.Random(f"{world.plan.seed} {spec.name} ids")
         self.handler = QueueWork(
             world.plan.seed, spec.name, self.setting, self.oracle, world.story, world.fail, self._find_claim
         )
         self.claims: dict[ClaimFeed, QueueClaim] = {}
         self.queue: WorkQueue | None = None
-        self.should_run = True
-        self.is_dead = False
-        self.failed_to_leave = False
-        """Whether the client has logged that it could not leave; a connection may stay half-open to the end."""
         self._is_closing = False
-        self._consuming: asyncio.Task[None] | None = None
-        self._life: asyncio.Task[None] | None = None
-        self._member_id = ""
-
-    def __repr__(self) -> str:
-        state = "dead" if self.is_dead else "active" if self.is_active else "closed"
-        return f"<SimQueue {self.name}: {state}>"
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the program is running and not about to close."""
-        return self.should_run and not self.is_dead
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -83,10 +58,8 @@ class SimQueue:
         return None if self.queue is None else self.queue._core.engine.group
 
     @property
-    def session_timeout(self) -> float:
-        """The session timeout of a consumer group, as far as the member knows."""
-        heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
-        return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
+    def _is_ending(self) -> bool:
+        return self._is_closing
 
     # --- its queue ----------------------------------------------------------------------------------------------------
 
@@ -112,7 +85,7 @@ class SimQueue:
             initial_position="earliest",
             priority=spec.priority,
             name=self.name,
-            config=self._config,
+            config=ConsumerConfig(**self._settings),
             producer_config=self._producer_config,
             hooks=[self],
         )
@@ -123,34 +96,6 @@ class SimQueue:
             return None
         most = self.setting.max_redeliveries
         return DeadLetter(PLAIN_MAX if most is None else most, topic=DEAD_TOPIC)
-
-    @property
-    def _config(self) -> ConsumerConfig:
-        spec, setting = self.spec, self.world.plan.setting
-        more: dict[str, Any] = {
-            "group_protocol": "consumer",
-            "remote_assignor": next(iter(spec.assignors), None),
-        }
-        if not spec.is_consumer:
-            more = {
-                "assignors": spec.assignors,
-                "session_timeout": setting.session_timeout,
-                "heartbeat_interval": setting.heartbeat_interval,
-            }
-        return ConsumerConfig(
-            client_id=spec.name,
-            group_instance_id=spec.instance_id,
-            rebalance_timeout=spec.rebalance_timeout,
-            fetch_max_wait=spec.fetch_max_wait,
-            buffer_bytes=spec.buffer_bytes,
-            max_partition_fetch_bytes=min(spec.buffer_bytes // 4, 1 << 20),
-            request_timeout=setting.request_timeout,
-            connect_timeout=2.0,
-            close_timeout=4.0,
-            retry_backoff_max=1.0,
-            metadata_refresh_interval=setting.metadata_refresh_interval,
-            **more,
-        )
 
     @property
     def _producer_config(self) -> ProducerConfig:
@@ -169,45 +114,25 @@ class SimQueue:
             opening.group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
         client_of(opening.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
 
-    def _make_id(self) -> UUID:
-        return UUID(int=self._ids.getrandbits(128), version=4)
-
     # --- its program --------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start the program."""
-        with self.world.network.source(self.host):
-            self._life = self.world.spawn(self._run_program(), f"program of {self.name}")
+    def _prepare(self) -> None:
+        self._is_closing = False
 
-    async def _run_program(self) -> None:
-        while self.is_active:
-            self._is_closing = False
-            try:
-                await self._open()
-            except asyncio.CancelledError:
-                if not self.is_dead:
-                    raise
-            except ConsumerBusy as error:
-                self.world.story.count("busy")
-                self._write(f"is refused: {error}")
-                if self.setting.mode is not Mode.EXCLUSIVE:
-                    self._fail("only exclusive queues are busy", str(error))
-            except AsyncGroupError as error:
-                self._write(f"program failed: {type(error).__name__}: {error}")
-            if self.is_active:
-                await asyncio.sleep(PAUSE)
+    def _has_failed(self, error: AsyncGroupError) -> None:
+        if not isinstance(error, ConsumerBusy):
+            super()._has_failed(error)
+            return
+        self.world.story.count("busy")
+        self._write(f"is refused: {error}")
+        if self.setting.mode is not Mode.EXCLUSIVE:
+            self._fail("only exclusive queues are busy", str(error))
 
     async def _open(self) -> None:
         async with self._make_queue() as queue:
             self.queue = queue
             try:
-                while self.is_active and not self._is_closing:
-                    self._consuming = asyncio.create_task(self._consume(queue), name=f"{self.name} consumes")
-                    await asyncio.wait([self._consuming])
-                    if not self._consuming.cancelled() and (error := self._consuming.exception()) is not None:
-                        raise error
-                    if self.is_active and not self._is_closing:
-                        await asyncio.sleep(PAUSE)
+                await self._consume_again(partial(self._consume, queue))
             finally:
                 self.queue = None
 
@@ -235,14 +160,6 @@ class SimQueue:
         except Exception as error:
             self._fail("run() recovers", f"run() raised {type(error).__name__}: {error}")
 
-    def _write(self, what: str) -> None:
-        if not self.is_dead:
-            self.world.story.write(self.name, what)
-
-    def _fail(self, name: str, text: str) -> None:
-        if not self.is_dead:
-            self.world.fail(Violation(name, f"{self.name}: {text}"))
-
     # --- its ends -----------------------------------------------------------------------------------------------------
 
     def leave(self, *, at_heartbeat: bool = False) -> None:
@@ -262,18 +179,12 @@ class SimQueue:
 
     def cancel(self) -> None:
         """Cancel the consuming task; the program consumes again after a pause."""
+        super().cancel()
         if self._consuming is not None:
-            self._consuming.cancel()
             self.handler.cancelled_at = self.world.loop.time()
 
-    def die(self) -> None:
-        """Simulate a crash: from now on the program reports nothing, and its tasks are canceled."""
-        self.is_dead = self.handler.is_dead = True
-        self.handler.disturbances.end()
+    def _forget_claims(self) -> None:
         self.oracle.member_died(self.name)
-        for task in (self._consuming, self._life):
-            if task is not None:
-                task.cancel()
 
     # --- its claims ---------------------------------------------------------------------------------------------------
 
@@ -338,13 +249,7 @@ class SimQueue:
             for claim in claims[-1:]:
                 claim.has_failed_commit = error is not None and not self._will_be_sent_again(error)
         if errors:
-            self.world.story.count("failed commits")
-            self._write(f"commit failed: {'; '.join(sorted({str(error) for error in errors.values()}))}")
-
-    def _will_be_sent_again(self, error: object) -> bool:
-        """Whether the commit is refused only under the old generation or epoch, as the session goes on."""
-        codes = OF_EPOCHS if self.spec.is_consumer else OF_REBALANCES
-        return self.spec.sessions_last and isinstance(error, BrokerError) and error.code in codes
+            self._write_errors(errors)
 
     def settled(self, session: Session, partitions: Collection[TopicPartition] | None = None) -> None:
         """The last commit of these partitions is done; None: of all of the session."""
@@ -356,10 +261,8 @@ class SimQueue:
         """Note the end of a session, after its last commit."""
         if not session.is_lost:
             self.settled(session)
-        self._write(f"session of generation {session.generation_id} over: {type(cause).__name__}: {cause}")
-        self.world.story.count(f"ended: {type(cause).__name__}")
-        if session.is_lost and self.world.plan.is_orderly:
-            self._fail("orderly actions cost nothing", f"a session was lost: {cause}")
+        self._write_end(session, cause)
+        self._check_not_lost(session, cause)
 
     def on_log(self, text: str) -> None:
         """Handle a warning that the client has logged, for events without a hook."""
