@@ -1,5 +1,6 @@
 """Configuration of the test suite: event loops, checks for leftover tasks and connections, selection of tests.
 
+- Async tests need no marker of pytest-asyncio.
 - A test marked `virtual`, or in `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test on a real
   event loop. The marker's arguments are passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.

@@ -108,7 +108,6 @@ def test_a_dictionary_of_properties(made: Callable[[Any], object]) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.asyncio
 async def test_a_loop_over_a_group() -> None:
     group: Any = ConsumerGroup("127.0.0.1:9092", "billing")
     with pytest.raises(

@@ -239,7 +239,6 @@ def fits(value: object, hint: Any) -> bool:
     )
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCaptureFixture) -> None:
     checks = Checks()
@@ -288,7 +287,6 @@ class Opened:
         self.clients.append(client)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_each_client_reports_that_it_was_entered() -> None:
     of_cluster, own = Opened(), Opened()

@@ -23,7 +23,7 @@ from asyncgroup.lifecycle import (
     wait_within,
 )
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 class Work:

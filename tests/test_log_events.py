@@ -115,7 +115,6 @@ async def consume(
         running.exception()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_member_joins_gets_partitions_and_gives_them_back(
@@ -134,7 +133,6 @@ async def test_a_member_joins_gets_partitions_and_gives_them_back(
     assert "group g: assigned orders-0, orders-1" in caplog.text
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_lost_membership_is_no_revocation(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
@@ -150,7 +148,6 @@ async def test_a_lost_membership_is_no_revocation(
     assert found[2] == {"event": "lost", "group": "g", "generation": 1, "error": "UNKNOWN_MEMBER_ID"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_commits_that_fail_and_offsets_that_are_reset(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
@@ -171,7 +168,6 @@ async def test_commits_that_fail_and_offsets_that_are_reset(
     assert failed["partitions"] == ["orders-0"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("thread", [True, False])
 async def test_a_claim_that_is_stuck(
@@ -193,7 +189,6 @@ async def test_a_claim_that_is_stuck(
     }
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_members_that_wait_for_the_coordinator(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
@@ -208,7 +203,6 @@ async def test_members_that_wait_for_the_coordinator(
     assert events(caplog)[0] == {"event": "join_stalled", "group": "g"}
 
 
-@pytest.mark.asyncio
 async def test_an_event_loop_that_was_blocked(caplog: pytest.LogCaptureFixture) -> None:
     """Without a heartbeat thread; with one, tests/group/test_heartbeat_thread.py."""
     loop = asyncio.get_running_loop()
@@ -226,7 +220,6 @@ async def test_an_event_loop_that_was_blocked(caplog: pytest.LogCaptureFixture) 
     assert events(caplog) == [{"event": "loop_blocked", "group": "g"}]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_transaction_that_fails_and_a_producer_that_is_fenced(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture
@@ -255,7 +248,6 @@ async def test_a_transaction_that_fails_and_a_producer_that_is_fenced(
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_handlers_that_raise_and_dead_letters(
     broker: EmbeddedCluster, caplog: pytest.LogCaptureFixture

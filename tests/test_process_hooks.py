@@ -27,7 +27,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.hooks import Hooks
 from asyncgroup.workqueue import GroupSource
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", close_timeout=5.0)
 CURRENT = ContextVar("current", default="none")

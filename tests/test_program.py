@@ -18,8 +18,6 @@ from asyncgroup.program import run
 from tests.cli.programs import LIMIT, environment
 from tests.guide.pages import snippet
 
-pytestmark = pytest.mark.asyncio
-
 STOPS = [signal.SIGINT, signal.SIGTERM]
 
 WORK = """

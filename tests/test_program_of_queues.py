@@ -10,8 +10,6 @@ from asyncgroup import ConfigError, UsageError, WorkQueue
 from asyncgroup.workqueue import Delivery, in_thread, run_queue
 from tests.test_program import STOPS, committed, greetings, program
 
-pytestmark = pytest.mark.asyncio
-
 WORK = """
 import asyncio, sys
 from asyncgroup import ConsumerConfig

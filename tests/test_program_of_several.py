@@ -12,7 +12,7 @@ import pytest
 
 from asyncgroup.program import Program
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 class Consumer:

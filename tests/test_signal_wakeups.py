@@ -59,7 +59,6 @@ async def check_wakeup(number: signal.Signals) -> None:
     assert (wakeup_fd(), signal.getsignal(number)) == before
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_in_another_thread_wakes_up_the_loop(number: signal.Signals) -> None:
     await check_wakeup(number)
@@ -70,7 +69,6 @@ async def test_a_signal_in_another_thread_wakes_up_uvloop() -> None:
     await check_wakeup(signal.SIGTERM)
 
 
-@pytest.mark.asyncio
 async def test_an_inner_block_leaves_the_outer_one_its_wakeup() -> None:
     received = Received()
     with on_signals(received.handler("outer")):
@@ -79,7 +77,6 @@ async def test_an_inner_block_leaves_the_outer_one_its_wakeup() -> None:
         assert await received.next(signal.SIGTERM) == ["outer"]
 
 
-@pytest.mark.asyncio
 async def test_the_loops_own_handlers_stay() -> None:
     received, loop = Received(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, received.handler("user's"))

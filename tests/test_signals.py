@@ -12,8 +12,6 @@ import pytest
 
 from asyncgroup.signals import STOP_SIGNALS, on_signals
 
-pytestmark = pytest.mark.asyncio
-
 
 def refuse(*_: object) -> None:
     raise NotImplementedError

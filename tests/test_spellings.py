@@ -71,7 +71,6 @@ def test_security() -> None:
     assert made.check_hostname
 
 
-@pytest.mark.asyncio
 async def test_servers_and_interceptors() -> None:
     class Both(Interceptor):
         def on_consume(self, record: Record) -> None:
@@ -90,7 +89,6 @@ async def test_servers_and_interceptors() -> None:
     OffsetManager([SERVERS], "g")
 
 
-@pytest.mark.asyncio
 async def test_partitions() -> None:
     group = ConsumerGroup(SERVERS, "g")
     group.pause(TP)
@@ -99,7 +97,6 @@ async def test_partitions() -> None:
     group.resume({TP: 5})
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_offsets_by_partition() -> None:
     """Mappings by TopicPartition and by (topic, partition): the key of a Mapping is invariant for a type checker."""

@@ -15,7 +15,7 @@ from asyncgroup.wire import messages as m
 from tests.admin.test_brokers import code
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 READ = AclBinding(ResourcePattern("TOPIC", "orders"), AccessControlEntry("User:alice", "READ"))
 WRITE = AclBinding(

@@ -20,7 +20,7 @@ from asyncgroup.admin import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 ZERO, ONE = (TopicPartition("orders", number) for number in range(2))
 

@@ -14,7 +14,7 @@ from asyncgroup.errors import TransportError
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def code(error: object) -> int:

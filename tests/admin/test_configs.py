@@ -10,7 +10,7 @@ from asyncgroup import ConfigError, ErrorCode
 from asyncgroup.admin import Admin, ConfigChanges
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 RETENTION = "retention.ms"
 

@@ -22,7 +22,7 @@ from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

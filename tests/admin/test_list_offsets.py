@@ -15,7 +15,7 @@ from asyncgroup.errors import RequestTimedOut, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 TPS = [TopicPartition("orders", number) for number in range(4)]
 ZERO, ONE, TWO, THREE = TPS

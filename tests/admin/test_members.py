@@ -14,7 +14,7 @@ from asyncgroup.admin import Admin, MemberToRemove
 from asyncgroup.errors import UnsupportedVersionError
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 LEAVE_GROUP = 13
 

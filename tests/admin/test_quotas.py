@@ -11,7 +11,7 @@ from asyncgroup.admin import Admin, ClientQuotaEntity, QuotaName
 from tests.admin.test_brokers import code
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 ALICE = ClientQuotaEntity(user="alice")
 PAIR = ClientQuotaEntity(user="alice", client_id="c")

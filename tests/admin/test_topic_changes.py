@@ -11,7 +11,7 @@ from asyncgroup import BrokerError, ConfigError, ErrorCode, Producer, TopicParti
 from asyncgroup.admin import Admin, NewPartitions, NewTopic
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def codes(results: Any) -> dict[Any, str]:

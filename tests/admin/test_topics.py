@@ -8,7 +8,7 @@ from asyncgroup import BrokerError, Cluster, ConfigError, ErrorCode
 from asyncgroup.admin import Admin
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_topics_are_listed(env: VirtualEnvironment) -> None:

@@ -27,7 +27,6 @@ LITTLE = ("--quick", "--records", "600", "--servers", "asyncgroup", "--only", "a
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_rates_and_costs() -> None:
     is_full = current_profile() == "full"
     clients = ("aiokafka", "asyncgroup") if is_full else ("asyncgroup",)
@@ -44,7 +43,6 @@ async def test_rates_and_costs() -> None:
     assert all(each.value >= 0 for each in costs)
 
 
-@pytest.mark.asyncio
 async def test_the_mock_cluster_of_librdkafka() -> None:
     """It is found in confluent-kafka's library, accepts the loaded records, and ends with its standard input."""
     async with started_server("librdkafka-mock", {"read": 2}) as server:
@@ -57,7 +55,6 @@ async def test_the_mock_cluster_of_librdkafka() -> None:
     assert not is_compatible("asyncgroup", server.name)
 
 
-@pytest.mark.asyncio
 async def test_a_broker_that_does_not_start_says_why() -> None:
     with pytest.raises(ClientFailed, match="topic"):
         async with started_server("asyncgroup", {"no/topic": 1}):

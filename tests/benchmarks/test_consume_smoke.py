@@ -27,7 +27,6 @@ WITHOUT_THREAD = ["asyncgroup.batches-without-thread", "asyncgroup.records-witho
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.asyncio
 async def test_every_client_reads_all_and_commits() -> None:
     cases = OWN_AND_AIOKAFKA + (WITHOUT_THREAD if current_profile() == "full" else [])
     async with EmbeddedCluster() as cluster:
@@ -52,7 +51,6 @@ async def test_every_client_reads_all_and_commits() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.parametrize("shape", ["one", "three-lz4", "headers"])
 async def test_other_shapes_and_ways_to_read(shape: str) -> None:
     cases = ["asyncgroup.merged", "asyncgroup.in-thread", "asyncgroup.queue", "aiokafka.iterate"]
@@ -75,7 +73,6 @@ async def test_other_shapes_and_ways_to_read(shape: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_hot_partition_and_committed_records() -> None:
     cases = ["asyncgroup.records", "asyncgroup.in-thread", "aiokafka.iterate", "confluent.consume"]
     async with EmbeddedCluster(3) as cluster:
@@ -97,7 +94,6 @@ async def test_a_hot_partition_and_committed_records() -> None:
     ]
 
 
-@pytest.mark.asyncio
 async def test_half_of_the_records_are_in_a_hot_partition() -> None:
     async with EmbeddedCluster() as cluster, Cluster(cluster.bootstrap_servers) as client:
         topic = Topic(client, 3, 101, 10, skewed=True)
@@ -131,7 +127,6 @@ def test_shapes_are_chosen_by_name() -> None:
             parse(wrong)
 
 
-@pytest.mark.asyncio
 async def test_no_broker_is_an_error() -> None:
     with pytest.raises(NoBrokersError):
         await run(

@@ -33,7 +33,6 @@ async def measure(*arguments: str) -> list[Measurement]:
     return found
 
 
-@pytest.mark.asyncio
 async def test_a_member_of_asyncgroup_is_measured() -> None:
     (found,) = await measure(
         "--rounds", "1", "--members", "1", "--settle", "0", "--seconds", "0.1", "--only", "asyncgroup"
@@ -42,7 +41,6 @@ async def test_a_member_of_asyncgroup_is_measured() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 async def test_every_client_is_measured() -> None:
     found = await measure("--quick", "--partitions", "2")
     assert {each.case for each in found} == set(CASES)

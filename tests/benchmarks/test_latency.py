@@ -30,7 +30,6 @@ async def measure(*arguments: str) -> list[Measurement]:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_member_of_asyncgroup_is_measured() -> None:
     (found,) = await measure(
         "--rounds", "1", "--partitions", "2", "--rates", "100", "--warm-up", "0.1", "--seconds", "0.5",
@@ -40,7 +39,6 @@ async def test_a_member_of_asyncgroup_is_measured() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 async def test_every_client_is_measured() -> None:
     found = await measure("--quick")
     assert [(each.partitions, each.case) for each in found] == [

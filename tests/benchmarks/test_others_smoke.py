@@ -77,7 +77,6 @@ async def check_rebalance() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.parametrize("check", thinned([check_neighbours, check_memory, check_rebalance]))
 async def test_every_process_starts_reads_and_is_counted(check: Callable[[], Awaitable[None]]) -> None:
     await check()
@@ -174,7 +173,6 @@ def test_gaps_of_a_rebalance_depend_on_the_partitions_owner() -> None:
     assert (summary.leave, summary.stay, summary.lost) == (3.0, 2.0, 1)
 
 
-@pytest.mark.asyncio
 async def test_without_go_sarama_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

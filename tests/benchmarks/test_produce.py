@@ -51,7 +51,6 @@ def settings(
     )  # fmt: skip
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> None:
     async with EmbeddedCluster() as cluster:
@@ -80,7 +79,6 @@ async def test_a_producer_writes_what_it_counts(mode: str, tmp_path: Path) -> No
         assert 0 < figures["p50"] <= figures["p99"]
 
 
-@pytest.mark.asyncio
 async def test_a_bare_connection_writes_what_it_counts(tmp_path: Path) -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 2)
@@ -92,7 +90,6 @@ async def test_a_bare_connection_writes_what_it_counts(tmp_path: Path) -> None:
     assert {record.value for record in records} == {records[0].value}
 
 
-@pytest.mark.asyncio
 async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with EmbeddedCluster() as cluster, server:
@@ -104,7 +101,6 @@ async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 async def test_every_client_writes_all_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a broker that is not really stopped."""
     options = parse(["--quick", "--only", "asyncgroup,aiokafka,aiokafka.batches,confluent,kafka-python"])

@@ -118,13 +118,11 @@ async def check_blocked() -> None:
 CHECKS = [check_keys, check_idle, check_wide, check_many_keys, check_poison, check_fresh, check_blocked]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("check", thinned(CHECKS))
 async def test_each_case_runs(check: Any) -> None:
     await check()
 
 
-@pytest.mark.asyncio
 async def test_a_topic_has_the_records_of_its_case() -> None:
     async with EmbeddedCluster() as cluster, Cluster(cluster.bootstrap_servers) as client:
         topic = Topic(client, 2, 0, 1)
@@ -142,7 +140,6 @@ async def test_a_topic_has_the_records_of_its_case() -> None:
 # --- the measured process -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_the_clock_starts_after_the_warm_up_and_stops_after_the_last_record() -> None:
     meter = Load(GIVEN)
     meter.begin()
@@ -161,7 +158,6 @@ async def test_the_clock_starts_after_the_warm_up_and_stops_after_the_last_recor
     assert figures["poison_seen"] == 1
 
 
-@pytest.mark.asyncio
 async def test_a_measurement_ends_at_its_limit() -> None:
     meter = Load({**GIVEN, "limit": 0.01})
     meter.begin()
@@ -171,7 +167,6 @@ async def test_a_measurement_ends_at_its_limit() -> None:
     assert meter.figures()["counted"] == 1, "the warm-up was not over"
 
 
-@pytest.mark.asyncio
 async def test_it_says_when_all_poison_records_wait_and_when_a_handler_blocks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -188,7 +183,6 @@ async def test_it_says_when_all_poison_records_wait_and_when_a_handler_blocks(
     assert [round(meter.seconds(offset), 3) for offset in (0, 4, 5)] == [0.001, 0.005, 0.001]
 
 
-@pytest.mark.asyncio
 async def test_a_process_that_fails_is_reported_with_its_output() -> None:
     async with start_process("x", ["python", "-c", "import sys; sys.exit('no such library')"]) as process:
         assert not await process.printed("ready", 30.0)
@@ -253,7 +247,6 @@ def test_patterns_are_the_same_in_each_run() -> None:
         assert len(incomplete) / pattern.span == pytest.approx(pattern.share, rel=0.2)
 
 
-@pytest.mark.asyncio
 async def test_without_the_jar_its_sizes_are_computed() -> None:
     (sizes,) = await measure_metadata([Pattern(5_000, 0.05)], None, None)
     assert sizes.others == {"parallel-consumer": 404, "pyrallel-consumer": None}
@@ -269,7 +262,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.asyncio
 async def test_a_python_that_is_too_old_is_the_reason(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +270,6 @@ async def test_a_python_that_is_too_old_is_the_reason(
         await PythonEnvironment("some-package", "1.0", minimum=(3, 99)).prepare()
 
 
-@pytest.mark.asyncio
 async def test_an_installation_that_fails_leaves_nothing_and_is_found_if_it_succeeds(
     empty_cache: Path,
 ) -> None:
@@ -306,7 +297,6 @@ async def test_an_installation_that_fails_leaves_nothing_and_is_found_if_it_succ
     assert made.is_file()
 
 
-@pytest.mark.asyncio
 async def test_without_java_there_is_neither_parallel_consumer_nor_cassandra(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +316,6 @@ async def test_without_java_there_is_neither_parallel_consumer_nor_cassandra(
         assert address == "db:9042"
 
 
-@pytest.mark.asyncio
 async def test_clients_that_are_not_at_hand_are_listed_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

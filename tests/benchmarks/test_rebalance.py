@@ -34,7 +34,6 @@ def test_unknown_names_are_refused(option: str) -> None:
         rebalance_run.parse([option, "in step,pulsar"])
 
 
-@pytest.mark.asyncio
 async def test_a_run_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     class FailingOnce:
         def __init__(self, client: str, *_: object) -> None:
@@ -55,7 +54,6 @@ async def test_a_run_that_fails_is_reported_and_the_others_go_on(monkeypatch: py
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 async def test_members_in_go() -> None:
     """Skipped only if the program cannot be built: without Go or its modules."""
     cases = ["sarama-cooperative", "franz-go-consumer"]

@@ -90,7 +90,6 @@ def test_the_table_has_medians_and_every_round() -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-@pytest.mark.asyncio
 async def test_every_client_meets_the_fault(apache_kafka_3: ApacheKafka) -> None:
     options = recovery_run.parse(["--quick", "--rate", "100"])
     found = await recovery_run.measure(apache_kafka_3, options, Progress(disable=True))

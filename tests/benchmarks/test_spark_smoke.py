@@ -84,7 +84,6 @@ def little(*arguments: str) -> argparse.Namespace:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("profile", ["full", pytest.param("soak", marks=pytest.mark.soak)])
 async def test_sources_and_bridges(
@@ -136,7 +135,6 @@ def test_the_command() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_sinks(spark_with_kafka: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     options = little("--cases", "sink-200", "--only", ",".join(WRITERS))
@@ -188,7 +186,6 @@ class Looking(MeasuredSpark):
         return {}
 
 
-@pytest.mark.asyncio
 async def test_cases_with_the_same_records_share_a_topic() -> None:
     cases = "1k-large,1k-small,source-one,source-three"
     options = little("--cases", cases, "--only", "asyncgroup", "--rows", "400")
@@ -199,7 +196,6 @@ async def test_cases_with_the_same_records_share_a_topic() -> None:
     assert len(spark.names) == 3
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("dies", [True, False])
 async def test_a_failed_turn_is_reported_and_the_others_continue(dies: bool) -> None:
     """A restarted Spark is warmed up again, and does not repeat the case that ended the previous one."""
@@ -219,7 +215,6 @@ async def test_a_failed_turn_is_reported_and_the_others_continue(dies: bool) -> 
 
 @pytest.mark.java
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_spark_is_restarted_when_its_java_has_ended() -> None:
     async with measured_spark({}) as spark:
@@ -240,7 +235,6 @@ def end_java(spark: Any, _settings: object) -> None:
     spark.range(1).count()
 
 
-@pytest.mark.asyncio
 async def test_a_spark_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no Spark in this test')", encoding="ascii")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -31,7 +31,6 @@ async def measure(*arguments: str) -> list[Pair]:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_every_case_is_measured() -> None:
     found = await measure("--quick")
     assert {each.case for each in found} == set(CASES) == HOOKS.keys() - {"nothing"}

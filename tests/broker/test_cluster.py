@@ -18,15 +18,6 @@ from tests.broker.client import connect
 from tests.broker.internals import nodes_of
 from tests.broker.requests import assigned, fetch, join, member, put, sync_request
 
-virtual = [pytest.mark.asyncio, pytest.mark.virtual]
-
-
-def virtual_test(function):
-    for mark in virtual:
-        function = mark(function)
-    return function
-
-
 # -- construction and exit -----------------------------------------------------------------------------------
 
 
@@ -45,14 +36,14 @@ def test_invalid_cluster_options(options):
         EmbeddedCluster(**options)
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_addresses_of_ipv6_stand_in_brackets():
     async with EmbeddedCluster(nodes=2, ports=[9092, 9093], advertised_host="::1") as cluster:
         assert cluster.bootstrap_servers == "[::1]:9092,[::1]:9093"
         assert [node.advertised_host for node in cluster.nodes.values()] == ["::1", "::1"]
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_addresses():
     async with EmbeddedCluster(nodes=3, ports=[9092, 9093, 9094], advertised_host="kafka") as cluster:
         assert cluster.bootstrap_servers == "kafka:9092,kafka:9093,kafka:9094"
@@ -62,7 +53,7 @@ async def test_addresses():
             pass
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_a_port_that_is_taken_leaves_nothing_running():
     async with EmbeddedCluster(ports=[9092]) as one:
         with pytest.raises(OSError, match="in use"):
@@ -73,7 +64,7 @@ async def test_a_port_that_is_taken_leaves_nothing_running():
         pass
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_two_clusters_with_one_seed_are_the_same():
     ids = []
     for _ in range(2):
@@ -84,7 +75,7 @@ async def test_two_clusters_with_one_seed_are_the_same():
     assert ids[0] == ids[1]
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_exit_closes_everything():
     cluster = EmbeddedCluster(nodes=2)
     async with cluster:
@@ -167,7 +158,7 @@ async def test_a_node_does_not_start_in_a_cluster_that_has_ended():
     assert not any(node.running for node in cluster.nodes.values())
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_usage_errors():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
@@ -195,7 +186,7 @@ async def test_usage_errors():
 # -- topics --------------------------------------------------------------------------------------------------
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_replicas_and_leaders_are_distributed():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
@@ -206,7 +197,7 @@ async def test_replicas_and_leaders_are_distributed():
         assert sorted(cluster.leader("t", p) for p in range(9)) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_records_are_decoded():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
@@ -219,7 +210,7 @@ async def test_records_are_decoded():
         assert [r.value for r in cluster.records("t", 1)] == [b"b", b"c"]
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_deleting_a_topic_deletes_its_committed_offsets():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -234,7 +225,7 @@ async def test_deleting_a_topic_deletes_its_committed_offsets():
 # -- nodes ---------------------------------------------------------------------------------------------------
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
@@ -261,7 +252,7 @@ async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
         assert {cluster.coordinator(g) for g in groups} == {3}
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_a_stopped_node_refuses_connections_and_comes_back_at_its_port():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
@@ -278,7 +269,6 @@ async def test_a_stopped_node_refuses_connections_and_comes_back_at_its_port():
             assert len((await client.ask(m.MetadataRequest())).brokers) == 2
 
 
-@pytest.mark.asyncio
 async def test_ports_stay_reserved_on_a_real_network():
     async with EmbeddedCluster() as cluster:
         port = cluster.nodes[1].port
@@ -296,7 +286,7 @@ async def test_ports_stay_reserved_on_a_real_network():
         again.bind(("127.0.0.1", port))
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_records_survive_the_stop_of_their_leader():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 2) as survivor:
         cluster.create_topic("t")
@@ -309,7 +299,7 @@ async def test_records_survive_the_stop_of_their_leader():
         assert [(r.value, r.leader_epoch) for r in cluster.records("t")] == [(b"a", 1), (b"b", 2)]
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_requests_parked_at_a_killed_node_get_no_response():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
@@ -325,7 +315,7 @@ async def test_requests_parked_at_a_killed_node_get_no_response():
 # -- coordinators --------------------------------------------------------------------------------------------
 
 
-@virtual_test
+@pytest.mark.virtual
 @pytest.mark.parametrize("how", ["move", "stop"])
 async def test_a_group_survives_its_coordinator(how):
     async with EmbeddedCluster(nodes=2) as cluster:
@@ -359,7 +349,7 @@ async def test_a_group_survives_its_coordinator(how):
         assert cluster.group("g").state == "Empty"  # no heartbeats reached the new coordinator
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_a_parked_join_gets_not_coordinator_after_a_move():
     async with EmbeddedCluster(nodes=2, initial_rebalance_delay=3.0) as cluster:
         old = cluster.coordinator("g")
@@ -373,7 +363,7 @@ async def test_a_parked_join_gets_not_coordinator_after_a_move():
 # -- snapshots of groups -------------------------------------------------------------------------------------
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_groups_of_other_protocol_types_are_not_decoded():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.group("g")
@@ -384,7 +374,7 @@ async def test_groups_of_other_protocol_types_are_not_decoded():
         assert view.members[joined.member_id].assignment == {}
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_undecodable_member_metadata_is_shown_as_empty():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"\x00\x00rubbish")]
@@ -394,7 +384,7 @@ async def test_undecodable_member_metadata_is_shown_as_empty():
         assert (shown.topics, shown.assignment) == ((), {})
 
 
-@virtual_test
+@pytest.mark.virtual
 async def test_a_new_leader_is_added_to_the_replicas():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 1, 1)

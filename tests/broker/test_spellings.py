@@ -23,7 +23,6 @@ def test_mechanisms_are_one_or_several(given: Any) -> None:
     assert hash(security) == hash(ListenerSecurity(users={"ann": "secret"}, mechanisms=("PLAIN",)))
 
 
-@pytest.mark.asyncio
 async def test_a_record_and_an_offset_by_partition() -> None:
     async with EmbeddedCluster(
         topics={"orders": {"records": [["ann", "a lamp"], ("bob", b"a book")]}}
@@ -39,7 +38,6 @@ async def test_a_record_and_an_offset_by_partition() -> None:
         assert cluster.group("billing").offsets[TopicPartition("orders", 0)].offset == 2
 
 
-@pytest.mark.asyncio
 async def test_the_errors_of_timedeltas_name_the_seconds() -> None:
     cluster = EmbeddedCluster()
     for call, key in (

@@ -14,7 +14,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_timer_fires_once_at_its_time():
     fired: list[tuple[str, float]] = []
@@ -25,7 +24,6 @@ async def test_a_timer_fires_once_at_its_time():
     assert fired == [("a", 1.0), ("b", 2.0)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(("second", "at"), [(5.0, 5.5), (0.2, 0.7), (1.0, 1.5)])
 async def test_a_rescheduled_timer_fires_at_the_new_time_only(second, at):
@@ -38,7 +36,6 @@ async def test_a_rescheduled_timer_fires_at_the_new_time_only(second, at):
     assert fired == [("new", at)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_timer_rescheduled_many_times():
     fired: list[float] = []
@@ -50,7 +47,6 @@ async def test_a_timer_rescheduled_many_times():
     assert fired == [49 * 3 + 10]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_cancelled_timers_do_not_fire():
     fired: list[str] = []
@@ -69,7 +65,6 @@ async def test_cancelled_timers_do_not_fire():
     assert "d" not in fired
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_action_may_reschedule_its_own_key():
     fired: list[float] = []
@@ -92,7 +87,6 @@ def purgatory() -> Purgatory:
     return Purgatory(asyncio.get_running_loop())
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_parked_request_is_answered_at_its_deadline():
     parked = purgatory()
@@ -101,7 +95,6 @@ async def test_a_parked_request_is_answered_at_its_deadline():
     assert len(parked) == 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_check_of_a_watched_key_answers_a_ready_request():
     parked, ready = purgatory(), []
@@ -119,7 +112,6 @@ async def test_a_check_of_a_watched_key_answers_a_ready_request():
     await asyncio.sleep(20)  # its timer must be cancelled
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_requests_are_answered_in_the_order_in_which_they_were_parked():
     parked = purgatory()
@@ -134,7 +126,6 @@ def fail() -> bool:
     raise ValueError("a bug")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(("is_ready", "finish"), [(fail, now), (lambda: True, fail)])
 async def test_an_exception_of_one_request_does_not_affect_others(is_ready, finish):
@@ -149,7 +140,6 @@ async def test_an_exception_of_one_request_does_not_affect_others(is_ready, fini
     assert len(parked) == 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_exception_at_the_deadline_is_raised_to_the_caller():
     parked = purgatory()
@@ -159,7 +149,6 @@ async def test_an_exception_at_the_deadline_is_raised_to_the_caller():
     assert (now(), len(parked)) == (0.5, 0)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_cancelled_request_is_removed():
     parked, finished = purgatory(), []
@@ -172,7 +161,6 @@ async def test_a_cancelled_request_is_removed():
     assert finished == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_drop_all_cancels_all_requests():
     parked = purgatory()

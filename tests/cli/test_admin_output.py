@@ -53,7 +53,6 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic(LONG, 1)
@@ -70,7 +69,6 @@ async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
     assert piped.stdout.splitlines()[1].split()[0] == LONG
 
 
-@pytest.mark.asyncio
 async def test_a_reader_may_close_the_pipe() -> None:
     async with EmbeddedCluster() as cluster:
         for number in range(300):
@@ -89,7 +87,6 @@ async def test_a_reader_may_close_the_pipe() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
-@pytest.mark.asyncio
 async def test_a_full_disk_is_one_line_and_exit_code_1() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("orders", 1)
@@ -144,7 +141,6 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.endswith("; check -b/--bootstrap-servers and the security options")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     env.cluster.faults.on("CreateTopics", times=None).error("TOPIC_AUTHORIZATION_FAILED")
@@ -156,7 +152,6 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     )
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_brokers_that_are_silent_cost_the_timeout(
     asyncgroup: Commands, env: VirtualEnvironment
@@ -207,7 +202,6 @@ def test_a_program_without_standard_output(
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_the_live_table_is_drawn_until_ctrl_c() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("orders", 2)
@@ -252,7 +246,6 @@ def watched_on_a_terminal(arguments: tuple[str, ...], frame: bytes, frames: int)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
-@pytest.mark.asyncio
 async def test_a_full_disk_is_one_line_for_a_member_of_a_group() -> None:
     """Nothing was printed, so nothing is committed; the handler of the command did not fail."""
     async with EmbeddedCluster() as cluster:

@@ -10,7 +10,6 @@ from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_brokers_quorum_and_features(asyncgroup: Commands) -> None:
     rows = await asyncgroup.json("cluster", "describe")
@@ -30,7 +29,6 @@ async def test_brokers_quorum_and_features(asyncgroup: Commands) -> None:
     assert (printed.code, printed.table()[1][2]) == (1, "failed")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_log_directories(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     rows = await asyncgroup.json("cluster", "log-dirs")

@@ -11,7 +11,7 @@ from asyncgroup.cli.configs import COLUMNS, _row
 from asyncgroup.cli.tables import json_line, table_lines
 from tests.cli.admin_commands import Commands
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_configurations_are_altered_and_described(asyncgroup: Commands) -> None:

@@ -65,7 +65,6 @@ async def printed(
 # --- consume ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_partitions_and_positions(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with() as cluster:
@@ -84,7 +83,6 @@ async def test_partitions_and_positions(capsys: pytest.CaptureFixture[str]) -> N
             assert sorted(lines) == expected.split(), arguments
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_a_duration_counts_from_now(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(1, 1) as cluster:
@@ -93,7 +91,6 @@ async def test_a_duration_counts_from_now(capsys: pytest.CaptureFixture[str]) ->
         assert await printed(cluster, capsys, "--from", "1h", count=1) == ["of this minute"]
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_keys(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(2, 1) as cluster:
@@ -116,7 +113,6 @@ def test_keys_on_a_terminal_are_escaped() -> None:
     assert plain(Record("t", 0, 0, key=b"a\tb\x1b\xff", value=b"\x00")) == b"a\tb\x1b\xff\t\x00"
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_partitions_and_offsets_that_do_not_exist() -> None:
     async with cluster_with() as cluster:
@@ -133,7 +129,6 @@ async def test_partitions_and_offsets_that_do_not_exist() -> None:
             assert str(caught.value) == message
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_after_an_offset_that_retention_has_deleted_the_earliest_records_follow(
     capsys: pytest.CaptureFixture[str],
@@ -149,7 +144,6 @@ async def test_after_an_offset_that_retention_has_deleted_the_earliest_records_f
     assert capsys.readouterr().out.split() == ["0@3", "0@4"]
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_a_group_starts_at_a_time_only_without_a_commit(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with() as cluster:
@@ -161,7 +155,6 @@ async def test_a_group_starts_at_a_time_only_without_a_commit(capsys: pytest.Cap
         assert await printed(cluster, capsys, *group, "2023-11-14T00:00Z") == []
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_a_group_that_started_at_a_time_commits_what_it_has_printed(
     capsys: pytest.CaptureFixture[str],
@@ -173,7 +166,6 @@ async def test_a_group_that_started_at_a_time_commits_what_it_has_printed(
         assert runs == [["0@1"], ["0@2"], ["0@3"]]
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_a_partition_is_read_without_the_group_of_a_shared_file(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -217,7 +209,6 @@ def test_what_excludes_what(capsys: pytest.CaptureFixture[str], arguments: str, 
 # --- topics that do not exist -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_a_group_waits_for_a_missing_topic(capsys: pytest.CaptureFixture[str]) -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
@@ -240,7 +231,6 @@ def test_work_waits_for_a_missing_topic() -> None:
     assert _queue(options).config.missing_topics == "wait"
 
 
-@pytest.mark.asyncio
 @virtual
 @pytest.mark.parametrize(
     "creating", [("-X", "allow.auto.create.topics=true"), pytest.param((), marks=pytest.mark.full)]
@@ -267,7 +257,6 @@ async def test_a_look_up_creates_no_topic(creating: tuple[str, ...]) -> None:
 # --- produce ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @virtual
 async def test_keys_headers_and_a_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "lines"

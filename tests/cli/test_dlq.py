@@ -105,7 +105,6 @@ async def produce(servers: str, records: Sequence[dict[str, Any]]) -> None:
             await producer.send(DLQ, **arguments)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_list_reads_every_partition_and_counts_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(5) as cluster:
@@ -123,7 +122,6 @@ async def test_list_reads_every_partition_and_counts_by_reason(capsys: pytest.Ca
     ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(2) as cluster:
@@ -148,7 +146,6 @@ async def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [foreign[name] for name in unknown] == [None] * 7
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_list_of_an_empty_topic(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
@@ -156,7 +153,6 @@ async def test_list_of_an_empty_topic(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == f"{DLQ}: 0 records\n"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_list_ends_after_markers_and_leaves_aborted_records_out(
     capsys: pytest.CaptureFixture[str],
@@ -216,7 +212,6 @@ def test_the_time_of_a_record(timestamp: int, shown: str) -> None:
 # --- show ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_show_prints_headers_and_value(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(4) as cluster:
@@ -239,7 +234,6 @@ async def test_show_prints_headers_and_value(capsys: pytest.CaptureFixture[str])
     assert shown[-2:] == ["value (7 bytes)", "value 3"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_show_as_json_has_every_byte(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
@@ -251,7 +245,6 @@ async def test_show_as_json_has_every_byte(capsys: pytest.CaptureFixture[str]) -
     assert shown["dead_letter"]["origin_topic"] == "orders"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_json_has_escapes_for_what_a_terminal_would_execute(capsys: pytest.CaptureFixture[str]) -> None:
     value = "\x9b2J\u2028\u202e"
@@ -264,7 +257,6 @@ async def test_json_has_escapes_for_what_a_terminal_would_execute(capsys: pytest
             assert json.loads(line)["origin_topic" if command == ["list"] else "value"] == value
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_show_escapes_control_characters_and_keeps_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
@@ -275,7 +267,6 @@ async def test_show_escapes_control_characters_and_keeps_lines(capsys: pytest.Ca
     assert out.splitlines()[-3:] == ["{", '  "a": "\\x1b[2J"', "}"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_value_in_chunks_is_one_record(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(1) as cluster:
@@ -291,7 +282,6 @@ async def test_a_value_in_chunks_is_one_record(capsys: pytest.CaptureFixture[str
         assert values(cluster, "other") == [b"x" * 5_000]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_show_names_what_is_there_instead() -> None:
     async with cluster_with(0) as cluster:
@@ -317,7 +307,6 @@ async def test_show_names_what_is_there_instead() -> None:
 # --- replay -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_replay_restores_the_originals(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(6) as cluster:
@@ -339,7 +328,6 @@ async def test_replay_restores_the_originals(capsys: pytest.CaptureFixture[str])
     assert err == f"6 records replayed, the last one {DLQ}-1@2\n"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_replay_drops_the_headers_of_queues_only() -> None:
     dropped = ["RECONSUMETIMES", "DELAY_TIME", "ag-deliver-at", "__dlq.errors.message", "__dlq.errors.later"]
@@ -350,7 +338,6 @@ async def test_replay_drops_the_headers_of_queues_only() -> None:
         assert [list(record.headers) for record in cluster.records("other")] == [kept]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     ("arguments", "expected"),
@@ -369,7 +356,6 @@ async def test_replay_of_a_selection(arguments: list[str], expected: list[int]) 
         assert values(cluster) == [b"value %d" % number for number in expected]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_replay_to_another_topic_and_a_partition_that_is_gone() -> None:
     async with cluster_with(3) as cluster:
@@ -381,7 +367,6 @@ async def test_replay_to_another_topic_and_a_partition_that_is_gone() -> None:
         assert b"moved" in values(cluster, "other")
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(3) as cluster:
@@ -397,7 +382,6 @@ async def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert err == "would replay 3 records: 3 to orders\n"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_with_a_group_each_record_is_replayed_once(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(4) as cluster:
@@ -413,7 +397,6 @@ async def test_with_a_group_each_record_is_replayed_once(capsys: pytest.CaptureF
         assert (len(values(cluster)), values(cluster, "other")) == (4, [b"late"])
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_group_with_members_is_refused_after_one_record(capsys: pytest.CaptureFixture[str]) -> None:
     joined = asyncio.Event()
@@ -434,7 +417,6 @@ async def test_a_group_with_members_is_refused_after_one_record(capsys: pytest.C
     assert capsys.readouterr().err == f"1 of 4 records replayed, the last one {DLQ}-0@0\n"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_failure_stops_and_names_the_last_record_that_is_done(
     capsys: pytest.CaptureFixture[str],
@@ -452,7 +434,6 @@ async def test_a_failure_stops_and_names_the_last_record_that_is_done(
         assert values(cluster) == [b"value %d" % number for number in range(6)]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("group", [[], ["--group", "again"]])
 async def test_a_record_that_may_have_been_written(
@@ -480,7 +461,6 @@ def test_the_help_of_replay_says_who_gets_the_records(capsys: pytest.CaptureFixt
     )
 
 
-@pytest.mark.asyncio
 async def test_sigterm_ends_after_the_record_that_is_being_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -497,7 +477,6 @@ async def test_sigterm_ends_after_the_record_that_is_being_written(
 # --- what is refused before anything is written ---------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     ("headers", "words"),
@@ -527,7 +506,6 @@ async def test_a_record_without_a_way_back_stops_the_plan(headers: list[Header],
         assert cluster.records("orders") == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_offsets_that_do_not_exist_stop_the_plan() -> None:
     async with cluster_with(2) as cluster:
@@ -542,7 +520,6 @@ async def test_offsets_that_do_not_exist_stop_the_plan() -> None:
         assert cluster.records("orders") == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("action", [["list"], ["show", "0@0"], ["replay", "--dry-run"]])
 async def test_an_unknown_topic(action: list[str]) -> None:

@@ -12,7 +12,7 @@ from tests.cli.admin_commands import Commands
 from tests.cli.test_groups import member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 BORN = 1_700_000_000_000
 

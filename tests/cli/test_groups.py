@@ -12,7 +12,7 @@ from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @asynccontextmanager

@@ -10,8 +10,6 @@ import pytest
 from asyncgroup.cli import lines
 from asyncgroup.cli.lines import LineReader
 
-pytestmark = pytest.mark.asyncio
-
 
 async def read(file: Path) -> list[bytes]:
     return [line async for block in LineReader(file) for line in block]

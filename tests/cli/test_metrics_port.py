@@ -61,7 +61,6 @@ async def running(*arguments: str) -> AsyncIterator[tuple[EmbeddedCluster, int]]
         assert (await get(port, "/live"))[0] == 0
 
 
-@pytest.mark.asyncio
 async def test_a_group_that_prints(capsys: pytest.CaptureFixture[str]) -> None:
     async with running("consume", "-t", "t", "--group", "g", "--from", "earliest") as (cluster, port):
         page = await page_with(port, 'asyncgroup_records_consumed_total{group="g",topic="t"} 5.0')
@@ -78,7 +77,6 @@ async def test_a_group_that_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert (printed + capsys.readouterr().out).split() == ["0", "1", "2", "3", "4", "5"]
 
 
-@pytest.mark.asyncio
 async def test_partitions_without_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     async with running("consume", "-t", "t", "--from", "earliest") as (_, port):
         async with asyncio.timeout(20):
@@ -89,7 +87,6 @@ async def test_partitions_without_a_group(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.asyncio
 async def test_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metered_handlers.py").write_text("async def handle(delivery):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -109,7 +106,6 @@ async def test_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await get(port, "/live"))[0] == (await get(port, "/ready"))[0] == 200
 
 
-@pytest.mark.asyncio
 async def test_a_port_that_is_in_use_ends_the_command() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])

@@ -11,7 +11,7 @@ from tests.cli.admin_commands import Commands
 from tests.cli.test_groups import member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_committed_offsets(asyncgroup: Commands, env: VirtualEnvironment) -> None:

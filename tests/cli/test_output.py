@@ -74,7 +74,6 @@ def on_a_terminal(arguments: tuple[str, ...], is_complete: Callable[[bytes], boo
     return seen
 
 
-@pytest.mark.asyncio
 async def test_a_terminal_gets_escapes_and_a_pipe_the_bytes() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
@@ -97,7 +96,6 @@ async def test_a_terminal_gets_escapes_and_a_pipe_the_bytes() -> None:
 # --- commits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_consume_fails_if_its_commit_fails() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
@@ -199,7 +197,6 @@ def test_without_signal_handlers_of_the_event_loop(tmp_path: Path, number: signa
 # --- the report of produce --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_produce_reports_acknowledged_records_after_errors() -> None:
     async with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)

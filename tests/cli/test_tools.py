@@ -30,7 +30,6 @@ async def committed(servers: str, group: str, topic: str, partitions: int) -> li
         return [found[tp].offset if tp in found else 0 for tp in asked]
 
 
-@pytest.mark.asyncio
 async def test_produce_and_consume_and_ctrl_c_commits(tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"key{n % 10}:line {n}\n" for n in range(1_000)))
@@ -312,7 +311,6 @@ def test_errors_of_the_broker_are_one_line(
 # -- a secured cluster ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_tls_and_sasl_from_a_file_and_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

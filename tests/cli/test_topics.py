@@ -11,7 +11,7 @@ from asyncgroup.cli import topics
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 # --- list and describe ------------------------------------------------------------------------------------------------

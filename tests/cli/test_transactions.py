@@ -11,7 +11,7 @@ from tests.broker.transactional import transactional
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def hang(env: VirtualEnvironment, tp: TopicPartition) -> None:

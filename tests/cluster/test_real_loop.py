@@ -15,7 +15,7 @@ from asyncgroup.errors import ConnectError, ConnectionLost
 from asyncgroup.hooks import Hooks
 from asyncgroup.wire import messages as m
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 async def test_requests_over_real_sockets() -> None:

@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.lifecycle import SingleFlight
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
 
 class Work:

@@ -21,7 +21,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, ScriptedCluster
 from tests.cluster.support import cluster_of, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 EVIL = "ev\x1b[2Jil\nforged\x9b"
 SHOWN = "ev\\x1b[2Jil\\nforged\\x9b"

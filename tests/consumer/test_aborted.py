@@ -244,7 +244,6 @@ def feed(consumer, log: PartitionLog) -> None:
     )
 
 
-@pytest.mark.asyncio
 async def test_lag_counts_up_to_the_last_stable_offset():
     log = PartitionLog("orders", 3)
     writer = Writer(log, 1)
@@ -260,7 +259,6 @@ async def test_lag_counts_up_to_the_last_stable_offset():
     assert (consumer.position, consumer.lag, passed) == (5, 0, [(2, 5, 0)])
 
 
-@pytest.mark.asyncio
 async def test_only_a_skipped_range_at_the_end_is_reported():
     """A marker between records is not reported: the records after it will be marked."""
     log = PartitionLog("orders", 3)
@@ -275,7 +273,6 @@ async def test_only_a_skipped_range_at_the_end_is_reported():
     assert consumer.position == 4
 
 
-@pytest.mark.asyncio
 async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_watermark():
     consumer = make_consumer()
     partition_of(consumer).fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))

@@ -164,7 +164,6 @@ async def in_columns(consumer: PartitionConsumer) -> int:
     return len(columns)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("read_all", [one_by_one, in_batches, merged, in_columns])
 async def test_a_batch_of_one_record_takes_no_turn_and_few_calls(

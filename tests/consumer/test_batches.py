@@ -12,7 +12,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def now() -> float:

@@ -19,7 +19,7 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from tests.consumer.brokers import fill
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest_asyncio.fixture

@@ -13,7 +13,7 @@ from asyncgroup.errors import CorruptRecordsError, RecordTooLargeError
 from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fetches, fill, now, read
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def cut_to(length: int, partition: int = 0) -> Callable[[Any], Any]:

@@ -20,8 +20,6 @@ from asyncgroup.wire.records import CODECS, decode_batch
 from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer
 from tests.profiles import thinned
 
-pytestmark = pytest.mark.asyncio
-
 COMPRESSED = [codec for codec in CODECS if codec != "none"]
 
 LARGE = bytes(LARGE_BYTES + 1)

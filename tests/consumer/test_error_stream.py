@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.consumer.error_stream import ErrorStream
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 BUFFER = 256
 

@@ -58,7 +58,6 @@ def test_a_fetch_does_not_look_at_all_partitions() -> None:
     assert many <= 1.2 * few < 400
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual(max_virtual_time=600)
 async def test_batches_larger_than_half_a_share_are_fetched_together() -> None:
     """A broker returns a batch larger than the requested bytes for the first partition only (KIP-74): each of a thousand
@@ -77,7 +76,6 @@ async def test_batches_larger_than_half_a_share_are_fetched_together() -> None:
             assert len(fetches(brokers)) < partitions
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual(max_virtual_time=600)
 async def test_large_batches_of_many_partitions_stay_within_the_buffer() -> None:
     """While nobody reads, what exceeds the buffer is fetched one batch at a time."""
@@ -99,7 +97,6 @@ async def test_large_batches_of_many_partitions_stay_within_the_buffer() -> None
             assert offsets == [[0, 1]] * partitions
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual(max_virtual_time=600)
 async def test_a_hot_partition_of_many_is_fetched_in_large_pieces() -> None:
     """Its share of the buffer is small, but the others need none of theirs; each fetch had half a share."""

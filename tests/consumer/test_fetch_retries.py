@@ -21,7 +21,7 @@ from asyncgroup.errors import (
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 from tests.profiles import thinned
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_pauses_grow_while_an_error_persists(brokers: EmbeddedCluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from tests.consumer.brokers import client, fill
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=600)]
+pytestmark = pytest.mark.virtual(max_virtual_time=600)
 
 
 class Turns:

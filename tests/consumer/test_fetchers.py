@@ -11,7 +11,7 @@ from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.partition_consumer import partition_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 # -- fairness ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 HOST = "10.0.0.1"
 

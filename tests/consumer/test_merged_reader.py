@@ -20,7 +20,7 @@ from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import Record, TopicPartition
 from tests.consumer.support import batch, corrupt, feed
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def partition(number: int, interceptors: Iterable[object] = ()) -> PartitionConsumer:

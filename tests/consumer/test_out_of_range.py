@@ -17,7 +17,7 @@ from asyncgroup.errors import (
 from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fill, now, read
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize(("policy", "next_offset"), [("earliest", 0), ("latest", 5)])

@@ -14,7 +14,7 @@ from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, Err
 from asyncgroup.model import Record
 from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def turns(count: int = 5) -> None:

@@ -15,7 +15,7 @@ from asyncgroup.testing import current_network
 from tests.consumer.brokers import client, fetches, fill, now
 from tests.profiles import long_family
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 PARTITIONS = 4
 CODES = [

@@ -139,7 +139,6 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_one_request_per_leader_of_partitions_without_a_commit(
     brokers: EmbeddedCluster,
 ) -> None:
@@ -157,7 +156,6 @@ async def test_one_request_per_leader_of_partitions_without_a_commit(
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -180,7 +178,6 @@ async def test_start_offsets_by_policy(brokers: EmbeddedCluster, policy, expecte
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_with_policy_error_a_partition_without_a_commit_is_an_error(brokers: EmbeddedCluster) -> None:
     config = {"auto_offset_reset": "error"}
     committed = dict.fromkeys(TPS[2:], 1)

@@ -17,7 +17,7 @@ from tests.broker.internals import complete_delayed_operations, partition_in
 from tests.consumer.brokers import caught_up, client, fill, read
 from tests.consumer.support import make_consumer
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def at(milliseconds: int) -> datetime:

@@ -125,7 +125,6 @@ class FakeClaim:
         self._ended.set()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_commits_count_once_and_the_rate_is_of_the_last_seconds() -> None:
     progress = GroupProgress(100)
@@ -140,7 +139,6 @@ async def test_commits_count_once_and_the_rate_is_of_the_last_seconds() -> None:
     assert meter.rate == 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_gate_blocks_until_it_is_opened_or_the_claim_ends() -> None:
     progress = GroupProgress(100)
@@ -160,7 +158,6 @@ async def test_the_gate_blocks_until_it_is_opened_or_the_claim_ends() -> None:
     await waiting[1]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(12))
 async def test_the_gate_sees_a_change_in_any_iteration_of_the_loop(turns: int) -> None:
@@ -179,7 +176,6 @@ async def test_the_gate_sees_a_change_in_any_iteration_of_the_loop(turns: int) -
         await waiting
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_records_of_a_former_owner_do_not_keep_the_gate_closed() -> None:
     """Records that were delivered but not committed are delivered again, to the partition's next owner."""
@@ -218,7 +214,6 @@ class LeavingMember:
         await self._task
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(10))
 async def test_all_members_leave_before_a_cancelled_demo_ends(turns: int) -> None:
@@ -236,7 +231,6 @@ async def test_all_members_leave_before_a_cancelled_demo_ends(turns: int) -> Non
     await run.aclose()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_no_progress_is_an_error() -> None:
     progress = GroupProgress(100)

@@ -18,7 +18,6 @@ def by_topic(partitions: list[tuple[str, int]]) -> dict[str, list[int]]:
     return {topic: [n for t, n in partitions if t == topic] for topic in {t for t, _ in partitions}}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_claim_in_both_assignments_is_not_touched() -> None:
     session, _ = make_session([("orders", 0), ("orders", 1), ("orders", 2)])
@@ -39,7 +38,6 @@ async def test_a_claim_in_both_assignments_is_not_touched() -> None:
     assert repr(claims) == "<ClaimSet: 2 claims, 1 starting>"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_empty_assignment_revokes_all() -> None:
     session, _ = make_session([("orders", 1), ("audit", 0), ("orders", 0)])

@@ -24,7 +24,7 @@ from asyncgroup.group.topics.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def unheeded(_error: Exception) -> bool:

@@ -51,7 +51,6 @@ def consumer(*members: str, **fields: Any) -> Any:
     return Consumer(groups=[Consumer.DescribedGroup(group_id="g", members=found, **fields)])
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("answers", "members"),
     [
@@ -69,7 +68,6 @@ async def test_members(answers: list[Any], members: list[str]) -> None:
     assert [str(member) for member in await describe_members(cluster, "g", lane="control")] == members
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("first", [True, False])
 async def test_a_coordinator_that_has_moved_is_looked_up_again(first: bool) -> None:
     moved: dict[str, Any] = {"error_code": ErrorCode.NOT_COORDINATOR}
@@ -90,7 +88,6 @@ def assigning() -> Any:
     return response
 
 
-@pytest.mark.asyncio
 async def test_the_partitions_of_the_current_assignment() -> None:
     empty, none = classic(state="Empty"), classic(state="Dead", **NONE)
     cluster: Any = SimpleNamespace(coordinators=Coordinators(assigning(), empty, none))
@@ -102,7 +99,6 @@ async def test_the_partitions_of_the_current_assignment() -> None:
         await describe_assignment(cluster, "g", lane="join-1")
 
 
-@pytest.mark.asyncio
 async def test_what_a_returning_leader_learns() -> None:
     """The counts that the assignment knows, and what it leaves out below them; of a failure or an empty group nothing."""
     present = {"orders": 8, "bills": 1, "new": 2}

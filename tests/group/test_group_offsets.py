@@ -12,7 +12,7 @@ from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import make_session
 from tests.offsets.fakes import committed_by
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.group.sessions.handler_tasks import REMINDER, HandlerTasks
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def now() -> float:

@@ -27,8 +27,6 @@ from asyncgroup.group.topics.topics import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 
-ASYNC = [pytest.mark.asyncio, pytest.mark.virtual]
-
 
 class Whole(Handler):
     async def consume_claim(self, session, claim):
@@ -54,7 +52,6 @@ def plain(session, claim):
 # -- handlers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     "handler",
@@ -302,7 +299,6 @@ async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) 
     return await resolve_topics(cluster, Subscription(topics), known or KnownTopics())
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_pattern_selects_topics_by_match_without_internal_ones() -> None:
     cluster = Topics()
@@ -313,7 +309,6 @@ async def test_a_pattern_selects_topics_by_match_without_internal_ones() -> None
     assert (await resolved(cluster, re.compile("none"))).existing == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_topics_by_name_must_exist() -> None:
     cluster = Topics()
@@ -322,7 +317,6 @@ async def test_topics_by_name_must_exist() -> None:
         await resolved(cluster, ["nowhere", "orders"])
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
@@ -341,7 +335,6 @@ async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     assert not known.was_added(TopicPartition("b", 0))
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> None:
     """A broker that has just started may not know it yet: only a second look counts."""
@@ -359,7 +352,6 @@ async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> N
     assert not known.was_added(TopicPartition("c", 0))
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
     """The retry topic of a work queue, subscribed to by name or by a pattern."""
@@ -375,7 +367,6 @@ async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
     assert known.was_added(TopicPartition("again", 0))
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE])
 async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCode) -> None:
@@ -396,7 +387,6 @@ async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCod
     assert not known.was_added(TopicPartition("a", 0)), "its records were not read from the start"
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_topics_that_get_errors_one_after_the_other_during_the_lookup() -> None:
     cluster, known = Topics("a", "b", "c", "d", "e"), KnownTopics()
@@ -417,7 +407,6 @@ async def test_topics_that_get_errors_one_after_the_other_during_the_lookup() ->
     assert set(found.absent) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_topic_that_is_waited_for_may_be_denied_later_but_not_at_first() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()

@@ -13,7 +13,7 @@ from asyncgroup.errors import BrokerError, ErrorCode
 from tests.scenario.support import WorkHandler, member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest_asyncio.fixture

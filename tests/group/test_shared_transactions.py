@@ -9,7 +9,7 @@ from asyncgroup.group.transactions.shared import ClaimProgress, Phase, SharedTra
 from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 from tests.group.parts import end_claim, make_session
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 REASON = RuntimeError("reason")

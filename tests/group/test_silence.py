@@ -15,7 +15,7 @@ from tests.offsets.fakes import now
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 SESSION_TIMEOUT = 10.0
 

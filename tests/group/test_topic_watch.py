@@ -25,7 +25,7 @@ from asyncgroup.group.sessions.topic_watch import (
 from asyncgroup.group.topics.topics import Absence
 from tests.offsets.fakes import FakeCluster, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 class Metadata(FakeCluster):

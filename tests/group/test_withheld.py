@@ -26,7 +26,7 @@ from asyncgroup.model import TopicPartition as TP
 from tests.scenario.support import WorkHandler, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 REBALANCE_TIMEOUT, HEARTBEAT = 6.0, 0.5
 WAIT = REBALANCE_TIMEOUT + JOIN_GRACE + HEARTBEAT

@@ -391,7 +391,6 @@ def test_a_producer(server: KafkaServer) -> None:
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_errors_of_a_producer() -> None:
     names: dict[str, Any] = {}
@@ -416,7 +415,6 @@ async def test_errors_of_a_producer() -> None:
         assert [record.value for record in broker.records("greetings")][:4] == [b"x", b"y", b"z", b"pending"]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_figures_of_a_producer() -> None:
     names: dict[str, Any] = {}
@@ -434,7 +432,6 @@ async def test_the_figures_of_a_producer() -> None:
     assert 0 < meter.longest < 1
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_offsets_without_a_member() -> None:
     names: dict[str, Any] = {}
@@ -462,7 +459,6 @@ def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
     assert [exchange.request.committed for exchange in server.history.of("EndTxn")] == [True, True]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_partitioner_with_a_state() -> None:
     names: dict[str, Any] = {}
@@ -480,7 +476,6 @@ async def test_a_partitioner_with_a_state() -> None:
             ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_producers_that_share_memory() -> None:
     names: dict[str, Any] = {}
@@ -493,7 +488,6 @@ async def test_producers_that_share_memory() -> None:
         assert {record.value for record in broker.records("greetings")} == {b"x", b"y"}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_interceptor_of_a_producer() -> None:
     printed = Printed()
@@ -510,7 +504,6 @@ async def test_an_interceptor_of_a_producer() -> None:
     assert "b'k' was not written: 1 record for greetings-0: INVALID_RECORD" in str(printed[0][0])
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_delivery_times_and_ordering_keys() -> None:
     names: dict[str, Any] = {}
@@ -526,7 +519,6 @@ async def test_delivery_times_and_ordering_keys() -> None:
         ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_bootstrap_servers_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
@@ -553,7 +545,6 @@ def test_a_value_in_chunks(server: KafkaServer) -> None:
     ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
@@ -589,7 +580,6 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
         assert meter.lag == 0
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_assignor_by_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition with as much lag as two others together goes to a member of its own."""
@@ -661,7 +651,6 @@ def test_the_bridge_with_a_fake_spark(server: KafkaServer, monkeypatch: pytest.M
     assert targets == [("overwrite", f"lake/greetings/0/{0:020d}")]
 
 
-@pytest.mark.asyncio
 async def test_an_interrupted_batch_is_delivered_again() -> None:
     names: dict[str, Any] = {"print": (printed := Printed())}
     exec(snippet("spark-bridge", "def deliver"), names)

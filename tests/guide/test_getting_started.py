@@ -13,7 +13,7 @@ from asyncgroup.cli.app import _parser
 from asyncgroup.cli.produce import LineProducer
 from tests.guide.pages import commands, snippet
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 PARTITIONS = 6
 HALVES = {0: [0, 1, 2], 1: [3, 4, 5]}

@@ -21,7 +21,7 @@ from asyncgroup.group.sessions.end_limits import EndLimits
 from asyncgroup.wire.protocol import API_BY_NAME
 from tests.guide.pages import page, snippet
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 CONSUMER: Final = ConsumerConfig(group_protocol="consumer")
 

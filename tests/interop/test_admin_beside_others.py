@@ -19,8 +19,6 @@ from tests.real import (
     test_admin_topics_beside_others as topics,
 )
 
-pytestmark = pytest.mark.asyncio
-
 COMPARISONS: dict[str, Callable[[str], Awaitable[None]]] = {
     "topics": topics.compare_topics,
     "records": topics.compare_records,

@@ -17,7 +17,6 @@ from tests.interop.test_foreign_clients import (
     kafka_python_produce,
 )
 
-pytestmark = pytest.mark.asyncio
 RECORDS = 300
 
 

@@ -17,8 +17,6 @@ PARTITIONS = 6
 WAIT = 40.0
 GROUP = "consumers"
 
-pytestmark = pytest.mark.asyncio
-
 
 class LibrdkafkaMember:
     """A member in a thread of its own that polls and commits until it is stopped."""

@@ -80,7 +80,6 @@ async def aiokafka_produce(servers: str, **options: Any) -> None:
             await producer.send("orders", b"value-%d" % number, key=b"key-%d" % (number % 20))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     "options",
     [{"acks": 0}, {"acks": 1}, {"acks": "all"}, {"enable_idempotence": True}, {"compression_type": "gzip"}],
@@ -96,7 +95,6 @@ async def test_aiokafka_produces(options):
         check_produced(started)
 
 
-@pytest.mark.asyncio
 async def test_aiokafka_consumes_in_a_group_commits_and_resumes():
     from aiokafka import AIOKafkaConsumer
 
@@ -192,7 +190,6 @@ def confluent_consume(servers: str, group: str, enough: int, **options: Any) -> 
         consumer.close()
 
 
-@pytest.mark.asyncio
 async def test_confluent_consumes_in_a_group_commits_and_resumes():
     async with cluster() as started:
         await in_thread(confluent_produce, started.bootstrap_servers, {})
@@ -209,7 +206,6 @@ async def test_confluent_consumes_in_a_group_commits_and_resumes():
         assert committed(started, "cfl") == 2 * RECORDS
 
 
-@pytest.mark.asyncio
 async def test_confluent_static_member_comes_back_without_a_rebalance():
     async with cluster() as started:
         await in_thread(confluent_produce, started.bootstrap_servers, {})
@@ -266,7 +262,6 @@ def kafka_python_consume(servers: str, group: str, enough: int) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.asyncio
 async def test_kafka_python_consumes_in_a_group_commits_and_resumes():
     async with cluster() as started:
         await in_thread(kafka_python_produce, started.bootstrap_servers, {})
@@ -307,7 +302,6 @@ class Shared:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_three_libraries_share_one_group():
     """One member of each library, all with the `range` assignor: every record is read once, some by each."""
     async with cluster() as started:
@@ -405,7 +399,6 @@ def share_kafka_python(servers: str, shared: Shared) -> None:
 # -- both ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("produce", "options"),
     [

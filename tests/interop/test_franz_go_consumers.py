@@ -16,7 +16,7 @@ from tests.interop.crew import take_turns
 from tests.real.support import RunningKafka
 from tests.stories.real import RealEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 FRANZ: Final = "franz-go-consumer"
 

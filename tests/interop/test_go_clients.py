@@ -68,7 +68,6 @@ async def run(program: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(BUILD_LIMIT + LIMIT)
-@pytest.mark.asyncio
 @pytest.mark.parametrize("client", ["sarama", "franz-go"])
 async def test_go_produces_shares_a_group_resumes_and_writes_transactions(program: Path, client: str) -> None:
     async with EmbeddedCluster(nodes=3) as cluster:

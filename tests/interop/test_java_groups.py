@@ -82,7 +82,6 @@ def committed(cluster: EmbeddedCluster) -> dict[int, int]:
     return {tp.partition: offset.offset for tp, offset in cluster.group(GROUP).offsets.items()}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
 async def test_java_consumers_share_a_group_and_resume(
     java_tools: JavaTools, settings: Path, assignor: str

@@ -16,7 +16,6 @@ from asyncgroup.broker import EmbeddedCluster
 from tests.interop.java_tools import JavaTools, Output
 from tests.interop.waiting import until
 
-pytestmark = pytest.mark.asyncio
 TOPIC = "orders"
 
 

@@ -16,7 +16,7 @@ from tests.interop.crew import Ours, take_turns
 from tests.real.support import RunningKafka
 from tests.stories.real import RealEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.java]
+pytestmark = pytest.mark.java
 
 TURNS: Final[tuple[tuple[str, str, str], ...]] = (
     ("", "ours-classic", "classic"),

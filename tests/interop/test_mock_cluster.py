@@ -19,7 +19,6 @@ def servers() -> Iterator[str]:
     del owner
 
 
-@pytest.mark.asyncio
 async def test_records_pass_through_the_mock_cluster(servers: str) -> None:
     config = ConsumerConfig(auto_offset_reset="earliest", group_protocol="consumer")
     async with asyncio.timeout(60), Cluster(servers) as cluster:

@@ -24,8 +24,6 @@ from tests.interop.java_tools import JavaTools
 from tests.interop.test_foreign_clients import WAIT, in_thread
 from tests.interop.test_java_tools import ClusterTools
 
-pytestmark = pytest.mark.asyncio
-
 OFFSETS = "__consumer_offsets"
 TIMES = ("currentStateTimestamp", "commitTimestamp")
 

@@ -36,7 +36,7 @@ from tests.peers import import_peer
 from tests.real.support import RunningKafka
 from tests.real.test_producer import new_topic
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 WAIT: Final = 60.0
 PARTITIONS: Final = 2

@@ -71,7 +71,6 @@ def narrow_kafka(kafka_at_hand: None) -> Iterator[ApacheKafka]:
         yield kafka
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: Story, pick: Pick) -> None:
@@ -79,7 +78,6 @@ async def test_both_brokers_answer_the_same(apache_kafka: RunningKafka, story: S
     await _compare(story, pick, {1: _address(apache_kafka.bootstrap_servers)})
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", NODE_STORIES.values(), ids=NODE_STORIES)
 async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story: Story, pick: Pick) -> None:
@@ -87,7 +85,6 @@ async def test_both_clusters_answer_the_same(apache_kafka_3: ApacheKafka, story:
     await _compare(story, pick, {node_id: _address(apache_kafka_3.address(node_id)) for node_id in (1, 2, 3)})
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", LIMITED_STORIES.values(), ids=LIMITED_STORIES)
 async def test_both_answer_the_same_at_their_limits(
@@ -97,7 +94,6 @@ async def test_both_answer_the_same_at_their_limits(
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.parametrize("policy", long_family(["upgrade", "disabled", "downgrade"]))
 async def test_both_answer_the_same_under_a_migration_policy(kafka_at_hand: None, policy: str) -> None:
     require_newest_release("a comparison with the embedded broker")
@@ -123,7 +119,6 @@ def kafka_with_sasl(kafka_at_hand: None) -> Iterator[ApacheKafka]:
         yield kafka
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("pick", PICKS)
 @pytest.mark.parametrize("story", SASL_STORIES.values(), ids=SASL_STORIES)
 async def test_both_answer_the_same_to_sasl(kafka_with_sasl: ApacheKafka, story: Story, pick: Pick) -> None:
@@ -153,7 +148,6 @@ def test_no_explanation_is_out_of_date() -> None:
     assert [line for line in EXPLAINED if line not in used] == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.usefixtures("all_have_run")
 async def test_every_api_is_requested_in_the_versions_of_all_picks() -> None:
     """Must run after the stories, too; every version that the embedded broker serves is in one of them."""

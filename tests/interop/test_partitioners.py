@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from asyncgroup import Producer, ProducerConfig
 from asyncgroup.broker import EmbeddedCluster
 from tests.interop.test_foreign_clients import in_thread
-
-pytestmark = pytest.mark.asyncio
 
 KEYS = [b"", b"1468509572224", b"\xff\x80\x00", *(b"key-%d" % number for number in range(150))]
 NAMES = ["consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"]

@@ -27,7 +27,7 @@ from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import decode_batch
 from tests.interop.java_tools import JavaTools
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 TOPIC: Final = "orders"
 TIME: Final = 1_700_000_000_000

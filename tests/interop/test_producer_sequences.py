@@ -23,8 +23,6 @@ from tests.broker.client import Client
 from tests.broker.transactional import add_partitions, partition_errors, txn_offset_commit
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 ANY_TIME: Final = 1_700_000_000_000
 PASSING: Final = {
     ErrorCode.CONCURRENT_TRANSACTIONS,

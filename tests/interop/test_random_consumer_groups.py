@@ -20,13 +20,11 @@ STEPS = 120
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", range(8))
 async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> None:
     await _compare(apache_kafka, seed)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("first", soak(range(1000, 1400, 100)))
 async def test_both_answer_the_same_for_long(apache_kafka: RunningKafka, first: int) -> None:
     for seed in range(first, first + 100):

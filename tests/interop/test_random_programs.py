@@ -20,14 +20,12 @@ from tests.real.support import RunningKafka
 STEPS = 150
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", thinned(range(8)))
 async def test_both_answer_the_same(apache_kafka: RunningKafka, seed: int) -> None:
     await _compare(apache_kafka, seed)
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(3600)
 async def test_both_answer_the_same_for_long(apache_kafka: RunningKafka) -> None:
     for seed in range(1000, 2000):

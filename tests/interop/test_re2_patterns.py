@@ -21,7 +21,7 @@ from tests.interop.parity.scene import NOT_YET
 
 LIMIT = 60.0
 
-pytestmark = [pytest.mark.java, pytest.mark.asyncio]
+pytestmark = pytest.mark.java
 
 
 @contextlib.asynccontextmanager

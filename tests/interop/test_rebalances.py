@@ -145,7 +145,6 @@ def holds(started: EmbeddedCluster, **wanted: int) -> bool:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.parametrize("make", [Confluent, KafkaPython], ids=["confluent-kafka", "kafka-python"])
 async def test_one_member_joins_and_another_one_leaves(make: Any) -> None:
     async with cluster() as started:
@@ -177,7 +176,6 @@ async def test_one_member_joins_and_another_one_leaves(make: Any) -> None:
         assert sum(offset.offset for offset in view.offsets.values()) == 900
 
 
-@pytest.mark.asyncio
 async def test_aiokafka_members_join_and_leave() -> None:
     from aiokafka import AIOKafkaConsumer
 
@@ -255,7 +253,6 @@ def kafka_python_transactions(servers: str) -> list[bytes]:
         consumer.close()
 
 
-@pytest.mark.asyncio
 async def test_kafka_python_writes_and_reads_transactions() -> None:
     async with EmbeddedCluster(nodes=3) as started:
         started.create_topic("payments", 1)

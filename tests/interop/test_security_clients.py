@@ -15,8 +15,6 @@ from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.certificates import Authority
 
-pytestmark = pytest.mark.asyncio
-
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 USERS = {"alice": "se=cr,et"}
 WAIT = 20.0

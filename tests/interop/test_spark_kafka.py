@@ -48,7 +48,6 @@ class Job:
         return {(bytes(r.key), bytes(r.value), r.partition, r.offset) for r in rows.collect()}
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("times", [2, pytest.param(5, marks=pytest.mark.soak)])
 async def test_spark_writes_reads_and_streams(
     spark_with_kafka: SparkSession, tmp_path: Path, times: int

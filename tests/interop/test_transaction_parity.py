@@ -34,7 +34,7 @@ from asyncgroup.wire.records import decode_batch
 from tests.interop.java_tools import JavaTools, Output
 from tests.profiles import long_family
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 TOPIC: Final = "orders"
 TIME: Final = 1_700_000_000_000

@@ -105,7 +105,6 @@ def confluent_reads(servers: str, enough: int, isolation: str) -> list[bytes]:
     return values
 
 
-@pytest.mark.asyncio
 async def test_confluent_writes_transactions_and_all_clients_read_the_same():
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
@@ -165,7 +164,6 @@ def confluent_transforms(servers: str, enough: int) -> list[Any]:
     return committed
 
 
-@pytest.mark.asyncio
 async def test_confluent_consumes_transforms_and_produces():
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
@@ -212,7 +210,6 @@ def confluent_fences(servers: str) -> tuple[str, str]:
     return names[0], names[1]
 
 
-@pytest.mark.asyncio
 async def test_confluent_is_fenced_by_a_second_producer():
     async with cluster() as started:
         started.create_topic(TOPIC, 2)
@@ -224,7 +221,6 @@ async def test_confluent_is_fenced_by_a_second_producer():
 # -- aiokafka -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_aiokafka_writes_transactions_with_offsets():
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -261,7 +257,6 @@ async def test_aiokafka_writes_transactions_with_offsets():
 # -- Java ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_java_writes_transactions_of_kip_890(java_tools: JavaTools):
     program = Path(__file__).with_name("Transactions.java")
     async with cluster() as started:

@@ -36,7 +36,6 @@ async def _resolved(place: Place, with_connector: bool = False) -> list[tuple[st
     return await resolve(place, deadline, connector if with_connector else None)
 
 
-@pytest.mark.asyncio
 async def test_an_address_is_itself() -> None:
     assert await _resolved(Place("127.0.0.1", 9092)) == [("127.0.0.1", 9092)]
     assert await _resolved(Place("no.such.name.invalid", 9092), with_connector=True) == [
@@ -44,7 +43,6 @@ async def test_an_address_is_itself() -> None:
     ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("port", [0, -1, 65_536])
 async def test_ports_that_do_not_exist(port: int) -> None:
     for with_connector in (False, True):
@@ -54,7 +52,6 @@ async def test_ports_that_do_not_exist(port: int) -> None:
             await _resolved(Place("127.0.0.1", port), with_connector)
 
 
-@pytest.mark.asyncio
 async def test_a_name_that_no_resolver_takes() -> None:
     with pytest.raises(ConnectError, match=r"the place .*: the host name cannot be resolved: "):
         await _resolved(Place("a" * 64 + ".example", 9092))

@@ -138,7 +138,6 @@ def test_connection_lost_is_reported() -> None:
     assert ends == [None]
 
 
-@pytest.mark.asyncio
 async def test_drain_returns_when_the_buffer_has_room_or_the_connection_ends() -> None:
     made, _, _, _ = protocol()
     await asyncio.wait_for(made.drain(), 1)

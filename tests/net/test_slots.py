@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.net.slots import Slots
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def turn() -> None:

@@ -22,7 +22,7 @@ from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from tests.offsets.fakes import answer_commit, now
 from tests.offsets.scene import A0, A1, B0, Scene
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

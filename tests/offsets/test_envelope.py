@@ -110,7 +110,6 @@ def test_the_bridges_metadata_stays_readable() -> None:
 # --- commits and fetches ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
     for with_topic_ids in (False, True):
@@ -127,7 +126,6 @@ async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
         assert scene.manager.dirty == []
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_fetched_metadata_is_the_users_text() -> None:
     cluster = FakeCluster()

@@ -22,7 +22,7 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import FakeCluster, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 TPS = [TopicPartition("a", 10), TopicPartition("a", 2), TopicPartition("b", 0)]
 STORED = {TPS[0]: CommittedOffset(7, "text", 3), TPS[2]: CommittedOffset(0, "", -1)}

@@ -15,7 +15,7 @@ from asyncgroup.offsets.metadata_limit import CONFIG_KEY, LARGEST, SMALLEST, TIM
 from asyncgroup.wire import messages as m
 from tests.offsets.fakes import now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 API = "DescribeConfigs"
 

@@ -15,7 +15,7 @@ from asyncgroup.offsets.window_marks import WindowMarks
 from tests.offsets.fakes import answer_commit, committed_by
 from tests.offsets.scene import A0, A1, Scene
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def with_window(scene: Scene, runs: int = 1_000) -> AckWindow:

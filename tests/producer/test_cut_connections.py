@@ -23,11 +23,7 @@ from tests.stories.byte_cuts import ByteCuts, Direction, End
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 HOST = "10.9.0.1"
 

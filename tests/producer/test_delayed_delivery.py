@@ -55,7 +55,6 @@ def headers_in(cluster: EmbeddedCluster) -> list[list[tuple[str, bytes | None]]]
 # --- headers in the log ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("options", [{}, LIMITS], ids=["plain", "limits"])
 @pytest.mark.parametrize(
     ("arguments", "written"),
@@ -90,7 +89,6 @@ async def test_headers_in_the_log(
         assert own == [("trace", b"1"), ["trace", None]]
 
 
-@pytest.mark.asyncio
 async def test_each_chunk_has_the_headers() -> None:
     async with writing(**CHUNKS) as (cluster, producer):
         for call in calls_of(producer, b"x" * 3000, deliver_after=2.0, ordering_key=b"k"):
@@ -102,7 +100,6 @@ async def test_each_chunk_has_the_headers() -> None:
             assert headers[-2:] == [(ORDERING_KEY, b"k"), (DELIVER_AT, b"%d" % (NOW + 2000))]
 
 
-@pytest.mark.asyncio
 async def test_the_ordering_key_determines_no_partition() -> None:
     async with writing() as (cluster, producer):
         for number in range(20):
@@ -111,7 +108,6 @@ async def test_the_ordering_key_determines_no_partition() -> None:
         assert {record.key for record in cluster.records(TOPIC)} == {b"key"}
 
 
-@pytest.mark.asyncio
 async def test_a_delay_counts_from_the_call_and_not_from_the_timestamp() -> None:
     times = iter([NOW + 10, NOW + 20])
     async with writing(clock=lambda: next(times)) as (cluster, producer):
@@ -162,7 +158,6 @@ WRONG_HEADERS: list[Any] = [None, 5, "", {}, set(), iter([]), [None], ["ab"], [(
 WRONG += [({"deliver_at": 5, "headers": wrong}, "headers=") for wrong in WRONG_HEADERS]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("options", [{}, LIMITS, CHUNKS], ids=["plain", "limits", "chunks"])
 async def test_invalid_arguments_reserve_no_memory(options: dict[str, Any]) -> None:
     async with writing(**options) as (cluster, producer):
@@ -175,7 +170,6 @@ async def test_invalid_arguments_reserve_no_memory(options: dict[str, Any]) -> N
         assert not produced(cluster)
 
 
-@pytest.mark.asyncio
 async def test_headers_are_accepted_without_the_argument_that_writes_them() -> None:
     """As `enqueue_all` needs it, whose records have no such arguments, and as a copy of a record has them."""
     async with writing() as (cluster, producer):
@@ -187,7 +181,6 @@ async def test_headers_are_accepted_without_the_argument_that_writes_them() -> N
         assert headers_in(cluster) == [[due, ordering]] * 3
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("stamp", ["now", 2**63, ValueError("mine")])
 async def test_a_clock_that_raises_or_returns_no_time(stamp: Any) -> None:
     def clock() -> Any:
@@ -206,7 +199,6 @@ async def test_a_clock_that_raises_or_returns_no_time(stamp: Any) -> None:
 # --- interceptors and transactions -------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_interceptors_get_the_headers_and_may_change_them() -> None:
     class Sooner(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
@@ -228,7 +220,6 @@ async def test_interceptors_get_the_headers_and_may_change_them() -> None:
         assert headers_in(cluster) == [[("seen", b""), (ORDERING_KEY, b"k")]] * 3
 
 
-@pytest.mark.asyncio
 async def test_records_of_a_transaction() -> None:
     async with transacting() as (cluster, producer):
         async with producer.transaction():
@@ -243,7 +234,6 @@ async def test_records_of_a_transaction() -> None:
         assert found == [[(ORDERING_KEY, b"k"), (DELIVER_AT, b"5")]] * 3
 
 
-@pytest.mark.asyncio
 async def test_the_output_of_a_transform_function() -> None:
     written = asyncio.Event()
 

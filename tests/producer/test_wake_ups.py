@@ -32,7 +32,6 @@ async def tasks_of(futures: list[CallerFuture]) -> list[asyncio.Task[RecordMetad
     return tasks
 
 
-@pytest.mark.asyncio
 async def test_one_callback_wakes_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     wake_ups, woken = started(), list[int]()
     futures = [CallerFuture(loop=wake_ups) for _ in range(5)]
@@ -56,7 +55,6 @@ async def test_one_callback_wakes_all_in_order(monkeypatch: pytest.MonkeyPatch) 
     await asyncio.gather(*tasks)
 
 
-@pytest.mark.asyncio
 async def test_results_errors_and_cancellation() -> None:
     wake_ups = started()
     futures = [CallerFuture(loop=wake_ups) for _ in range(4)]
@@ -76,7 +74,6 @@ async def test_results_errors_and_cancellation() -> None:
     assert await tasks[3] == METADATA
 
 
-@pytest.mark.asyncio
 async def test_cancelled_after_its_result_as_with_any_future() -> None:
     wake_ups = started()
     future = CallerFuture(loop=wake_ups)
@@ -87,7 +84,6 @@ async def test_cancelled_after_its_result_as_with_any_future() -> None:
         await task
 
 
-@pytest.mark.asyncio
 async def test_time_limits_and_scopes() -> None:
     wake_ups = started()
     future = CallerFuture(loop=wake_ups)
@@ -99,7 +95,6 @@ async def test_time_limits_and_scopes() -> None:
     assert scope.cancelled_caught
 
 
-@pytest.mark.asyncio
 async def test_callers_keep_their_context() -> None:
     wake_ups, variable = started(), ContextVar[int]("variable")
     seen = []
@@ -152,7 +147,6 @@ def test_a_caller_that_ends_the_loop_leaves_the_others_waiting_for_its_next_run(
         loop.close()
 
 
-@pytest.mark.asyncio
 async def test_an_error_that_was_never_read_is_reported() -> None:
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
@@ -163,7 +157,6 @@ async def test_an_error_that_was_never_read_is_reported() -> None:
     assert [str(context["exception"]) for context in reported] == ["lost"]
 
 
-@pytest.mark.asyncio
 async def test_it_knows_its_loop() -> None:
     wake_ups = started()
     assert CallerFuture(loop=wake_ups).get_loop() is asyncio.get_running_loop()
@@ -171,7 +164,6 @@ async def test_it_knows_its_loop() -> None:
         CallerFuture(loop=WakeUps()).get_loop()  # type: ignore[arg-type]
 
 
-@pytest.mark.asyncio
 async def test_held_callers_are_woken_in_the_same_turn() -> None:
     wake_ups, events = started(), list[object]()
     futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
@@ -196,7 +188,6 @@ async def test_held_callers_are_woken_in_the_same_turn() -> None:
     assert events == ["handled", 0, 1, 2, "woken"]
 
 
-@pytest.mark.asyncio
 async def test_a_task_cannot_wake_others_at_once() -> None:
     wake_ups = started()
     futures = [CallerFuture(loop=wake_ups) for _ in range(2)]

@@ -31,8 +31,6 @@ from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
 from tests.real.test_admin_transactions import transaction
 
-pytestmark = pytest.mark.asyncio
-
 PASSWORD = "alice-secret"
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 

@@ -17,8 +17,6 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 def unique() -> str:
     return f"admin-{uuid4().hex[:8]}"

@@ -15,7 +15,7 @@ from tests.real.support import NEEDS_KAFKA_4
 from tests.real.test_admin_brokers import by_kafka_python, unique
 from tests.real.test_admin_topics_beside_others import by_confluent, outcome
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 KINDS: Final = {"topic": 2, "broker": 4, "group": 32}
 BROKER: Final = "1"

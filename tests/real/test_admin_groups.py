@@ -16,8 +16,6 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 @asynccontextmanager
 async def member(servers: str, topic: str, protocol: str) -> AsyncIterator[None]:

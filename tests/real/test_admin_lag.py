@@ -19,8 +19,6 @@ from asyncgroup.workqueue import Mode
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 SPECS: Mapping[OffsetSpec, int] = {
     "latest": -1,
     "earliest": -2,

@@ -19,7 +19,7 @@ from tests.interop.java_tools import JavaTools
 from tests.real.beside_kafka import Beside, until
 from tests.real.test_admin_brokers import by_kafka_python
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 ZERO, ONE, MISSING = (TopicPartition("moving", number) for number in (0, 1, 9))
 

@@ -16,8 +16,6 @@ from asyncgroup.error_codes import error_name
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 @asynccontextmanager
 async def member(servers: str, topic: str, **config: Any) -> AsyncIterator[asyncio.Queue[str]]:

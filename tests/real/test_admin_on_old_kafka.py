@@ -18,7 +18,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
 from tests.real.test_admin_transactions import transaction
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 async def test_transactions(kafka_39: ApacheKafka) -> None:

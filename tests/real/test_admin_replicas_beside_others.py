@@ -26,7 +26,7 @@ from tests.real.test_admin_brokers import (
 from tests.real.test_admin_configs_beside_others import named
 from tests.real.test_admin_topics_beside_others import outcome
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

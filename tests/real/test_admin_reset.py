@@ -17,8 +17,6 @@ from tests.interop.java_tools import JavaTools
 from tests.real.reset_cases import ACTIVE, LEADERLESS, NO_ROWS, ResetScene, scene, unique
 from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4, RunningKafka, require_newest_release
 
-pytestmark = pytest.mark.asyncio
-
 CASES = 10
 SEEDS = 20
 

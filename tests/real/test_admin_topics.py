@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-import pytest
-
 from asyncgroup import Producer, TopicPartition
 from asyncgroup.admin import Admin, ConfigChanges, NewTopic
 from asyncgroup.errors import BrokerError
 from tests.real.support import RunningKafka
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_a_topic_from_its_creation_to_its_end(apache_kafka: RunningKafka) -> None:

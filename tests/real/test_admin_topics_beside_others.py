@@ -21,7 +21,7 @@ from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, raised_by_kafka_python, unique
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 # --- both kinds of results, as names of errors ----------------------------------------------------------------------------

@@ -22,8 +22,6 @@ from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, name_of, raised_by_kafka_python
 from tests.real.test_groups_taken_over import at
 
-pytestmark = pytest.mark.asyncio
-
 TOOL = "org.apache.kafka.tools.TransactionsCommand"
 VERIFICATION = "transaction.partition.verification.enable"
 HANGING = 10**15

@@ -177,7 +177,6 @@ def test_a_second_process_on_the_port_is_not_taken_for_the_node(kafka_to_break: 
         twin.kill()
 
 
-@pytest.mark.asyncio
 async def test_async_with(kafka_at_hand: None) -> None:
     async with ApacheKafka() as kafka:
         pid = kafka.pid(1)

@@ -17,8 +17,6 @@ from asyncgroup.errors import EventLoopBlocked
 from tests.real.support import RunningKafka
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 BLOCK = 60.0
 """Seconds; the session timeouts are 10 s and, at the broker, 45 s."""
 

@@ -19,8 +19,6 @@ from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.peers import import_peer
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 MIB = 1 << 20
 WAIT = 60.0
 

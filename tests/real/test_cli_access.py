@@ -16,7 +16,7 @@ from tests.real.test_admin_brokers import unique
 
 __all__ = ["secured"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture

@@ -13,9 +13,6 @@ from tests.real.support import NEEDS_KAFKA_4
 
 __all__ = ["beside", "beside_39"]
 
-pytestmark = pytest.mark.asyncio
-
-
 # --- topics -----------------------------------------------------------------------------------------------------------
 
 

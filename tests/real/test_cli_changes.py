@@ -25,7 +25,7 @@ from tests.real.support import NEEDS_KAFKA_4
 
 __all__ = ["beside", "beside_39", "beside_breakable"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 # --- topics -----------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4
 
 __all__ = ["beside_3", "beside_39", "beside_breakable"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 @NEEDS_KAFKA_4

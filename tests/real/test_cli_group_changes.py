@@ -12,7 +12,7 @@ from tests.real.support import NEEDS_KAFKA_4
 
 __all__ = ["beside", "beside_39"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 async def committed(beside: Beside, group: str) -> dict[str, str]:

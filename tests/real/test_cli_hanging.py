@@ -15,7 +15,7 @@ from tests.real.test_admin_transactions import HANGING, VERIFICATION, hang, tran
 
 __all__ = ["beside_39", "beside_breakable"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 COLUMNS = {
     "topic": "Topic",

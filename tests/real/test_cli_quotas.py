@@ -11,7 +11,7 @@ from tests.real.beside_kafka import Beside, beside_39, beside_breakable, until
 
 __all__ = ["beside_39", "beside_breakable"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 Quotas: TypeAlias = set[tuple[str | None, str | None, str | None, str, float]]
 """The user, client id, address, name and value of each quota."""

@@ -9,7 +9,7 @@ from tests.real.support import NEEDS_KAFKA_4, require_newest_release
 
 __all__ = ["beside", "beside_39"]
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 @NEEDS_KAFKA_4

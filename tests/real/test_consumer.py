@@ -17,8 +17,6 @@ from asyncgroup.wire import messages as m
 from tests.real.support import RunningKafka
 from tests.real.test_producer import new_topic
 
-pytestmark = pytest.mark.asyncio
-
 HOUR_MS = 3_600_000
 
 

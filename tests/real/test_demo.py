@@ -14,8 +14,6 @@ from tests.cli.programs import run, started
 from tests.demo.flights import shortened
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 async def remaining_names(servers: str) -> list[str]:
     """Return the topics and groups of the demonstration."""

@@ -23,8 +23,6 @@ from tests.scenario.support import Gate, SessionEndHook, Work, WorkHandler, no_w
 from tests.stories.members import ROOT
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealEnvironment]:

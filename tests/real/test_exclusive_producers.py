@@ -11,7 +11,7 @@ from asyncgroup.cluster import Cluster
 from tests.real.support import RunningKafka
 from tests.real.test_chunks import new_topic
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 WAIT = 60.0
 

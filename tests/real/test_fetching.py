@@ -21,8 +21,6 @@ from tests.profiles import thinned
 from tests.real.support import RunningKafka
 from tests.stories.admin import TOPIC_NAME_VERSION, Admin
 
-pytestmark = pytest.mark.asyncio
-
 LIMIT = 60.0
 
 

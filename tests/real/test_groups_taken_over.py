@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.metadata.coordinator_election import java_hash
 from asyncgroup.broker.metadata.topics import OFFSETS_PARTITIONS
@@ -26,8 +24,6 @@ from tests.broker.requests import assigned
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.real.test_offsets_topic import OFFSETS, RETRIABLE, GroupsOnNode, connect_first_node
 from tests.stories.admin import Admin
-
-pytestmark = pytest.mark.asyncio
 
 ADMIN = "__admin_client"
 """Clients with this id can write to internal topics (`Topic.isInternal` in `KafkaApis.handleProduceRequest`)."""

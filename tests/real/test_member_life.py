@@ -16,8 +16,6 @@ from tests.real.support import RunningKafka
 from tests.scenario.support import Gate, WorkHandler, running
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def env(apache_kafka: RunningKafka, tmp_path: Path) -> AsyncIterator[RealEnvironment]:

@@ -19,7 +19,7 @@ from asyncgroup.wire import messages as m
 from tests.real.support import IS_NEWEST_RELEASE, RunningKafka, require_newest_release
 from tests.stories.admin import Admin
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apache_kafka")]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tests.broker.requests import SUBSCRIPTION, assigned
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka, require_newest_release
 from tests.stories.admin import Admin
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apache_kafka")]
+pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 OFFSETS = "__consumer_offsets"
 RETRIABLE = {14, 15, 16}

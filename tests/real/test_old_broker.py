@@ -21,8 +21,6 @@ from tests.stories import membership
 from tests.stories.environment import Environment
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.mark.parametrize(
     "story",

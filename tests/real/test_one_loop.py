@@ -5,13 +5,9 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-import pytest
-
 from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, Producer, TopicPartition
 from tests.real.support import RunningKafka
 from tests.real.test_producer import new_topic
-
-pytestmark = pytest.mark.asyncio
 
 COUNT = 4000
 LIMIT = 60.0

@@ -15,7 +15,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.stories.admin import Admin
 
 # a quarter of a minute on an idle machine; longer than all limits of a test together, which say what is missing
-pytestmark = [pytest.mark.asyncio, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 LIMIT = 180.0
 """The longest time in seconds that each wait may take."""

@@ -17,8 +17,6 @@ from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 async def new_topic(cluster: Cluster, partitions: int = 6, *, keeps_old_records: bool = False) -> str:
     """Create a topic with a unique name. By default Kafka deletes records older than a week: it checks that from time to time."""

@@ -15,8 +15,6 @@ from tests.real.support import RunningKafka
 from tests.real.test_work_queue import QueueEnvironment
 from tests.stories.queue_members import acked
 
-pytestmark = pytest.mark.asyncio
-
 RECORDS = 4000
 KILLS = 6
 MOST_DELIVERIES = RECORDS // KILLS // 2

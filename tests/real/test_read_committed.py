@@ -20,8 +20,6 @@ from tests.interop.test_foreign_clients import WAIT, in_thread
 from tests.real.support import RunningKafka
 from tests.stories.transactions import STORIES, TransactionRequests
 
-pytestmark = pytest.mark.asyncio
-
 KIP_890 = 5
 """The version of EndTxn that bumps the producer epoch."""
 

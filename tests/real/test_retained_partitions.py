@@ -20,8 +20,6 @@ from tests.stories.real import RealEnvironment
 from tests.stories.sharing import are_shared_evenly
 from tests.stories.traffic import PARTITIONS, Handled, Reader, partitions_of, traffic
 
-pytestmark = pytest.mark.asyncio
-
 LONGEST_GAP = 0.3
 """Seconds between two records of a partition that stays with its member, beyond the longest between two writes: less than
 half of LATE together, for which a partition that stops would wait."""

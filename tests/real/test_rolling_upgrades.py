@@ -13,8 +13,6 @@ from tests.real.support import RunningKafka
 from tests.stories.fleet import Fleet
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 NAMES = ("ann", "bob", "cat")
 FIVE = (*NAMES, "dan", "eve")
 

@@ -35,8 +35,6 @@ from tests.real.certificates import Authority
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.asyncio
-
 PASSWORD = 'se=cr,et "quoted"'
 JAAS = "org.apache.kafka.common.security"
 

@@ -23,7 +23,7 @@ from tests.real.transactional_sink_driver import HELD, TASK, arm, copy_in_transa
 ROWS_EACH, BATCH = 10_000, 4_000
 RANDOM: Final = "random"
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 class Executors:

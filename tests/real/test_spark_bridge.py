@@ -23,8 +23,6 @@ from tests.real.spark_support import Kafka
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.asyncio
-
 PARTITIONS = 4
 
 

@@ -18,10 +18,7 @@ from tests.real.spark_support import Kafka, Query, RowPosition, stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 OURS, THEIRS = "asyncgroup", "kafka"
 
 

@@ -73,7 +73,6 @@ def finished_batches(query: StreamingQuery) -> int:
     return sum(1 for progress in query.recentProgress if progress.numInputRows)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("rows", "batch"),
     [
@@ -105,7 +104,6 @@ async def test_a_checkpoint_moves_from_sparks_source_to_ours_and_back(
 # -- after a kill of the driver ------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_a_driver_is_killed_twice_in_one_batch(

@@ -46,7 +46,6 @@ WAYS: Final = ("sink", "transactions", "bridge")
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(900)
 async def test_two_executors_copy_a_topic(apache_kafka: RunningKafka, tmp_path: Path) -> None:
     memory = available_memory()

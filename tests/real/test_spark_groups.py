@@ -20,7 +20,7 @@ from tests.real.support import RunningKafka
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 OURS = "asyncgroup"
 
 

@@ -16,7 +16,7 @@ from tests.real.spark_support import LIMIT, Kafka, Query, stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.soak, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 async def wait_until_all_is_read(kafka: Kafka, query: Query, topic: str, offsets: dict[int, int]) -> None:

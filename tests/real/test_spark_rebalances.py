@@ -38,11 +38,7 @@ CONFIGS: Final[dict[str, dict[str, Any]]] = {
     "consumer": {"group_protocol": "consumer", "heartbeat_interval": None},
 }
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.full,
-    pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS),
-]
+pytestmark = [pytest.mark.full, pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)]
 
 
 class Scene:

@@ -18,7 +18,7 @@ from asyncgroup.spark.source.options.settings import Earliest, ReadSettings, Sub
 from tests.real.spark_support import LIMIT, Kafka
 from tests.real.support import RunningKafka
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def settings(servers: str, topic: str, *, strict: bool) -> ReadSettings:

@@ -52,7 +52,6 @@ def rejected_options(topic: str) -> list[tuple[dict[str, str], str, str]]:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(300)
 async def test_both_sources_reject_the_same_offsets(
     spark_with_kafka: SparkSession, apache_kafka: RunningKafka

@@ -34,7 +34,6 @@ async def wait_until_written(keys: Counter[bytes | None], records: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(1800)
 async def test_a_repeatedly_killed_query_writes_every_row(kafka: Kafka, tmp_path: Path) -> None:
     """At least once: no row is missing, and each kill repeats at most one batch."""

@@ -18,7 +18,7 @@ from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.real.support import RunningKafka
 from tests.real.test_chunks import new_topic
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 WAIT = 60.0
 

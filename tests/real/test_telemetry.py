@@ -16,8 +16,6 @@ from asyncgroup.telemetry.probes import live, ready
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.real.support import RunningKafka
 
-pytestmark = pytest.mark.asyncio
-
 
 async def until(condition: Callable[[], object], limit: float = 60.0) -> None:
     async with asyncio.timeout(limit):

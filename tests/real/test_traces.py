@@ -25,7 +25,6 @@ async def send(servers: str, topic: str, sdk: Sdk, count: int) -> list[int]:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_record_is_processed_in_the_trace_of_its_send(apache_kafka: RunningKafka) -> None:
     sdk, topic = Sdk(), f"traces-{uuid4().hex[:8]}"
     sends = await send(apache_kafka.bootstrap_servers, topic, sdk, 2)
@@ -40,7 +39,6 @@ async def test_a_record_is_processed_in_the_trace_of_its_send(apache_kafka: Runn
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_batches_link_their_sends_and_a_redelivery_its_former_attempt(
     apache_kafka: RunningKafka,
 ) -> None:

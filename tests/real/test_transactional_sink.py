@@ -24,7 +24,7 @@ PARTITIONS, COPIES = 4, 3
 LIMIT = 240.0
 """Seconds; Spark's first batch may take long on a busy machine."""
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 class Copy:

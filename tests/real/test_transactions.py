@@ -27,8 +27,6 @@ from tests.interop.test_foreign_clients import WAIT, in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 from tests.real.test_producer import new_topic
 
-pytestmark = pytest.mark.asyncio
-
 
 def producer_of(cluster: Cluster, name: str, **config: Any) -> Producer:
     """Return a transactional producer."""

@@ -20,8 +20,6 @@ from tests.stories.environment import CONSUMER, Environment
 from tests.stories.queue_members import send, working
 from tests.stories.real import RealEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 IN_ANY_MODE: list[Callable[[Environment], Awaitable[None]]] = [
     queues.exclusive,
     queues.failover,

@@ -25,8 +25,6 @@ from tests.scenario.support import WorkHandler, committed, member, now, running
 from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def handle(_session, _claim):
     raise AssertionError("this handler must not be called")

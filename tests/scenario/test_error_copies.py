@@ -30,7 +30,7 @@ from asyncgroup.lifecycle import BackgroundTasks, SingleFlight
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def errors_of(calls: Iterable[Awaitable[object]]) -> list[BaseException]:

@@ -23,8 +23,6 @@ from tests.scenario.support import Gate, WorkHandler, member, running, stubborn
 from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_before_and_after_consuming(env: VirtualEnvironment):
     """A health check may run at any time."""

@@ -14,8 +14,6 @@ from tests.scenario.support import WorkHandler, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def config(env: VirtualEnvironment) -> ConsumerConfig:
     return ConsumerConfig(**env.config("ann"))

@@ -23,7 +23,7 @@ from asyncgroup.spark.source.options.parser import read_settings
 from asyncgroup.spark.source.options.settings import Latest
 from tests.spark.source.driver_support import TOPIC, VirtualQuery, offsets
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 LIMIT = 3.0
 TOLERANCE = 0.01

@@ -68,7 +68,6 @@ def test_the_sinks_store_a_batch_once(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.asyncio
 async def test_the_queue_stores_numbers_and_rejects_the_rest(
     spark: SparkSession, kafka_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

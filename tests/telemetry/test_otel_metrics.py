@@ -95,7 +95,6 @@ async def read_batches(session: Session, claim: Claim) -> None:
 # --- the same values as the table -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_each_observed_value_is_that_of_the_readings() -> None:
     meters = Meters(partitions=True)
@@ -117,7 +116,6 @@ async def test_each_observed_value_is_that_of_the_readings() -> None:
     assert set(lags) == {key(group="billing", topic="orders", partition=str(number)) for number in range(4)}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_instruments_of_the_semantic_conventions() -> None:
     meters = Meters()
@@ -160,7 +158,6 @@ async def test_instruments_of_the_semantic_conventions() -> None:
     assert process.sum == pytest.approx(0.4)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_histograms_of_the_table() -> None:
     meters = Meters()
@@ -180,7 +177,6 @@ async def test_histograms_of_the_table() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_two_members_over_rebalances_show_no_series_twice() -> None:
     meters = Meters(partitions=True)
@@ -199,7 +195,6 @@ async def test_two_members_over_rebalances_show_no_series_twice() -> None:
         assert set(meters.collect()["asyncgroup.lag"]) == first
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_series_of_a_claim_end_with_it_and_counters_stay() -> None:
     meters = Meters(partitions=True)
@@ -214,7 +209,6 @@ async def test_the_series_of_a_claim_end_with_it_and_counters_stay() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_work_queue() -> None:
     meters = Meters()
@@ -233,7 +227,6 @@ async def test_a_work_queue() -> None:
     assert "messaging.process.duration" not in found  # nothing is done for a record
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_closed_object_observes_and_records_nothing() -> None:
     meters = Meters()

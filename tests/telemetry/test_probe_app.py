@@ -16,8 +16,6 @@ from asyncgroup.telemetry import ClientMetrics, ProbeApp
 from asyncgroup.testing import MemorySource
 from asyncgroup.workqueue import WorkQueue
 
-pytestmark = pytest.mark.asyncio
-
 
 async def call(app: ProbeApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
     sent: list[Any] = []

@@ -21,8 +21,6 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.group.health.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeServer, probe_server as module, serve_probes
 
-pytestmark = pytest.mark.asyncio
-
 
 class Client:
     """What probes ask of a group."""

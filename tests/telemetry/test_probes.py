@@ -17,7 +17,7 @@ from asyncgroup.errors import BrokerError
 from asyncgroup.telemetry.probes import live, ready
 from asyncgroup.testing import MemorySource
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 

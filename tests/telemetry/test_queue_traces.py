@@ -16,7 +16,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.telemetry.otel.traces import ATTEMPT, OUTCOME
 from tests.telemetry.spans import Sdk, current_name, link_ids, parent_id, span_id
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @asynccontextmanager

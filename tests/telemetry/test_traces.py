@@ -64,7 +64,6 @@ async def read_all(session: Session, claim: Claim) -> None:
 # --- from the producer to the handler -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_a_record_is_processed_in_the_trace_of_its_send() -> None:
     sdk, current = Sdk(), []
 
@@ -90,7 +89,6 @@ async def test_a_record_is_processed_in_the_trace_of_its_send() -> None:
     assert {span.context.trace_id for span in sdk.spans} == {request.get_span_context().trace_id}
 
 
-@pytest.mark.asyncio
 async def test_attributes_follow_the_semantic_conventions() -> None:
     sdk = Sdk()
     async with broker_with_topic() as broker:
@@ -115,7 +113,6 @@ async def test_attributes_follow_the_semantic_conventions() -> None:
     assert sent.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.44.0"
 
 
-@pytest.mark.asyncio
 async def test_a_batch_is_one_span_with_links_to_the_sends() -> None:
     sdk, current = Sdk(max_links=5), []
 
@@ -146,7 +143,6 @@ async def test_a_batch_is_one_span_with_links_to_the_sends() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_batch_has_at_most_so_many_links_as_the_sdk_keeps() -> None:
     sdk = Sdk()
 
@@ -161,7 +157,6 @@ async def test_a_batch_has_at_most_so_many_links_as_the_sdk_keeps() -> None:
     assert link_ids(batch) == [span_id(span) for span in sdk.named("send orders")[:128]]
 
 
-@pytest.mark.asyncio
 async def test_records_of_a_group_in_one_loop_and_of_a_consumer() -> None:
     sdk = Sdk()
     async with broker_with_topic(partitions=2) as broker:
@@ -187,7 +182,6 @@ async def test_records_of_a_group_in_one_loop_and_of_a_consumer() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_loop_within_a_loop_gives_the_outer_record_back() -> None:
     sdk = Sdk()
     async with broker_with_topic() as broker:
@@ -213,7 +207,6 @@ async def test_a_loop_within_a_loop_gives_the_outer_record_back() -> None:
 # --- failures -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 async def test_the_exception_of_a_handler_is_that_of_its_record() -> None:
     sdk = Sdk()
 
@@ -234,7 +227,6 @@ async def test_the_exception_of_a_handler_is_that_of_its_record() -> None:
     assert (second.events[0].attributes or {})["exception.type"] == "LookupError"
 
 
-@pytest.mark.asyncio
 async def test_a_send_that_fails_has_the_error_of_its_caller() -> None:
     sdk = Sdk()
     async with broker_with_topic() as broker:
@@ -259,7 +251,6 @@ async def test_a_send_that_fails_has_the_error_of_its_caller() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_cancelled_handler_is_no_error() -> None:
     sdk = Sdk()
 
@@ -291,7 +282,6 @@ async def test_a_cancelled_handler_is_no_error() -> None:
         [("b3", b"0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-1")],  # of another propagator
     ],
 )
-@pytest.mark.asyncio
 async def test_a_context_that_cannot_be_read_is_none_and_stops_nothing(headers: list[Header]) -> None:
     sdk, offsets = Sdk(), []
 
@@ -314,7 +304,6 @@ async def test_a_context_that_cannot_be_read_is_none_and_stops_nothing(headers: 
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_propagator_that_raises_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         fields = frozenset({"traceparent"})
@@ -334,7 +323,6 @@ async def test_a_propagator_that_raises_stops_nothing(caplog: pytest.LogCaptureF
     assert caplog.text.count("the trace context of a record cannot be read") == 1
 
 
-@pytest.mark.asyncio
 async def test_a_forwarded_record_gets_the_context_of_its_new_send() -> None:
     sdk = Sdk()
     async with broker_with_topic() as broker:
@@ -350,7 +338,6 @@ async def test_a_forwarded_record_gets_the_context_of_its_new_send() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_baggage_of_a_record_is_there_in_the_body_of_the_loop() -> None:
     sdk, seen = Sdk(), []
 
@@ -370,7 +357,6 @@ async def test_baggage_of_a_record_is_there_in_the_body_of_the_loop() -> None:
 
 
 @pytest.mark.parametrize("sampler", [ALWAYS_OFF, ParentBased(TraceIdRatioBased(0.0))], ids=["off", "ratio 0"])
-@pytest.mark.asyncio
 async def test_without_a_recorded_span_no_header_is_written(sampler: Any) -> None:
     sdk, names = Sdk(sampler), set()
 
@@ -390,7 +376,6 @@ async def test_without_a_recorded_span_no_header_is_written(sampler: Any) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_spans_in_a_handler_follow_the_decision_of_the_sender() -> None:
     sdk = Sdk(ParentBased(TraceIdRatioBased(1.0)))
 
@@ -408,7 +393,6 @@ async def test_spans_in_a_handler_follow_the_decision_of_the_sender() -> None:
 
 @pytest.mark.parametrize("traces", [OpenTelemetryTraces(), OpenTelemetryTraces(NoOpTracerProvider())])
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_without_an_sdk_records_are_delivered_as_without_hooks(traces: OpenTelemetryTraces) -> None:
     delivers = set()
 
@@ -429,7 +413,6 @@ async def test_without_an_sdk_records_are_delivered_as_without_hooks(traces: Ope
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_a_closed_object_makes_no_more_spans() -> None:
     sdk = Sdk()
     sdk.traces.close()
@@ -440,7 +423,6 @@ async def test_a_closed_object_makes_no_more_spans() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_an_interceptor_that_drops_headers_loses_the_end_of_sends_and_no_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

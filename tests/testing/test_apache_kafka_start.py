@@ -99,7 +99,6 @@ def test_a_frozen_program_cannot_start_it(monkeypatch: pytest.MonkeyPatch) -> No
         ApacheKafka().start()
 
 
-@pytest.mark.asyncio
 async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[FakeCluster]) -> None:
     cluster.wait_until_abandoned = True
     task = asyncio.create_task(ApacheKafka().__aenter__())
@@ -110,7 +109,6 @@ async def test_a_cancelled_start_gives_up_and_cleans_up(cluster: type[FakeCluste
     assert cluster.events == ["start", "close"]
 
 
-@pytest.mark.asyncio
 async def test_async_with(cluster: type[FakeCluster]) -> None:
     async with ApacheKafka():
         assert cluster.events == ["start"]

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup import ConfigError, Delivery, GroupSource, Record, TopicPartition, UsageError, WorkQueue
 from asyncgroup.testing import MemorySource
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_the_example() -> None:

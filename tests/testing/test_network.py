@@ -13,7 +13,7 @@ from asyncgroup.testing import VirtualTransport, current_network
 from tests.profiles import examples
 from tests.testing.streams import HOST, BufferedReader, Reader, connected, port_of
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 BROKER = "10.0.0.1"
 

@@ -41,7 +41,6 @@ KINDS: dict[str, tuple[Callable[[Fault], object], int]] = {
 retried."""
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,7 +77,6 @@ def test_librdkafka(kind: str) -> None:
         assert [record.value for record in kafka.records(TOPIC)] == [b"a"] * copies
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_aiokafka(kind: str) -> None:
     act, copies = KINDS[kind]
@@ -97,7 +95,6 @@ async def test_aiokafka(kind: str) -> None:
         assert [record.value for record in cluster.records(TOPIC)] == [b"a"] * copies
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_group_under_held_and_observed_requests() -> None:
     """Our consumer group with `hold`, `observe`, `answer` and a slow node."""

@@ -45,7 +45,6 @@ def marker_examples() -> list[dict[str, Any]]:
     return [{"nodes": 2, "topics": "orders", **example} for example in found]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_examples_of_the_markers_table() -> None:
     """Each makes a cluster, with its topics, records and faults."""

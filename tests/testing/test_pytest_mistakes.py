@@ -192,7 +192,6 @@ def test_a_negative_history_limit() -> None:
         EmbeddedCluster(history_limit=-1)
 
 
-@pytest.mark.asyncio
 async def test_a_history_rejects_unknown_apis_and_errors() -> None:
     async with EmbeddedCluster() as cluster:
         with pytest.raises(UsageError, match="unknown API 'Produces'; the APIs are "):
@@ -205,7 +204,6 @@ async def test_a_history_rejects_unknown_apis_and_errors() -> None:
             cluster.history.of("Produce", error="NOT_LEADER")
 
 
-@pytest.mark.asyncio
 async def test_a_history_finds_errors_by_code_and_by_name() -> None:
     from aiokafka import AIOKafkaConsumer
 

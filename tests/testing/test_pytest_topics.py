@@ -257,7 +257,6 @@ async def test_it(kafka_cluster): ...
     assert "kafka_cluster runs on asyncio, and this test on trio" in done.stdout, done.stdout
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_embedded_cluster_without_fixture_allows_unknown_topics() -> None:
     async with (

@@ -420,7 +420,6 @@ def test_an_abandoned_job_does_not_stop_the_clock():
 # -- limits -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     "call",
@@ -450,7 +449,6 @@ def test_a_network_belongs_to_one_loop():
         VirtualTimeLoop(network=network)
 
 
-@pytest.mark.asyncio
 async def test_an_ordinary_loop_has_no_virtual_network():
     with pytest.raises(UsageError, match="VirtualTimeLoop"):
         current_network()

@@ -20,7 +20,6 @@ def bomb() -> bytes:
     return compress(CODECS["gzip"], bytes(90 << 20))
 
 
-@pytest.mark.asyncio
 async def test_the_loop_is_not_blocked_during_decompression():
     data, gaps = bomb(), []
 
@@ -43,13 +42,11 @@ async def test_the_loop_is_not_blocked_during_decompression():
     assert max(gaps) < taken / 2
 
 
-@pytest.mark.asyncio
 async def test_exceptions_are_raised_in_the_caller():
     with pytest.raises(CorruptRecordsError):
         await run_off_loop(decompress, CODECS["zstd"], b"nonsense")
 
 
-@pytest.mark.asyncio
 async def test_a_full_default_executor_does_not_block():
     done = threading.Event()
     blocking = [asyncio.create_task(asyncio.to_thread(done.wait, 30)) for _ in range(64)]
@@ -60,7 +57,6 @@ async def test_a_full_default_executor_does_not_block():
         await asyncio.gather(*blocking)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_in_virtual_time_the_order_is_deterministic():
     order: list[str] = []

@@ -210,7 +210,6 @@ async def calls_per_record(mode: Mode, log: bytes) -> float:
     return calls / COUNT
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("mode", "most"), [(Mode.SHARED, 14), (Mode.FAILOVER, 14), (Mode.KEY_SHARED, 20)])
 async def test_a_record_in_a_batch_by_itself_takes_few_calls_more(mode: Mode, most: int) -> None:
     """Producers with little traffic write such batches."""

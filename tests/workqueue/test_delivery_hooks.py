@@ -12,7 +12,7 @@ import pytest
 from asyncgroup import Delivery, GroupSource, Producer, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 class Pairs:

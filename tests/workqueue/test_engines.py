@@ -16,11 +16,7 @@ from asyncgroup import Delivery, UsageError, WorkQueue
 from asyncgroup.workqueue import AckOutcome, BatchPolicy, QueueInterceptor
 from tests.stories.queue_engines import SIDES, Side
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=3600),
-    pytest.mark.parametrize("engine", list(SIDES)),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=3600), pytest.mark.parametrize("engine", list(SIDES))]
 
 MODES = ("shared", "key_shared", "failover", "exclusive")
 IN_ORDER = ("failover", "exclusive")

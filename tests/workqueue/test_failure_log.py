@@ -12,7 +12,7 @@ from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.failure_log import FailureLog
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_one_warning_in_a_second(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 COUNT = 500
 

@@ -15,7 +15,7 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import fetch, join, partitions_of, produce
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_exchanges_have_client_api_times_and_response():

@@ -21,7 +21,7 @@ from asyncgroup import (
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.control.seeding import topic_seeds
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_topics_and_records_exist_at_the_start() -> None:

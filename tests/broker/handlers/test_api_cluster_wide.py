@@ -17,7 +17,7 @@ from asyncgroup.wire.scram import salted_password
 from tests.broker.client import Client, connect, is_alive
 from tests.broker.net.test_security import PASSWORD, USERS, scram
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 Alter = m.AlterUserScramCredentialsRequest
 Quota = m.AlterClientQuotasRequest

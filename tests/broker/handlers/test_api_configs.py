@@ -88,7 +88,6 @@ def test_refusals_are_worded_as_kafkas(configs, text):
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_a_topic_that_exists_is_refused_before_its_configs_and_those_before_its_numbers():
     async with EmbeddedCluster(topics="t") as cluster:
         for name, partitions, factor, configs, code in (
@@ -183,7 +182,6 @@ async def ask(client: Client, request, version: int | None = None) -> list[int]:
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 @pytest.mark.parametrize("version", range(2))
 async def test_incremental_alter_configs(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -205,7 +203,6 @@ async def test_incremental_alter_configs(version):
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 @pytest.mark.parametrize("version", range(3))
 async def test_alter_configs(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -225,7 +222,6 @@ async def test_alter_configs(version):
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_alter_configs_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -266,7 +262,6 @@ async def described(client: Client, kind: int, name: str, *keys: str, synonyms: 
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_config_sources():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
@@ -289,7 +284,6 @@ async def test_config_sources():
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_describe_configs_of_a_node():
     async with EmbeddedCluster(nodes=2, default_partitions=7, racks=["a", "b"]) as cluster:
         async with connect(cluster, 2) as client:
@@ -311,7 +305,6 @@ async def test_describe_configs_of_a_node():
 
 
 @pytest.mark.virtual
-@pytest.mark.asyncio
 async def test_list_config_resources():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t")

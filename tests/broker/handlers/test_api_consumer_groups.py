@@ -15,7 +15,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import Client, connect
 from tests.broker.requests import join as join_classic, now
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 Beat = m.ConsumerGroupHeartbeatRequest
 

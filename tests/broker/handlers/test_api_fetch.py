@@ -16,7 +16,7 @@ from tests.broker.batches import batch, offsets
 from tests.broker.client import connect
 from tests.broker.requests import fetch, now, partitions_of, put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("version", range(4, 19))

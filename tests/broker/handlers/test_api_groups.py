@@ -24,7 +24,7 @@ from tests.broker.requests import (
     sync_request,
 )
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 # -- Join, Sync, Heartbeat, Leave ----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import connect
 from tests.broker.internals import controller_of
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 def by_name(topics) -> dict:

@@ -13,7 +13,7 @@ from tests.broker.batches import batch
 from tests.broker.client import Client, connect
 from tests.broker.requests import put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def listed(client: Client, version: int, *timestamps: int, epoch: int = -1):

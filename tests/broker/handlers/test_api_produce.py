@@ -13,7 +13,7 @@ from tests.broker.batches import batch, sequenced
 from tests.broker.client import connect
 from tests.broker.requests import produce, put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("version", range(3, 14))

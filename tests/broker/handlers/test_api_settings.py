@@ -21,7 +21,7 @@ from tests.broker.handlers.test_api_configs import BROKER, GROUP, TOPIC, ask, in
 from tests.broker.internals import controller_of
 from tests.broker.requests import put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def described(client: Client, kind: int, name: str, **more: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from tests.broker.transactional import (
     write_markers,
 )
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 COMMITTED = 1
 

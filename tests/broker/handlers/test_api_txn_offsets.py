@@ -16,7 +16,7 @@ from tests.broker.transactional import (
     txn_offset_commit,
 )
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def committed(client: Client, version: int, *, stable: bool, everything: bool = False):

@@ -85,7 +85,6 @@ def test_invalid_frame_sizes(size):
 # -- slow and silent clients ----------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
@@ -103,7 +102,6 @@ async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
             assert {connection.unread for connection in node_of(cluster, 1).listener.connections} == {0, 204}
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_client_that_never_reads_takes_little_memory(network):
     network.window = 64 * 1024
@@ -121,7 +119,6 @@ async def test_a_client_that_never_reads_takes_little_memory(network):
             client._writer.transport.abort()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_requests_stay_in_the_network_while_one_is_held(network):
     """However much a client sends ahead, the node holds only the size of one read."""
@@ -146,7 +143,6 @@ FLOOD = 4_000
 """More requests than may be served during 10 of the normal client."""
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_flooding_client_does_not_starve_others():
     """Between two requests of a normal client the flooding one is served at most a few turns."""
@@ -250,7 +246,6 @@ def test_mutated_requests_do_not_cause_server_errors(data):
 # -- decompression bombs ----------------------------------------------------------------------------
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("bomb", ["snappy with a false size", "zstd of RLE blocks", "lz4"])
 async def test_a_decompression_bomb_is_refused(bomb):

@@ -15,7 +15,7 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import commit_request, errors, fetch, partitions_of
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 async def test_bytes_after_a_request_are_ignored():

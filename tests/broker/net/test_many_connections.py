@@ -5,15 +5,12 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster
 
 CLIENTS = 120
 """More than asyncio's default backlog (100), fewer than the smallest limit of an operating system (128)."""
 
 
-@pytest.mark.asyncio
 async def test_many_clients_connect_before_the_loop_accepts_one() -> None:
     async with EmbeddedCluster() as cluster:
         host, _, port = cluster.bootstrap_servers.rpartition(":")

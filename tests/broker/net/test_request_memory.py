@@ -15,7 +15,7 @@ from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
 from tests.broker.requests import fetch, now, put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 MB = 1 << 20
 

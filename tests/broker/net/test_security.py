@@ -25,8 +25,6 @@ from tests.broker.client import VERSIONS, Client, Disconnected, connect, is_aliv
 from tests.broker.internals import node_of
 from tests.real.certificates import Authority
 
-pytestmark = pytest.mark.asyncio
-
 PASSWORD = 'se=cr,et "quoted"'
 USERS = {"alice": PASSWORD, "b=o,b": "other"}
 SECURED = ListenerSecurity(users=USERS)

@@ -25,7 +25,6 @@ async def test_it_serves_on_both_kinds_of_loop():
         assert await is_alive(client)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_pipelined_requests_are_answered_in_order():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -36,7 +35,6 @@ async def test_pipelined_requests_are_answered_in_order():
             assert await client.receive(request, version, correlation_id)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_parked_request_blocks_the_next_request_of_its_connection():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -58,7 +56,6 @@ async def test_a_parked_request_blocks_the_next_request_of_its_connection():
         assert [exchange.time for exchange in cluster.history] == [0.0, 5.0]
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_frames_may_arrive_in_any_pieces():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -71,7 +68,6 @@ async def test_frames_may_arrive_in_any_pieces():
             assert decode_response(m.ApiVersionsResponse, 3, frame).api_keys
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -85,7 +81,6 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
         assert await is_alive(client)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize(
     "frame",
@@ -112,7 +107,6 @@ async def test_invalid_frames_close_the_connection(frame, caplog):
         assert await is_alive(other)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 async def test_frames_have_a_size_limit(size):
@@ -123,7 +117,6 @@ async def test_frames_have_a_size_limit(size):
             assert await client.disconnected() == b""
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_responses_before_the_invalid_frame_are_sent():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -134,7 +127,6 @@ async def test_responses_before_the_invalid_frame_are_sent():
             await client.receive_frame()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(monkeypatch, caplog):
     def fail(*_args):
@@ -154,7 +146,6 @@ async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(m
         assert await is_alive(client)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
     async with EmbeddedCluster() as cluster:
@@ -171,7 +162,6 @@ async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
         assert node_of(cluster, 1).listener.connections == set()
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_client_that_reads_no_responses_is_not_served_any_more():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -188,7 +178,6 @@ async def test_a_client_that_reads_no_responses_is_not_served_any_more():
         assert len(cluster.history) == 100
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_any_more():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -207,7 +196,6 @@ async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_a
         assert await is_alive(client)
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_large_frame():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -216,7 +204,6 @@ async def test_a_large_frame():
         assert len(answer.topics) == 1
 
 
-@pytest.mark.asyncio
 @pytest.mark.virtual
 async def test_a_response_that_cannot_be_encoded_closes_the_connection(monkeypatch, caplog):
     def handle(*_args):

@@ -33,10 +33,6 @@ from tests.broker.requests import (
 DAY = 86_400_000
 
 
-def virtually(function):
-    return pytest.mark.asyncio(pytest.mark.virtual(function))
-
-
 def on_disk(path: Path, nodes: int = 1, **options) -> EmbeddedCluster:
     return EmbeddedCluster(nodes, data_dir=path, **options)
 
@@ -44,7 +40,7 @@ def on_disk(path: Path, nodes: int = 1, **options) -> EmbeddedCluster:
 # -- restarts ------------------------------------------------------------------------------------------------
 
 
-@virtually
+@pytest.mark.virtual
 async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
     configs = {"retention.ms": "-1", "max.message.bytes": "5000"}
     async with on_disk(tmp_path, 3) as cluster, connect(cluster) as client:
@@ -75,7 +71,7 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         assert too_large[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@virtually
+@pytest.mark.virtual
 async def test_an_idempotent_producer_continues_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -93,7 +89,7 @@ async def test_an_idempotent_producer_continues_after_a_restart(tmp_path):
         assert second.producer_id > first.producer_id
 
 
-@virtually
+@pytest.mark.virtual
 async def test_deleted_records_and_topics_stay_deleted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         for name in ("gone", "t"):
@@ -120,7 +116,7 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         assert len(list((tmp_path / "topics").iterdir())) <= 2
 
 
-@virtually
+@pytest.mark.virtual
 async def test_groups_survive_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t")
@@ -142,7 +138,7 @@ async def test_groups_survive_a_restart(tmp_path):
         assert list(group.members) == [joined.member_id]
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_truncation_survives_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
@@ -157,7 +153,7 @@ async def test_a_truncation_survives_a_restart(tmp_path):
         assert log_of(cluster, "t", 0).epochs[: len(epochs)] == epochs
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_compacted_topic_stays_compacted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "200"})
@@ -174,7 +170,7 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
         assert append(log, batch(b"x"), 0).base_offset == 20
 
 
-@virtually
+@pytest.mark.virtual
 async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
     ids = []
     for life in range(3):
@@ -187,7 +183,7 @@ async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
     assert len(set(ids)) == 6
 
 
-@virtually
+@pytest.mark.virtual
 @pytest.mark.parametrize("name", ["t", "__consumer_offsets"])
 async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that_name(
     tmp_path, monkeypatch, name
@@ -217,7 +213,7 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
 # -- the directory ------------------------------------------------------------------------------------------
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_relative_directory_survives_a_change_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
@@ -231,7 +227,7 @@ async def test_a_relative_directory_survives_a_change_of_the_working_directory(t
         assert [record.value for record in cluster.records("t")] == [b"kept"]
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
     async with on_disk(tmp_path):
         with pytest.raises(UsageError, match=f"{tmp_path} is in use by another cluster"):
@@ -241,7 +237,7 @@ async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
         pass
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_cluster_needs_all_nodes_with_replicas(tmp_path):
     async with on_disk(tmp_path, 3) as cluster:
         cluster.create_topic("t", 3, 1)
@@ -259,7 +255,7 @@ def broken(*_):
     raise OSError(errno.EIO, "Input/output error")
 
 
-@virtually
+@pytest.mark.virtual
 async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -294,7 +290,7 @@ async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
         )
 
 
-@virtually
+@pytest.mark.virtual
 async def test_a_short_write_is_a_failed_write(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -307,7 +303,7 @@ async def test_a_short_write_is_a_failed_write(tmp_path, monkeypatch):
         assert path.stat().st_size == 0
 
 
-@virtually
+@pytest.mark.virtual
 async def test_failed_writes_of_groups_and_offsets(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
         cluster.create_topic("t")
@@ -333,7 +329,7 @@ async def test_failed_writes_of_groups_and_offsets(tmp_path, monkeypatch):
         assert not cluster.group("g").members
 
 
-@virtually
+@pytest.mark.virtual
 async def test_reading_a_missing_or_truncated_file(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
@@ -354,7 +350,7 @@ async def test_reading_a_missing_or_truncated_file(tmp_path):
         assert not second.exists()
 
 
-@virtually
+@pytest.mark.virtual
 async def test_with_fsync_every_write_is_synced(tmp_path, monkeypatch):
     synced = []
     fsync = os.fsync

@@ -17,7 +17,7 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import put
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 FULL = "[Errno 28] No space left on device: '{}'"
 

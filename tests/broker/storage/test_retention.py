@@ -31,8 +31,7 @@ START = 1_700_000_000_000
 HOUR = 3_600_000
 
 
-def virtually(function):
-    return pytest.mark.asyncio(pytest.mark.virtual(max_virtual_time=None)(function))
+virtually = pytest.mark.virtual(max_virtual_time=None)
 
 
 def fill(cluster: EmbeddedCluster, topic: str, *ages: int, key: bytes = b"k") -> None:
@@ -266,7 +265,6 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-@pytest.mark.asyncio
 async def test_clients_skip_gaps(tmp_path, on_disk):
     async with EmbeddedCluster(data_dir=tmp_path if on_disk else None) as cluster:
         wanted = compacted(cluster)

@@ -27,7 +27,7 @@ from tests.producer.transactions.support import (
 )
 from tests.profiles import long_family
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 E = ErrorCode
 PARTITIONS: Final = 3

@@ -119,7 +119,6 @@ def report(verdict: Verdict, evidence: Evidence, members: Members, brokers: Brok
 
 @pytest.mark.soak
 @pytest.mark.timeout(SECONDS + 600)
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", [int(os.environ.get("ASYNCGROUP_CHAOS_SEED", "1"))])
 async def test_nothing_is_lost_and_every_duplicate_has_a_reason(
     kafka_at_hand: None, tmp_path: Path, seed: int, record_property: Any, capsys: pytest.CaptureFixture[str]

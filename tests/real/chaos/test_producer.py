@@ -55,7 +55,6 @@ async def values_of(servers: str, tp: TopicPartition, count: int) -> list[int]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", [1])
 async def test_each_record_is_written_once(
     kafka_at_hand: None, seed: int, capsys: pytest.CaptureFixture[str]

@@ -24,8 +24,6 @@ from tests.real.chaos.transforming import TransformSettings
 from tests.real.support import RunningKafka
 from tests.stories.admin import Admin
 
-pytestmark = pytest.mark.asyncio
-
 ROOT = Path(__file__).parents[3]
 RECORDS = int(os.environ.get("ASYNCGROUP_CHAOS_RECORDS", "100000"))
 KILLS = 20

@@ -20,8 +20,6 @@ from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import HOST, VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class Rebalance(NamedTuple):
     """Ann owns all partitions and joins again, as bob joins."""

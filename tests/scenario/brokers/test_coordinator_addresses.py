@@ -12,8 +12,6 @@ from tests.scenario.support import WorkHandler, committed, member, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 CLOSED_PORT = 19999
 
 

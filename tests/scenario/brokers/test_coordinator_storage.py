@@ -19,8 +19,6 @@ from tests.stories import failover
 from tests.stories.environment import Group
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 SLOW = {"offsets_append_delay": 0.05, "offsets_load_delay": 2.0}
 
 

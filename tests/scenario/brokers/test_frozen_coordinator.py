@@ -26,8 +26,6 @@ from tests.scenario.support import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 REFUSALS = [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.FENCED_INSTANCE_ID]
 
 

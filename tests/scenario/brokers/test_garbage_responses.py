@@ -26,8 +26,6 @@ from asyncgroup.wire import messages as m
 from tests.memory_use import memory_under
 from tests.profiles import soak, thinned
 
-pytestmark = [pytest.mark.asyncio]
-
 TOPIC = "orders"
 PARTITIONS = 6
 RECORDS = 300

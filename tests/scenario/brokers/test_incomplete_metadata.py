@@ -11,8 +11,6 @@ from asyncgroup.wire import messages as m
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def unknown(response: Any) -> Any:
     """Return the response without topics."""

@@ -73,7 +73,6 @@ def offer(newest: Mapping[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_versions, "version_ranges", lambda: copy.deepcopy(offered))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("newest", "story"), STORIES)
 async def test_story(
     newest: Mapping[str, int],
@@ -149,7 +148,6 @@ LACKS = [
 ]
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("newest", "use", "message"),
     LACKS,

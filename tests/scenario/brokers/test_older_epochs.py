@@ -14,8 +14,6 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["env"]
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_the_last_commit_of_a_session_has_the_epoch_of_the_last_heartbeat(env: VirtualEnvironment):
     """Found by `python -m tests.simulate`: the epoch increased while a session that ended waited for a handler."""

@@ -9,8 +9,6 @@ import pytest
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.stories.virtual import HOST, VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 SLOW = {"retry_backoff": 4.0, "retry_backoff_max": 60.0}
 
 

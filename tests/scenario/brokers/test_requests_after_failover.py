@@ -13,8 +13,6 @@ from tests.scenario.brokers.test_frozen_coordinator import after_a_heartbeat, go
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def first_at_another(env: VirtualEnvironment, frozen: FrozenCoordinator, api: str) -> Exchange:
     """Return the first request of this API that another broker served after the coordinator was frozen."""

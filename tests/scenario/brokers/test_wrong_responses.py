@@ -29,8 +29,6 @@ from asyncgroup.offsets import OffsetManager
 from tests.profiles import soak, thinned
 from tests.scenario.brokers.wrong_responses import ResponseMutator
 
-pytestmark = [pytest.mark.asyncio]
-
 TOPIC = "orders"
 PARTITIONS = 4
 WRONG_SECONDS = 30.0

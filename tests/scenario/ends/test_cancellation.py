@@ -13,8 +13,6 @@ from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class SlowFinally(WorkHandler):
     """A handler whose `finally` awaits, as for closing a file or a database connection."""

@@ -11,8 +11,6 @@ from tests.scenario.brokers.frozen_coordinator import FrozenCoordinator
 from tests.scenario.support import Gate, SessionEndHook, WorkHandler, committed, member, now, running
 from tests.stories.virtual import HOST, VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 NAME = {"ids": lambda code: code.name}
 PASSING = [E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS]
 CLOSE = {"close_timeout": 20.0, "auto_commit_interval": 3000.0}

@@ -17,8 +17,6 @@ from tests.profiles import thinned
 from tests.scenario.support import WorkHandler, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class LoopIterations:
     """Counts the iterations of the running event loop, and calls functions after a given number of them."""

@@ -23,8 +23,6 @@ from asyncgroup import (
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class Boom(Exception):
     """An exception of a user's handler."""

@@ -5,15 +5,11 @@ from __future__ import annotations
 import gc
 from weakref import ref
 
-import pytest
-
 from asyncgroup import Claim, Handler, Session
 from asyncgroup.errors import Rebalanced
 from tests.group.parts import consumer_of, end_session
 from tests.scenario.support import member, orders, running
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 RECORDS = [b"x" * 1000] * 200
 

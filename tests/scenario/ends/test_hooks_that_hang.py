@@ -20,8 +20,6 @@ from tests.scenario.three_protocols import made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 PROTOCOLS = ["cooperative", pytest.param("consumer", marks=pytest.mark.full)]
 ALL_PROTOCOLS = ["eager", *PROTOCOLS]
 LIMIT = 10.0

@@ -11,8 +11,6 @@ from asyncgroup.errors import ClosedError
 from tests.scenario.support import WorkHandler, committed, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def now() -> float:
     return asyncio.get_running_loop().time()

@@ -26,9 +26,6 @@ from tests.scenario.support import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
-
 # -- a claim is revoked -------------------------------------------------------------------------------------------------
 
 

@@ -21,9 +21,6 @@ from tests.scenario.support import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
-
 # -- a handler raises ---------------------------------------------------------------------------------------------------
 
 

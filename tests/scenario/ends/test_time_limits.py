@@ -29,8 +29,6 @@ from tests.stories.log import RecordingHandler
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class SlowHooks(WorkHandler):
     """A handler whose on_revoked and cleanup use all the time they have."""

@@ -24,8 +24,6 @@ from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 HOST = "10.3.0.1"
 """Of the member that is blocked."""
 

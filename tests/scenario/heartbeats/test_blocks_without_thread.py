@@ -16,8 +16,6 @@ from tests.scenario.support import WorkHandler, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 BLOCK = 4.0
 UNSEEN = 1.1 * BLOCKED_SECONDS
 """Longest time at the beginning of a block that is not counted: until the timer that runs late was due."""

@@ -18,8 +18,6 @@ from tests.scenario.support import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 FIND, ID_REQUIRED, JOIN = "FindCoordinator", "JoinGroup MEMBER_ID_REQUIRED", "JoinGroup"
 SYNC, OFFSETS = "SyncGroup with the plan", "OffsetFetch"
 BEAT = "Heartbeat"

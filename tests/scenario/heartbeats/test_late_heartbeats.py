@@ -10,15 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from tests.scenario.rebalances.test_consumer_stories import env
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["env"]
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_a_late_heartbeat_costs_neither_the_session_nor_partitions(env: VirtualEnvironment):

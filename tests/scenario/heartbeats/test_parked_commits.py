@@ -13,8 +13,6 @@ from tests.scenario.support import SessionEndHook, WorkHandler, member, now, run
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 FULL = pytest.mark.full
 EACH = [pytest.param("cooperative", marks=FULL), pytest.param("eager", marks=FULL), "consumer"]
 PARKED = 5.0

@@ -17,8 +17,6 @@ from tests.scenario.support import WorkHandler, member, now, running, working
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def env() -> AsyncIterator[VirtualEnvironment]:

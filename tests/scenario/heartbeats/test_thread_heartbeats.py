@@ -28,8 +28,6 @@ from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture(params=PROTOCOLS)
 async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironment]:

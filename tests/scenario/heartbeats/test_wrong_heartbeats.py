@@ -18,8 +18,6 @@ from tests.scenario.rebalances.test_subscription_patterns import CONSUMER
 from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 Response = m.ConsumerGroupHeartbeatResponse
 Change = Callable[[Response, UUID], None]
 """Changes a response, given the id of the topic that the group consumes."""

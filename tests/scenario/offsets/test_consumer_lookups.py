@@ -29,8 +29,6 @@ from tests.scenario.reading.test_read_committed import Transactions
 from tests.scenario.support import now, orders
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 ALL = [orders(number) for number in range(4)]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -12,8 +12,6 @@ from asyncgroup import Claim, CommitFailedError, ConsumerGroup, ErrorCode, Sessi
 from tests.scenario.support import WorkHandler, committed, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def stored(env: VirtualEnvironment, partition: int = 0) -> tuple[int, int]:
     """Return offset and leader epoch as stored by the coordinator."""

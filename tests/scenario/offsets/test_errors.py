@@ -18,8 +18,6 @@ from tests.scenario.support import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 NAME = {"ids": lambda code: code.name}
 
 COMMIT, FIND = "OffsetCommit", "FindCoordinator"

@@ -15,8 +15,6 @@ from tests.scenario.offsets.test_start_offsets import commit
 from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 DAY_MS = 86_400_000
 
 

@@ -21,8 +21,6 @@ from tests.scenario.support import (
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def commit(env: VirtualEnvironment, offset: int) -> None:
     """Commit for the group from outside, as an administrator may do while it has no members."""

@@ -32,8 +32,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 TP = TopicPartition("orders", 0)
 
 

@@ -28,8 +28,6 @@ from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 from tests.work_queues import group_queue
 
-pytestmark = pytest.mark.asyncio
-
 ENDS: dict[str, Callable[[Delivery], Awaitable[object]]] = {
     "ack": lambda delivery: delivery.ack(),
     "ack_durably": lambda delivery: delivery.ack(durable=True),

@@ -13,8 +13,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 # heartbeats have a thread of their own, but not in virtual time
 TIMEOUTS: dict[str, Any] = {
     "ack_timeout": 10.0,

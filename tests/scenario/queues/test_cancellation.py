@@ -22,8 +22,6 @@ from tests.scenario.ends.test_every_loop_iteration import LoopIterations, iterat
 from tests.stories.queue_members import Gates, QueueMember, acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 __all__ = ["iterations"]
 
 SHORT = {"config": {"close_timeout": 5.0}}

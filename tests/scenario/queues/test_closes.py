@@ -21,8 +21,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import Gates, QueueMember, acked, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 __all__ = ["iterations"]
 
 SHORT = {"config": {"close_timeout": 5.0}}

@@ -15,8 +15,6 @@ from tests.stories import queue_members
 from tests.stories.queue_members import Gates, acked, metadata_of, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def commits(env: VirtualEnvironment, name: str = "ann") -> list[float]:
     """Return the times of the member's commits."""

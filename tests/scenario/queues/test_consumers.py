@@ -14,8 +14,6 @@ from asyncgroup.hashing.key_ranges import key_hash
 from asyncgroup.workqueue import Delivery, DeliveryState, Mode, QueueConsumer
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @contextlib.asynccontextmanager
 async def queue_of(

@@ -15,8 +15,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @in_each_protocol
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from tests.stories import queue_members
 from tests.stories.queue_members import Gates, QueueMember, acked, metadata_of, opened, send, window_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 DIES = {"config": {"close_timeout": 1.0}}
 
 

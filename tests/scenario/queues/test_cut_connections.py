@@ -18,11 +18,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 SOME = 2040
 """Bytes between two cuts; with --soak it is 17."""

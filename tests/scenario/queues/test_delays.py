@@ -13,8 +13,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, clock_of, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 LATE = 0.256
 
 

@@ -13,8 +13,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import Gates, acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 GRACE: dict[str, Any] = {"config": {"rebalance_timeout": 10.0, "close_timeout": 2.0}}
 
 

@@ -17,8 +17,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def held(queue: WorkQueue, partition: int = 0) -> int:
     """Return the number of records of a partition that are held ready."""

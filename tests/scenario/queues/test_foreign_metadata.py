@@ -17,8 +17,6 @@ from tests.scenario.support import WorkHandler, running
 from tests.stories.queue_members import acked, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 TP = TopicPartition("orders", 0)
 BASE = 2
 

@@ -13,8 +13,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 MOVING = 60.0
 """Seconds for which partitions may move: `rebalance_timeout`, by default."""
 

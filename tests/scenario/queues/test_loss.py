@@ -14,8 +14,6 @@ from tests.stories import queue_members
 from tests.stories.queue_members import Gates, acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def healed(env: VirtualEnvironment, name: str) -> None:
     """Let the packets of the member through again."""

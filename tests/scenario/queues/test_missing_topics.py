@@ -11,8 +11,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import acked, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class Seen(list[str]):
     """Work that notes topic and value of each delivery."""

@@ -15,8 +15,6 @@ from tests.stories import queue_members, queues
 from tests.stories.queue_members import Gates, acked, opened, read_topic, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_exclusive(env: VirtualEnvironment):
     await queues.exclusive(env)

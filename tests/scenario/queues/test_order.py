@@ -12,8 +12,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 in_order = pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
 
 

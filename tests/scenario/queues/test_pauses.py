@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from asyncgroup.workqueue import Delivery, DeliveryState
 from tests.stories.queue_members import opened, send, working
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_a_paused_queue_hands_out_nothing_and_keeps_its_partitions(env: VirtualEnvironment) -> None:

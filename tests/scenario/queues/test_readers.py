@@ -13,8 +13,6 @@ from asyncgroup.workqueue import BatchPolicy, DeadLetter, Delivery, Mode
 from tests.stories.queue_members import cut_off, opened
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 KEYS = [b"k%d" % number for number in range(100)]
 LOW = [key for key in KEYS if key_hash(key) <= 32767]
 HIGH = [key for key in KEYS if key_hash(key) > 32767]

@@ -15,8 +15,6 @@ from tests.stories import queue_members, queues
 from tests.stories.queue_members import Gates, QueueMember, acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 SHORT = {"config": {"rebalance_timeout": 10.0}}
 
 

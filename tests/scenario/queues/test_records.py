@@ -24,8 +24,6 @@ from tests.stories import queue_members
 from tests.stories.queue_members import Gates, acked, label, opened, send, stored, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 CHUNKS: dict[str, Any] = {"config": {"chunks": "assemble"}}
 
 

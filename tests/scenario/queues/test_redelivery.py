@@ -12,8 +12,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import Gates, acked, label, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 EARLY = -1e-9  # the sum of two floats is rounded
 LATE = 0.256
 """Seconds that a redelivery may be late."""

@@ -14,8 +14,6 @@ from asyncgroup.workqueue import AckOutcome, Delivery, Mode
 from tests.stories.queue_members import send
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 FIRST = TopicPartition("orders", 0)
 
 

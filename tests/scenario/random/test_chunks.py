@@ -18,7 +18,7 @@ from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transactions.transforming import host_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 SEEDS = 7
 STEPS = 20

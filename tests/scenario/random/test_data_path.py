@@ -33,8 +33,6 @@ from tests.profiles import long_family, soak
 from tests.scenario.random.logs import RandomLogs
 from tests.scenario.random.readers import Reader, ReadHistory
 
-pytestmark = [pytest.mark.asyncio]
-
 NODES = (1, 2, 3)
 LARGEST_BATCH = 2000
 """The largest record batch, in bytes."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 
 async def test_a_topic_that_grew_while_its_static_leader_was_away(env: VirtualEnvironment):

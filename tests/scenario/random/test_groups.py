@@ -167,13 +167,11 @@ async def run_random(seed: int, steps: int) -> None:
         assert [member.log.failure for member in env.members] == [None] * len(env.members)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", [7, 23])
 async def test_short_random_run(seed: int):
     await run_random(seed, 10)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("seed", soak(range(40)))
 async def test_long_random_run(seed: int):
     await run_random(seed, 40)

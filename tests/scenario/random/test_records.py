@@ -18,8 +18,6 @@ from tests.profiles import thinned
 from tests.scenario.support import committed, orders
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 RECORDS = 60
 """Records in each of the four partitions."""
 

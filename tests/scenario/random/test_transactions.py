@@ -14,7 +14,7 @@ from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transactions.transforming import OUT, Copy, all_once, host_of, transforming
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 MEMBERS = 3
 STEPS = 25

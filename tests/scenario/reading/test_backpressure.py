@@ -14,8 +14,6 @@ from tests.group.parts import consumer_of
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 RECORD = 1000
 """Bytes of a record's value; each record is a batch, which is slightly larger."""
 

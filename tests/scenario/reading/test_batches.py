@@ -10,8 +10,6 @@ from asyncgroup import Claim, ConfigError, Session
 from tests.scenario.support import WorkHandler, committed, member, now, orders, read_with, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_batches_by_records(env: VirtualEnvironment):
     await env.admin.produce(orders(0), [b"v"] * 10, batch=4)

@@ -20,8 +20,6 @@ from tests.stories.queue_members import opened, window_of
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 ASSEMBLE: dict[str, Any] = {"chunks": "assemble"}
 MIB = 1 << 20
 

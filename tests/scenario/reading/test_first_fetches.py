@@ -5,12 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 
-import pytest
-
 from tests.scenario.support import WorkHandler, member, running
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 LONG = 20.0
 """fetch_max_wait in seconds, long enough to show in the measured times."""

@@ -20,8 +20,6 @@ from tests.profiles import current_profile, thinned
 from tests.scenario.support import member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 DELAY = 0.01
 """Network latency in seconds, in each direction."""
 

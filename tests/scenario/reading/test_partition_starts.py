@@ -27,8 +27,6 @@ from tests.scenario.transactions.transforming import OUT, Copy
 from tests.stories.queue_members import opened
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 WIDE = 6
 """Partitions of the topic `wide`, which have one replica each."""
 

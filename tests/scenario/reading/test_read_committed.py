@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from asyncgroup import Claim, ErrorCode as E
 from asyncgroup.broker.groups.shared.requests import CommitRequest, OffsetAndMetadata
 from asyncgroup.model import TopicPartition
@@ -25,8 +23,6 @@ from tests.scenario.support import (
     running,
 )
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 READ_COMMITTED = {"isolation_level": "read_committed"}
 

@@ -21,8 +21,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_break_and_a_second_loop(env: VirtualEnvironment):
     """The second loop continues at the next record: within a batch, at its end, over several batches."""

@@ -24,8 +24,6 @@ from tests.scenario.support import WorkHandler, committed, group_requests, membe
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 Place = tuple[str, int, int]
 
 

@@ -13,8 +13,6 @@ from asyncgroup.errors import LogTruncatedError
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def fill(env: VirtualEnvironment) -> None:
     """Write ten batches of one record: a log is truncated by whole batches."""

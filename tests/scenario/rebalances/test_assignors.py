@@ -18,8 +18,6 @@ from tests.scenario.support import WorkHandler, member
 from tests.stories.members import LocalMember, Member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 def subscriptions_of(
     env: VirtualEnvironment, name: str, protocol: str

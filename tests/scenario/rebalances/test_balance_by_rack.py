@@ -16,8 +16,6 @@ from tests.scenario.support import WorkHandler, member, running
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 RACKS = ("rack-a", "rack-b", "rack-c")
 PARTITIONS = 12
 ASSIGNORS = ["range", "sticky", "cooperative-sticky"]

@@ -14,8 +14,6 @@ from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, 
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 class TopicHandler(WorkHandler):
     """A handler that records topics and marks the records that it reads."""

@@ -26,7 +26,6 @@ async def env() -> AsyncIterator[VirtualEnvironment]:
         yield environment
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("story", [*OF_GROUPS, failover.coordinator_dies], ids=lambda story: story.__name__)
 async def test_story(env: VirtualEnvironment, story: Callable[[Environment], Awaitable[None]]) -> None:
     await story(env)

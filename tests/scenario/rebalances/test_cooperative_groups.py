@@ -20,8 +20,6 @@ from tests.scenario.support import WorkHandler, committed, member, now, running,
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, partitions_of, traffic
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 HEARTBEAT = 0.5
 COOPERATIVE: dict[str, Any] = {"assignors": ("cooperative-sticky",), "heartbeat_interval": HEARTBEAT}
 

@@ -12,7 +12,6 @@ from tests.stories.of_groups import OF_GROUPS
 from tests.stories.virtual import VirtualEnvironment
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("story", [*OF_GROUPS, failover.coordinator_dies], ids=lambda story: story.__name__)
 async def test_story(env: VirtualEnvironment, story: Callable[[Environment], Awaitable[None]]) -> None:
     env.protocol = {"assignors": ("cooperative-sticky",)}

@@ -17,8 +17,6 @@ from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, c
 from tests.scenario.support import WorkHandler, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 HEARTBEAT = 1.0
 TIMEOUT = 10.0
 ANN = "10.2.0.1"

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
-import pytest
 import pytest_asyncio
 
 from asyncgroup.group.consumer_group import ConsumerGroup
@@ -15,8 +14,6 @@ from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.scenario.support import committed, member, now, running
 from tests.stories.traffic import PARTITIONS, STEP, Handled, Reader, completed_traffic, partitions_of
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 HEARTBEAT = 0.5
 TIMEOUT = 10.0

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.scenario.rebalances.test_membership_stories import ANN_JOINS, BOB_IS_ALONE, BOB_JOINS
 from tests.stories import failover, membership
 from tests.stories.virtual import VirtualEnvironment, lines
-
-pytestmark = pytest.mark.asyncio
 
 ANN_TAKES_OVER = """
     ann OffsetCommit

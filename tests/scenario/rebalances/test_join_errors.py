@@ -12,8 +12,6 @@ from asyncgroup.errors import TransportError
 from tests.scenario.support import SessionEndHook, WorkHandler, group_requests, member, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 FIND, ID_REQUIRED, JOIN = "FindCoordinator", "JoinGroup MEMBER_ID_REQUIRED", "JoinGroup"
 SYNC, OFFSETS = "SyncGroup with the plan", "OffsetFetch"
 

@@ -11,16 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from asyncgroup import ConsumerGroup
 from asyncgroup.errors import BrokerError, ErrorCode, MemberLost
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 
 @asynccontextmanager

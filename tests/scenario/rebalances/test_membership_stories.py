@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from asyncgroup import Claim, Session
 from asyncgroup.testing import run_virtual
 from tests.scenario.support import WorkHandler, group_requests, member, running
@@ -52,7 +50,6 @@ BOB_IS_ALONE = """
 """
 
 
-@pytest.mark.asyncio
 async def test_two_joiners(env: VirtualEnvironment):
     await membership.two_joiners(env)
     assert env.chapters["ann joins"] == lines(ANN_JOINS)
@@ -61,7 +58,6 @@ async def test_two_joiners(env: VirtualEnvironment):
     )
 
 
-@pytest.mark.asyncio
 async def test_graceful_leave(env: VirtualEnvironment):
     await membership.graceful_leave(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
@@ -70,14 +66,12 @@ async def test_graceful_leave(env: VirtualEnvironment):
     )
 
 
-@pytest.mark.asyncio
 async def test_a_leader_leaves(env: VirtualEnvironment):
     await membership.a_leader_leaves(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
     assert env.chapters["ann leaves"] == ["ann LeaveGroup", *lines(BOB_IS_ALONE)]
 
 
-@pytest.mark.asyncio
 async def test_partition_increase(env: VirtualEnvironment):
     await membership.partition_increase(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
@@ -87,7 +81,6 @@ async def test_partition_increase(env: VirtualEnvironment):
     )
 
 
-@pytest.mark.asyncio
 async def test_more_members_than_partitions(env: VirtualEnvironment):
     await membership.more_members_than_partitions(env)
     # bob has no partitions and fetches no offsets
@@ -97,7 +90,6 @@ async def test_more_members_than_partitions(env: VirtualEnvironment):
     assert env.chapters["bob takes over"] == ["ann LeaveGroup", *lines(BOB_IS_ALONE)]
 
 
-@pytest.mark.asyncio
 async def test_a_member_changes_its_topics(env: VirtualEnvironment):
     await membership.a_member_changes_its_topics(env)
     assert env.chapters["both consume"] == lines(ANN_JOINS + BOB_JOINS)
@@ -108,7 +100,6 @@ async def test_a_member_changes_its_topics(env: VirtualEnvironment):
     assert env.chapters["bob wants payments only"] == lines(BOB_LEAVES + BOB_IS_NEW + ANN_REJOINS + BOTH_SYNC)
 
 
-@pytest.mark.asyncio
 async def test_topics_changed_within_the_membership(env: VirtualEnvironment):
     """consume() in the user's own loop: the member keeps its id, and one rebalance is enough."""
     await env.create_topic("payments", 2)

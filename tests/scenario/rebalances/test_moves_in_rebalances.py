@@ -25,8 +25,6 @@ from tests.stories.environment import Group
 from tests.stories.members import Member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 APPEND_DELAY = 0.5
 
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
 from tests.scenario.support import WorkHandler, member, running
 from tests.stories.members import LocalMember
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 
 def reasons(env: VirtualEnvironment, name: str) -> Iterator[str]:

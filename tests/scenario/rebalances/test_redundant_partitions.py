@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import pytest
-
 from asyncgroup import Claim, Record, Session
 from asyncgroup.group import Assignment, MemberSubscription
 from asyncgroup.model import TopicPartition
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.asyncio
 
 
 class Redundant:

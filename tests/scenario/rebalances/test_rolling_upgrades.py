@@ -14,8 +14,6 @@ from tests.profiles import long_family, thinned
 from tests.stories.fleet import Fleet
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 PARTITIONS = 7
 NAMES = ("ann", "bob", "cat")
 

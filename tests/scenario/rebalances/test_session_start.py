@@ -19,8 +19,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 MANY = 200
 
 

@@ -14,8 +14,6 @@ from tests.stories.environment import Group
 from tests.stories.members import Member
 from tests.stories.virtual import VirtualEnvironment, lines
 
-pytestmark = pytest.mark.asyncio
-
 
 async def desks(env: VirtualEnvironment) -> tuple[Member, Member, int]:
     """Return two static members, ann, the leader, and bob, and their generation."""

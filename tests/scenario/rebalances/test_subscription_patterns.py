@@ -21,8 +21,6 @@ from tests.scenario.support import WorkHandler, member, running
 from tests.stories.environment import CONSUMER
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def env() -> AsyncIterator[VirtualEnvironment]:

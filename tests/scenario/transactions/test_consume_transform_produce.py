@@ -38,8 +38,6 @@ from tests.scenario.transactions.transforming import (
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 NEVER = {"commit_interval": 1000.0}
 """Transactions that end only when they have to."""
 

@@ -22,8 +22,6 @@ from tests.scenario.ends.test_every_loop_iteration import LoopIterations
 from tests.scenario.support import now
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 GROUP = "asyncgroup-lock-orders"
 TIMEOUT = 10.0
 HEARTBEAT = 1.0

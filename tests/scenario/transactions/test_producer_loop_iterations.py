@@ -22,11 +22,7 @@ from tests.scenario.ends.test_every_loop_iteration import LoopIterations
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 TOPIC = "orders"
 CONFIG: dict[str, Any] = {

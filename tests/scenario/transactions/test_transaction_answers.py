@@ -11,8 +11,6 @@ from asyncgroup.broker import EmbeddedCluster
 from tests.broker.client import connect
 from tests.stories.transactions import STORIES, TransactionRequests
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
 async def test_story(story: Callable[[TransactionRequests], Awaitable[list[Any]]], expected: list[Any]):

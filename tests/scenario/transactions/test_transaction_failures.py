@@ -35,7 +35,7 @@ from tests.scenario.transactions.transforming import (
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------

@@ -16,11 +16,7 @@ from tests.stories.byte_cuts import ByteCuts, Direction, End
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 SOME = 1191
 """Every byte takes hours, every 23rd twenty minutes."""

@@ -21,11 +21,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 ID = "mine"
 SETTINGS: dict[str, Any] = {"commit_interval": 0.02, "max_records": 2}

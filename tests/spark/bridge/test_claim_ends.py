@@ -22,8 +22,6 @@ from asyncgroup.spark.bridge.session_bridge import Bridge
 from tests.spark.bridge.fakes import TOPIC, FakeClaim
 from tests.spark.bridge.harness import CLOSED, Harness, blocking_function, refusal, tp
 
-pytestmark = pytest.mark.asyncio
-
 REBALANCED = Rebalanced("rebalance")
 LOST = MemberLost("lost")
 

@@ -45,8 +45,6 @@ class ConnectSession:
 
 ConnectSession.__module__ = "pyspark.sql.connect.session"
 
-pytestmark = pytest.mark.asyncio
-
 
 async def test_batches_are_delivered_and_committed_under_a_tag() -> None:
     spark, seen = ConnectSession(), list[tuple[int, int]]()

@@ -107,7 +107,6 @@ class NoLetters:
         return False
 
 
-@pytest.mark.asyncio
 async def test_rows_are_in_order_and_the_ranges_cover_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_batch, "MAX_CHUNK_ROWS", 3)
     batch = batch_of(*records(1, 5, 4), *records(0, 8, 2), *records(0, 20, 1))
@@ -119,14 +118,12 @@ async def test_rows_are_in_order_and_the_ranges_cover_them(monkeypatch: pytest.M
     assert batch.bytes == sum(part.nbytes for part in found)
 
 
-@pytest.mark.asyncio
 async def test_large_records_are_converted_one_after_another() -> None:
     large = [Record("t", 0, offset, 0, 0, None, bytes(queue_batch.MAX_CHUNK_BYTES)) for offset in range(3)]
     found = await batch_of(*large).to_arrow(include_headers=True)
     assert [part.num_rows for part in found] == [1, 1, 1]
 
 
-@pytest.mark.asyncio
 async def test_a_record_that_cannot_be_a_row_is_nacked_alone(caplog: pytest.LogCaptureFixture) -> None:
     """Its timestamp does not fit Arrow's microseconds: no batch with it could become a DataFrame."""
     good = records(0, 0, 3)

@@ -23,9 +23,6 @@ from asyncgroup.spark.requirements import SparkUnavailable
 from tests.spark.bridge.fakes import TOPIC, FakeClaim, FakeSession, FakeSpark
 from tests.spark.bridge.harness import CLOSED, Harness, blocking_function, refusal, tp
 
-pytestmark = pytest.mark.asyncio
-
-
 # -- without failures ----------------------------------------------------------------------------------------------------
 
 

@@ -114,7 +114,6 @@ def test_spark_reads_back_every_mix_of_headers(spark: SparkSession, name: str) -
     assert found == {(partition, n): mix(n) for partition, n in offsets}
 
 
-@pytest.mark.asyncio
 async def test_the_bridge_delivers_and_commits_records_with_and_without_headers(spark: SparkSession) -> None:
     count, mix = 9_000, MIXES["every second"]
     seen: list[tuple[int, int]] = []

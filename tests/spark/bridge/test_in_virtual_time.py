@@ -28,7 +28,7 @@ from tests.spark.bridge.virtual import (
     until,
 )
 
-pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
+pytestmark = [*IN_VIRTUAL_TIME]
 
 # -- rebalances, closes and lost members during a batch ------------------------------------------------------------------
 

@@ -29,11 +29,7 @@ INCREMENTAL: Final[dict[str, ConsumerConfig]] = {
     "consumer": replace(CONFIG, group_protocol="consumer"),
 }
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.parametrize("config", INCREMENTAL.values(), ids=INCREMENTAL),
-    *IN_VIRTUAL_TIME,
-]
+pytestmark = [pytest.mark.parametrize("config", INCREMENTAL.values(), ids=INCREMENTAL), *IN_VIRTUAL_TIME]
 
 
 def bridged(

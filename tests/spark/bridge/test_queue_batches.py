@@ -31,7 +31,6 @@ from tests.spark.bridge.fakes import FakeSpark, LoopJobs
 from tests.spark.bridge.virtual import until
 
 pytestmark = [
-    pytest.mark.asyncio,
     pytest.mark.virtual,
     pytest.mark.kafka(topics={"numbers": 4, "numbers-lake-DLQ": 1, "numbers-lake-RETRY": 1}),
     pytest.mark.usefixtures("jobs"),

@@ -19,8 +19,6 @@ from tests.spark.bridge.test_real_spark import endless_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.asyncio
-
 
 @pytest_asyncio.fixture
 async def cluster() -> AsyncIterator[EmbeddedCluster]:

@@ -26,7 +26,7 @@ from tests.spark.bridge.virtual import Sink, committed, member, metadata
 
 RECORDS, PARTITIONS = 1_200, 4
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.kafka(topics={"numbers": 4})]
+pytestmark = pytest.mark.kafka(topics={"numbers": 4})
 
 
 class WatchedJobs(LoopJobs):

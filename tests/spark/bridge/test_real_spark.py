@@ -75,7 +75,6 @@ def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: S
     assert [spark.conf.get(key) for key in keys] == before
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("is_promoted", [False, True])
 async def test_the_jvm_keeps_nothing_of_finished_batches(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_promoted: bool
@@ -110,7 +109,6 @@ async def test_the_jvm_keeps_nothing_of_finished_batches(
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession, tmp_path: Path) -> None:
     def store(df: Any, batch_id: BatchId) -> None:
         for part in batch_id.ranges:
@@ -141,7 +139,6 @@ async def test_batches_reach_a_sink_that_overwrites_by_range(spark: SparkSession
     assert sorted(found) == [(0, offset) for offset in range(100)] + [(1, offset) for offset in range(70)]
 
 
-@pytest.mark.asyncio
 async def test_the_spark_job_of_a_lost_member_is_cancelled(spark: SparkSession) -> None:
     begun = threading.Event()
 
@@ -167,7 +164,6 @@ def endless_job(spark: SparkSession) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-@pytest.mark.asyncio
 async def test_a_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows_redelivered(
     spark: SparkSession,
 ) -> None:
@@ -206,7 +202,6 @@ async def test_a_spark_job_that_outlasts_a_rebalance_is_cancelled_and_its_rows_r
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
 
 
-@pytest.mark.asyncio
 async def test_a_batch_that_fails_in_spark_is_retried_with_the_same_rows(spark: SparkSession) -> None:
     seen: list[tuple[int, tuple[Any, ...], int]] = []
 
@@ -230,7 +225,6 @@ async def test_a_batch_that_fails_in_spark_is_retried_with_the_same_rows(spark: 
     assert "not now" in str(handler.statistics().last_error)
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_spark_is_raised_unchanged(spark: SparkSession) -> None:
     from pyspark.errors import AnalysisException
 

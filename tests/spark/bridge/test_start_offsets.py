@@ -25,7 +25,7 @@ from tests.spark.bridge.virtual import (
     until,
 )
 
-pytestmark = [pytest.mark.asyncio, *IN_VIRTUAL_TIME]
+pytestmark = [*IN_VIRTUAL_TIME]
 
 
 async def test_batch_numbers_continue_after_those_of_the_last_owner(

@@ -21,8 +21,6 @@ from asyncgroup.wire import records
 from tests.group.parts import end_session
 from tests.spark.bridge.fakes import FakeSpark
 
-pytestmark = pytest.mark.asyncio
-
 RECORDS = 3_000
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", heartbeat_interval=0.1, session_timeout=5.0)
 

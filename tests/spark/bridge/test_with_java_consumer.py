@@ -44,7 +44,6 @@ class Seen:
 
 
 @pytest.mark.full
-@pytest.mark.asyncio
 async def test_partitions_are_shared_with_a_member_in_java(java_tools: JavaTools, tmp_path: Path) -> None:
     """The Java member joins, gets half of the partitions, reads their records and leaves; each record is read once."""
     settings, ours = tmp_path / "consumer.properties", Seen()

@@ -91,7 +91,6 @@ def known() -> list[Flight]:
 
 
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(1_000)
 @pytest.mark.skipif(bool(missing()), reason=f"pip install 'asyncgroup[pipelines]': no {missing()}")
 async def test_the_results_of_two_runs_equal_those_of_the_csv(spark: SparkSession, tmp_path: Path) -> None:

@@ -82,7 +82,6 @@ def results(spark: SparkSession, servers: str, output: Path) -> PipelineFigures:
 
 @pytest.mark.java
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(1_100)
 async def test_the_results_after_two_kills_equal_those_of_the_csv(
     spark: SparkSession, tmp_path: Path

@@ -111,7 +111,6 @@ def first_session_again(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.java
 @pytest.mark.soak
-@pytest.mark.asyncio
 @pytest.mark.timeout(480)
 async def test_the_results_equal_those_of_the_csv_also_after_a_crash(
     spark: SparkSession, tmp_path: Path

@@ -18,7 +18,7 @@ from asyncgroup.spark.sink.transactions.kafka import KafkaTransactions, slot_off
 from asyncgroup.spark.sink.transactions.records import BatchRecord, QueryBatch, SlotTransaction
 from tests.interop.java_tools import JavaTools, Output
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.full]
+pytestmark = pytest.mark.full
 
 GUIDE = Path(asyncgroup.__file__).with_name("guide") / "spark-source-and-sink.md"
 COMMAND = re.compile(r"`(kafka-[a-z-]+)\.sh (\w+ --|--describe )([^`]+)`")

@@ -18,7 +18,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.spark import BatchId, DbApiMerge, ForeachBatch, OffsetsInSink, ParquetByRange, Upsert
 from asyncgroup.spark.sink.sql import transaction
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 RECORDS = 400
 PARTITIONS = 2

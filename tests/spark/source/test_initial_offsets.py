@@ -38,7 +38,6 @@ async def found(limit: settings.OffsetLimit, position: Position = "start") -> di
     return await resolve_offsets(limit, Log(), position=position, group_id="g")
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("limit", "wanted"),
     [
@@ -58,7 +57,6 @@ async def test_each_kind_of_start(limit: settings.OffsetLimit, wanted: dict[Topi
     assert await found(limit) == wanted
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("limit", "code", "names"),
     [
@@ -78,7 +76,6 @@ async def test_limits_that_do_not_fit_raise_errors_with_codes(
     assert names in str(caught.value)
 
 
-@pytest.mark.asyncio
 async def test_an_ending_timestamp_after_all_records_is_the_end_of_the_log() -> None:
     assert await found(settings.AtTimestamp(150), "end") == offsets(100, 150)
     with pytest.raises(SourceError, match="end offsets"):

@@ -12,7 +12,7 @@ from asyncgroup.errors import BrokerError, ErrorCode, RecordTooLargeError
 from asyncgroup.spark.source.errors import SourceError
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, worker
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
+pytestmark = pytest.mark.virtual(max_virtual_time=86_400)
 
 DISTURBED = {"fetch_bytes": 20_000}
 

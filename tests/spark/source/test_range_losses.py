@@ -18,7 +18,7 @@ from tests.broker.batches import append
 from tests.broker.internals import controller_of, log_of, partition_in
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, topic_ids, worker
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
+pytestmark = pytest.mark.virtual(max_virtual_time=86_400)
 
 LOSS = r"\[KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE\]"
 

@@ -12,7 +12,7 @@ from tests.broker.internals import complete_delayed_operations, log_of, partitio
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fetches, fill, now, part, settings, worker
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
+pytestmark = pytest.mark.virtual(max_virtual_time=86_400)
 
 
 # --- records read -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.broker.internals import log_of
 from tests.broker.transactional import Writer
 from tests.spark.source.reading import TOPIC, by_partition, fill, now, part, worker
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual(max_virtual_time=86_400)]
+pytestmark = pytest.mark.virtual(max_virtual_time=86_400)
 
 LOSS = r"\[KAFKA_DATA_LOSS\.COULD_NOT_READ_OFFSET_RANGE\]"
 

@@ -19,7 +19,7 @@ from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.options.settings import FromGroup, Latest, OffsetLimit, Specific, Subscribe
 from tests.spark.source.driver_support import TOPIC, VirtualQuery, offsets, tp
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 @pytest_asyncio.fixture

@@ -29,7 +29,7 @@ from tests.offsets.test_fetch_offsets import cluster_that
 from tests.scenario.support import WorkHandler, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)

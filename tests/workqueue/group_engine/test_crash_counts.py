@@ -20,7 +20,7 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.virtual]
+pytestmark = pytest.mark.virtual
 
 
 class Unlimited:

@@ -23,8 +23,6 @@ from tests.stories import queue_members, queues
 from tests.stories.queue_members import Gates, acked, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 
 async def fails(_delivery: Delivery) -> None:
     raise ValueError("broken")

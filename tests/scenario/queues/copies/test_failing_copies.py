@@ -13,8 +13,6 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, opened, send
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 DIRECT: dict[str, Any] = {"dead_letter": DeadLetter(0, partitions=1)}
 TRANSACTIONAL: dict[str, Any] = {
     **DIRECT,

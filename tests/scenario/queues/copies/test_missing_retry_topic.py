@@ -17,8 +17,6 @@ from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 RETRY = "orders-g-RETRY"
 OPTIONS: dict[str, Any] = {
     "retry": RetryTopic(partitions=1),

@@ -15,8 +15,6 @@ from asyncgroup.workqueue.group_engine.retry_topic_cleanup import INTERVAL
 from tests.stories.queue_members import QueueMember, send, stored, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 RETRY = "orders-g-RETRY"
 OPTIONS: dict[str, Any] = {"retry": RetryTopic(partitions=1)}
 

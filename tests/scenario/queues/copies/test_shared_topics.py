@@ -13,8 +13,6 @@ from asyncgroup.workqueue import DeadLetter, Delivery, Mode, RetryTopic
 from tests.stories.queue_members import QueueMember, Work, acked, read_topic, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.asyncio
-
 SPRING: dict[str, Any] = {"retry": RetryTopic(names="spring", partitions=1)}
 
 

@@ -20,11 +20,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 PARTITIONS = 3
 OPTIONS: dict[str, Any] = {"retry": None, "dead_letter": DeadLetter(3, partitions=PARTITIONS)}

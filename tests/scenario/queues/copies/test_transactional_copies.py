@@ -32,11 +32,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [
-    pytest.mark.asyncio,
-    pytest.mark.virtual(max_virtual_time=864_000),
-    pytest.mark.usefixtures("no_asyncio_errors"),
-]
+pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
 Crash: TypeAlias = Literal["handled", "lost", "late"]
 CRASHES: Final[tuple[Crash, ...]] = get_args(Crash)
