@@ -36,7 +36,7 @@ class ProducerRecord(NamedTuple):
 class Interceptor:
     """A base class for interceptors, given as `interceptors=[…]` to a Consumer, a ConsumerGroup or a Producer.
 
-    Override any of the methods; an object of another class with at least one of those that the client calls will do as well.
+    Override any of the methods; an object of another class with any method that the client calls will do as well.
     So will a plain function: it is `on_consume` of a consumer or group, `on_send` of a producer. One object may be given to
     several clients.
 

@@ -35,7 +35,7 @@ class AckWindowLag:
     open: int
     """Records below the end of the window that are not acknowledged: waiting, delivered, or to be delivered again."""
     failed: int
-    """Those of them, and of the records beyond, that had failed deliveries before the commit."""
+    """Unacknowledged records, also beyond these, that had failed deliveries before the commit."""
     end: int
     """The offset after the last acknowledged record."""
     beyond: int
@@ -79,7 +79,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """The lag of a group: of the partitions that it has commits of, and of those that its members have."""
+    """The lag of a group: of all partitions with a commit of the group, or with an owner in it."""
 
     group: GroupDescription
     """The group with its members."""

@@ -18,7 +18,7 @@ __all__ = ["existing_partitions"]
 async def existing_partitions(
     cluster: ClusterClient, partitions: Iterable[TopicPartition], what: str, deadline: float = float("inf")
 ) -> AsyncIterator[tuple[list[TopicPartition], dict[TopicPartition, AsyncGroupError]]]:
-    """Yield those of the partitions that exist, and an error for each other one, which begins with `what`.
+    """Yield the partitions that exist, and for each other one an error, which begins with `what`.
 
     Their topics are tracked in the block, so that the cluster knows their leaders. Raises NoBrokersError, RequestTimedOut at
     the `deadline`, and as `ClusterClient.existing_topics`.

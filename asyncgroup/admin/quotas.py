@@ -29,7 +29,7 @@ class QuotaName(Enum):
     """Names with a meaning in quota entities."""
 
     DEFAULT = "<default>"
-    """Every user, client id or address without quotas of its own."""
+    """Every user, client id or address that has no other quotas."""
     ANY = "<any>"
     """In filters only: all names, and the default."""
 

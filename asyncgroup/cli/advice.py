@@ -99,7 +99,7 @@ ADVICE: Final[Mapping[int, str]] = MappingProxyType(
         ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "-b/--bootstrap-servers names controllers; give brokers",
         ErrorCode.UNSUPPORTED_VERSION: _NEWER_KAFKA,
         ErrorCode.SASL_AUTHENTICATION_FAILED: _CONNECTION,
-        # the time was over while they were retried
+        # they were retried until the timeout had passed
         ErrorCode.REQUEST_TIMED_OUT: _TIMEOUT,
         ErrorCode.NOT_CONTROLLER: "try again; `asyncgroup cluster quorum` shows the controllers",
         ErrorCode.COORDINATOR_NOT_AVAILABLE: _COORDINATOR,

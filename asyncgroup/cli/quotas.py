@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "add_parser"]
 
 DEFAULT: Final = "<default>"
-"""The name of the entity of all users, client ids or addresses without quotas of their own."""
+"""The name of the entity of all users, client ids or addresses that have no other quotas."""
 
 _ENTITY: Final = (
     Column("user", is_name=True, can_shrink=True),

@@ -60,7 +60,7 @@ def partition_row(topic: TopicDescription, partition: PartitionDescription, min_
 def override_rows(
     topics: Mapping[str, TopicDescription], described: Mapping[str, Mapping[str, ConfigDescription]]
 ) -> list[Row]:
-    """Return a row for each topic that has configurations of its own, as `kafka-topics --topics-with-overrides`."""
+    """Return a row for each topic whose configurations override the defaults, as `kafka-topics --topics-with-overrides`."""
     rows: list[Row] = []
     for name, topic in topics.items():
         configs = {

@@ -108,7 +108,7 @@ def _add_describe(actions: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-overrides",
         action="store_true",
-        help="the topics that have configurations of their own, and these, instead of partitions",
+        help="the topics whose configurations override the defaults, and these, instead of partitions",
     )
     parser.add_argument("--exclude-internal", action="store_true", help="without Kafka's own topics")
 

@@ -77,7 +77,7 @@ class ClusterClient:
         self._topics: Counter[str] = Counter()
         """Tracked topics, each with the number of `track` calls that are not undone yet."""
         self._created: Counter[str] = Counter()
-        """Those of them whose tracking creates the topic."""
+        """The same of the calls that may create the topic."""
         self._updated = asyncio.Event()
         """Set at the next metadata refresh, then replaced by a new event."""
         self._single_flight = SingleFlight("metadata refreshes", self._refresh_once, waits_a_turn=True)

@@ -193,13 +193,13 @@ class Connection:
         name = APIS[cls.API_KEY].name
         return any(request.api == name for request in self._in_flight)
 
-    def would_delay(self, cls: type[Request[Any]], held_apis: Collection[str], patience: float) -> bool:
+    def would_delay(self, cls: type[Request[Any]], held_apis: Collection[str], soon: float) -> bool:
         """Return whether a request may wait for long, as the broker serves those in flight first.
 
         That is the case if a request of another API is in flight, and either brokers hold that API back (`held_apis`), or it was
-        sent more than `patience` seconds ago.
+        sent more than `soon` seconds ago.
         """
-        name, since = APIS[cls.API_KEY].name, self._loop.time() - patience
+        name, since = APIS[cls.API_KEY].name, self._loop.time() - soon
         return any(
             request.api != name and (request.api in held_apis or request.sent_at < since)
             for request in self._in_flight

@@ -29,7 +29,7 @@ HELD_APIS: Final = frozenset({"OffsetCommit", "TxnOffsetCommit"})
 """Requests that a broker answers when other brokers have replicated what they wrote, at most after 5 s
 (`offsets.commit.timeout.ms`)."""
 
-PATIENCE: Final = 0.1
+SOON: Final = 0.1
 """Seconds after which any other request in flight may be one that the broker does not answer soon."""
 
 RequestBuilder: TypeAlias = Callable[[int], Request[R]]
@@ -184,7 +184,7 @@ class NetworkClient:
         If it may wait for long on `lane`, because of other requests in flight, it is sent on `spare_lane`, if that is given.
         """
         connection = await self.connection(node, lane)
-        if spare_lane is not None and connection.would_delay(cls, HELD_APIS, PATIENCE):
+        if spare_lane is not None and connection.would_delay(cls, HELD_APIS, SOON):
             connection = await self.connection(node, spare_lane)
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)

@@ -260,7 +260,7 @@ async def _round(
         return _ask(target, asked, requests[asked[0]])
 
     located = await ByLeader(cluster, "offset of").locate(list(wanted))
-    # before the first one is sent: the leaders' epochs are those of the metadata that named them
+    # before the first one is sent: the epochs come from the metadata that named the leaders
     requests = {
         shard.keys[0]: build_list_offsets(cluster, {tp: wanted[tp] for tp in shard.keys}, isolation)
         for shard in located.shards

@@ -83,7 +83,7 @@ class RetryBackoff:
         )
 
     def fork(self) -> RetryBackoff:
-        """Return the same delays with a failure count of its own."""
+        """Return the same delays with a separate count of failures."""
         return RetryBackoff(self._base, self._limit, self._random, self._function)
 
     def next(self) -> float:

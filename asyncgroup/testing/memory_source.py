@@ -87,7 +87,7 @@ class MemorySource:
     source keeps what is acknowledged: a further queue on it continues there, with the numbers of deliveries, as after a restart.
     One queue at a time may be open on it.
 
-    `records` are values, pairs of a key and a value, or Record objects with topics, partitions and offsets of their own; those without
+    `records` are values, pairs of a key and a value, or Record objects, which have topics, partitions and offsets; values and pairs
     are spread over `partitions` of `topic`, by key as Java's producer does, else in turn. `close_timeout` is the time in
     seconds that handlers have when the queue closes. Raises ConfigError.
     """

@@ -26,7 +26,7 @@ class AckTimeouts:
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
-        """Seconds from a hand-out after which a delivery expires; None: it never does."""
+        """Seconds after the start of a delivery at which it expires; None: it never does."""
         self.interval = 0.0 if seconds is None else min(seconds / CHECKS, MAX_INTERVAL)
         """Seconds between two looks at the clock while there are deadlines. A shorter block of the loop counts."""
 

@@ -59,7 +59,7 @@ class EngineFeatures:
     copies: bool
     """Whether records can be copied to retry and dead letter topics."""
     delays: bool
-    """Whether a record may have a delivery time of its own."""
+    """Whether each record may have its delivery time."""
     transactions: bool
     """Whether a copy and the acknowledgement of its original can be one transaction."""
     cumulative: bool

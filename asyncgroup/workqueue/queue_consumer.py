@@ -176,7 +176,8 @@ class QueueConsumer:
         async with queue.consumer("fast", priority=0) as fast, queue.consumer("slow", priority=1) as slow: ...
 
     It is read as a queue is: `run`, `async for`, `receive`, `batch_receive`. Deliveries wait in its inbox, as many as it has
-    permits, in the modes Shared and Key_Shared; when it closes, they go to the other consumers. The ack timeout counts from the hand-out and not from the inbox.
+    permits, in the modes Shared and Key_Shared; when it closes, they go to the other consumers. The ack timeout begins
+    when a delivery is taken from the inbox.
     """
 
     def __init__(

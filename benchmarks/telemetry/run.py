@@ -1,4 +1,4 @@
-"""The command: one topic; in each round every case reads it right before or after a run without hooks, in a process of its own."""
+"""The command: one topic; in each round every case reads it right before or after a run without hooks, in a separate process."""
 
 from __future__ import annotations
 

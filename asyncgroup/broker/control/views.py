@@ -86,7 +86,7 @@ class TopicView:
 class TransactionView:
     """A transactional id. `state` is Kafka's name (`Empty`, `Ongoing`, `CompleteCommit`, …).
 
-    `partitions` are those of the current transaction that have no marker yet; `timeout` is in seconds.
+    `partitions` are the partitions in the current transaction without a marker; `timeout` is in seconds.
     """
 
     transactional_id: str

@@ -197,7 +197,7 @@ def synonym_names(name: str) -> tuple[str, ...]:
     if base != name:
         return name, base
     for names in _SAME_SETTING:
-        # the interval of the flush scheduler is a setting of its own
+        # the interval of the flush scheduler is a separate setting
         if name in names and name != "log.flush.scheduler.interval.ms":
             return names
     return (name,)

@@ -129,7 +129,7 @@ class ConfigRepository:
     ) -> list[ConfigSynonym]:
         """Return the values of a broker config from all sources, the effective one first (KIP-226).
 
-        `static` are the configs that the node was started with, those of the cluster included. As in Kafka, values of
+        `static` are the configs that the node was started with, with those of the cluster. As in Kafka, values of
         another unit or of the listener's base config count only after one of this name (`ConfigHelper.configSynonyms`).
         """
         names = synonym_names(name)

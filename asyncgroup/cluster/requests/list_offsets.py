@@ -183,7 +183,7 @@ async def list_offsets_of_leaders(
     """
 
     async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, ListedOffset]:
-        # before the request waits for a connection: the leader's epochs are those of the metadata that named it
+        # before the request waits for a connection: the epochs come from the metadata that named the leader
         request = build_list_offsets(cluster, {tp: wanted[tp] for tp in asked}, isolation)
         unsupported: dict[TopicPartition, AsyncGroupError] = {}
 

@@ -1,6 +1,6 @@
 """Routes: which node a request goes to for each of its keys, and what is forgotten when that was the wrong one.
 
-A route groups keys by node; a key whose node is not found has an error, the others are not held up.
+A route groups keys by node; a key whose node is not found has an error, and the others go on.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ async def delete_topics(
 ) -> Results[str, None]:
     """Delete topics; return the error of each one that could not be deleted. Raises ClosedError.
 
-    One of those that `existed` before the call, and does not exist after a request without a response, counts as deleted.
+    A topic that `existed` before the call, and does not after a request without a response, counts as deleted.
     """
     unanswered: Unanswered[str] = Unanswered(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

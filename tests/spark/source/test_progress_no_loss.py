@@ -16,7 +16,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups, group_committer, retry_policy
 from asyncgroup.spark.source.driver.progress import StreamProgress
 from asyncgroup.spark.source.errors import DataLossError
-from asyncgroup.spark.source.executor import patience, workers
+from asyncgroup.spark.source.executor import poll_timer, workers
 from asyncgroup.spark.source.options.settings import Earliest, FromGroup, Latest, SubscribePattern
 from asyncgroup.spark.source.readers import AsyncGroupStreamReader
 from asyncgroup.testing import KafkaServer
@@ -107,7 +107,7 @@ def test_a_topic_recreated_between_the_plan_and_its_tasks(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch, fail: bool
 ) -> None:
     """The new records are not read in place of the old ones; the next batches read them from the start, each once."""
-    monkeypatch.setattr(patience, "GONE_AFTER", 0.1)
+    monkeypatch.setattr(poll_timer, "GONE_AFTER", 0.1)
     reader = AsyncGroupStreamReader(settings(kafka_server, fail_on_data_loss=fail))
     made: list[bool] = []
 

@@ -28,7 +28,7 @@ from asyncgroup.consumer.validation import Validation
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.model import TopicPartition, wall_clock
-from asyncgroup.spark.source.executor.patience import WaitingTime
+from asyncgroup.spark.source.executor.poll_timer import WaitingTime
 
 __all__ = ["FetchEvent", "Fetched", "NoMetadata", "Problem", "RangeFetcher", "fetching_config"]
 
@@ -38,7 +38,7 @@ LANE: Final = "ranges"
 NODES: Final = 4
 """Maximum number of brokers with a Fetch in flight: each response may have `fetch_bytes` bytes."""
 
-LOST_PATIENCE: Final = 300.0
+LOST_AFTER: Final = 300.0
 """Timeout in seconds of the request itself, which includes the pauses between waits. The effective timeout is
 `request_timeout` of actual waiting.
 """
@@ -233,7 +233,7 @@ class RangeFetcher:
 
     async def _fetch(self, broker: BrokerPartitions, plan: FetchPlan) -> FetchOutcomes | AsyncGroupError:
         try:
-            timeout = max(LOST_PATIENCE, self._config.request_timeout)
+            timeout = max(LOST_AFTER, self._config.request_timeout)
             return await send_fetch(self._cluster, broker, plan, self._config, lane=LANE, timeout=timeout)
         except AsyncGroupError as error:
             return error

@@ -18,7 +18,7 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.errors import DataLossError, report_data_loss
-from asyncgroup.spark.source.executor.patience import NEVER, Due, Patience
+from asyncgroup.spark.source.executor.poll_timer import NEVER, Due, PollTimer
 from asyncgroup.spark.source.executor.range_columns import read_before
 from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.messages import NO_UUID
@@ -111,7 +111,7 @@ class RangeProgress:
         "budget",
         "end",
         "partition",
-        "patience",
+        "poll_timer",
         "tp",
     )
 
@@ -140,7 +140,7 @@ class RangeProgress:
         self.partition.fetch_source.topic_id = topic_id
         self._has_topic_id = topic_id != NO_UUID
         """Whether it is certain: that of the plan, or confirmed by a response."""
-        self.patience = Patience(poll_timeout)
+        self.poll_timer = PollTimer(poll_timeout)
         self._retried_at = -1  # the offset at which corrupt records were fetched again
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ class RangeProgress:
             partition.fetch_state is FetchState.FETCHING and not partition.reserved and partition.is_fetchable
         )
         is_certain = view.updated_at >= since
-        return self.patience.check(
+        return self.poll_timer.check(
             now, is_gone=self.is_gone(view), is_certain=is_certain, is_queued=is_queued
         )
 
@@ -205,13 +205,13 @@ class RangeProgress:
         buffer = self.partition.buffer
         brought = buffer.fetch_offset - before
         if not brought and buffer.framing_error is None:
-            self.patience.nothing_came(before, records.high_watermark)
+            self.poll_timer.nothing_came(before, records.high_watermark)
             return
         assert records.data is not None
         if brought:
             self.budget.learn(len(records.data), brought, buffer.batch_bytes)
             self.confirm_topic_id()
-        self.patience.progressed(now)
+        self.poll_timer.progressed(now)
         first = batch_at(records.data) if records.log_start_offset > before else None
         if first is None:
             return
@@ -223,7 +223,7 @@ class RangeProgress:
 
     def failed(self, error: Exception) -> None:
         """Record a failed attempt."""
-        self.patience.failed(error)
+        self.poll_timer.failed(error)
         self._forget_topic_id()
 
     # --- losses (Spark's `KafkaDataConsumer.scala`) -------------------------------------------------------------
@@ -292,7 +292,7 @@ class RangeProgress:
         """Append the next batch's records to columns; False if there is none. Raises what `RecordBuffer.advance` raises."""
         return read_before(self.partition.buffer, columns, self.end)
 
-    def fetch_anew(self) -> bool:
+    def fetch_again(self) -> bool:
         """Drop corrupt records in order to fetch them again, as they may have been corrupted in transit.
 
         Returns False if that was done at this offset before.

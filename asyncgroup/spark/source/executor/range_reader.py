@@ -31,7 +31,7 @@ from asyncgroup.errors import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.spark.arrow import ArrowBatches
 from asyncgroup.spark.source.errors import SourceError
-from asyncgroup.spark.source.executor.patience import NEVER, Due, WaitingTime
+from asyncgroup.spark.source.executor.poll_timer import NEVER, Due, WaitingTime
 from asyncgroup.spark.source.executor.range_fetcher import Fetched, NoMetadata, Problem, RangeFetcher
 from asyncgroup.spark.source.executor.range_progress import RangeProgress
 
@@ -113,7 +113,7 @@ class RangeReader:
         try:
             return progress.read_into(self._batches.columns)
         except CorruptRecordsError as error:
-            if not progress.fetch_anew():
+            if not progress.fetch_again():
                 raise
             _log.warning(
                 "%s: corrupt records are fetched again, as they may have been corrupted in transit: %s",
@@ -140,7 +140,7 @@ class RangeReader:
                 if not self._waiting or any(progress.has_data for progress in self._waiting):
                     break
                 if not self._has_errors and not self._check_times():
-                    due = (progress.patience.next_check for progress in self._active.values())
+                    due = (progress.poll_timer.next_check for progress in self._active.values())
                     await self._fetcher.wait(min(due, default=NEVER))
             await asyncio.sleep(0)  # start new tasks, which write their requests to the sockets
         finally:
@@ -166,7 +166,7 @@ class RangeReader:
         for progress in self._waiting:
             if self._active.setdefault(progress.tp, progress) is not progress or progress.tp in self._fetched:
                 continue
-            progress.patience.begin(now)
+            progress.poll_timer.begin(now)
             is_fresh = self._has_refreshed and not self._fetcher.is_refreshing
             if not is_fresh and progress.is_gone(view):
                 is_unknown = True  # the metadata may be as old as the last task
@@ -197,7 +197,7 @@ class RangeReader:
                     self._failed(partitions, error)
                 case NoMetadata(error):
                     for progress in self._active.values():
-                        progress.patience.metadata_failed(error)
+                        progress.poll_timer.metadata_failed(error)
         for progress in self._active.values():
             if progress.partition.error is not None:
                 progress.recover(self._fetcher.log_ranges.pop(progress.tp, None))
@@ -218,7 +218,7 @@ class RangeReader:
                 empty.append(progress)
         if len(empty) < len(before):
             for progress in empty:
-                progress.patience.crowded_out(now)
+                progress.poll_timer.crowded_out(now)
 
     def _failed(self, partitions: Iterable[TopicPartitionState], error: Exception) -> None:
         """Remember errors that a retry may heal, for the error of a range that makes no progress."""
@@ -258,10 +258,10 @@ class RangeReader:
         except AsyncGroupError as error:
             if not is_retriable_error(error):
                 raise
-            progress.patience.end_check_failed()
+            progress.poll_timer.end_check_failed()
             self._failed([progress.partition], error)
             return
-        progress.patience.set_leaders_end(end)
+        progress.poll_timer.set_leaders_end(end)
         self._fetcher.ask_leader(progress.partition)  # a follower may be far behind
         if end is not None and end <= progress.fetch_offset:
             progress.lose_end(end)
@@ -293,11 +293,11 @@ class RangeReader:
 
     def _time_out(self, progress: RangeProgress) -> None:
         """End a range whose log has ended; raise SourceError if its records may still come."""
-        patience = progress.patience
-        if patience.log_end is not None:
-            progress.lose_end(patience.log_end)
+        poll_timer = progress.poll_timer
+        if poll_timer.log_end is not None:
+            progress.lose_end(poll_timer.log_end)
             return
-        reason = patience.problem or patience.held_back or self._no_answer(progress.tp)
+        reason = poll_timer.problem or poll_timer.held_back or self._no_answer(progress.tp)
         if isinstance(reason, NoBrokersError):
             what = f"Reading {progress.tp}"
             raise SourceError(
@@ -308,9 +308,9 @@ class RangeReader:
             topicPartition=progress.tp,
             startOffset=progress.fetch_offset,
             endOffset=progress.end,
-            seconds=patience.timeout,
+            seconds=poll_timer.timeout,
             reason=reason,
-        ) from patience.problem
+        ) from poll_timer.problem
 
     def _no_answer(self, tp: TopicPartition) -> AsyncGroupError:
         if self._cluster.view.leader(tp) < 0:

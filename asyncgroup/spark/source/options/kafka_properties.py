@@ -105,7 +105,7 @@ def _reason_ignored(name: str, who: OptionReader) -> str | None:
 
 
 LEAST_TIMEOUT: Final = 10
-"""Milliseconds; settings of requests are derived from it, which have limits of their own."""
+"""Milliseconds; settings of requests are derived from it, and each has its limit."""
 
 
 def api_timeout(properties: dict[str, str], *names: str) -> float | None:

@@ -1,4 +1,4 @@
-"""`Patience`: how long a range has been without progress, why, and what is due about it. Pure state, no I/O.
+"""PollTimer: the poll timeout of a range: how long it has been without progress, why, and what is due then. Pure state.
 
 `WaitingTime` is the time by which it is measured.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-__all__ = ["NEVER", "Due", "Patience", "WaitingTime"]
+__all__ = ["NEVER", "Due", "PollTimer", "WaitingTime"]
 
 GONE_AFTER: Final = 10.0
 """Seconds for which a partition must be missing in the metadata, or belong to a recreated topic, before it counts as
@@ -66,8 +66,8 @@ class Due(Enum):
     """The leader must be asked for the end of its log."""
 
 
-class Patience:
-    """How long a range has been without progress, which it may be for `timeout` seconds, and what is known about the reason.
+class PollTimer:
+    """The time of a range since its last progress, at most `timeout` seconds, and what is known about the reason.
 
     Times are those of a `WaitingTime`.
     """
@@ -98,7 +98,7 @@ class Patience:
         self._leaders_end: int | None = None  # the end of the leader's log, as far as it was asked for
 
     def __repr__(self) -> str:
-        return f"<Patience since {self._since}, queued since {self._queued_at}>"
+        return f"<PollTimer since {self._since}, queued since {self._queued_at}>"
 
     # --- what happens -------------------------------------------------------------------------------------------
 
