@@ -335,7 +335,7 @@ class WorkQueue(QueueArguments):
         if failure is None:
             return health
         ended = f"the queue has ended: {failure}"
-        return replace(health, fatal=health.fatal or ended, not_ready=health.not_ready or ended)
+        return replace(health, fatal=ended, not_ready=ended)
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that are retried: those of the group, CopyFailedError, and failed commits."""

@@ -19,6 +19,7 @@ from asyncgroup.consumer.list_offsets import parse_start
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.health.health import Health
+from asyncgroup.group.health.member_health import MemberState
 from asyncgroup.group.sessions.session import Session
 from asyncgroup.hooks import delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
@@ -58,6 +59,13 @@ SEND_SHARE: Final = 0.9
 
 Then it is known which partitions have not answered.
 """
+
+_IDLE: Final = {
+    MemberState.CLOSED.value: "the queue is closed",
+    MemberState.NOT_CONSUMING.value: "the queue reads nothing: its group member does not run",
+    MemberState.LEAVING.value: "the queue reads nothing: its group member is leaving the group",
+}
+"""States of a member that consumes nothing, with the problem of its queue."""
 
 
 class ConsumerGroupEngine:
@@ -314,9 +322,13 @@ class ConsumerGroupEngine:
     def health(self, problems: Sequence[str]) -> Health:
         """Return the health of the group member with the problems of the queue and its partitions."""
         member = self.group.health()
+        # the last problem of a member that consumes nothing says so with calls that a queue does not have
+        if (idle := _IDLE.get(member.state)) is not None:
+            not_ready = idle if member.fatal is None else member.not_ready
+            member = replace(member, problems=(*member.problems[:-1], idle), not_ready=not_ready)
         own = [] if self._handler is None else self._handler.problems()
-        found = (*member.problems, *own, *self._creation.problems(), *problems)
-        return replace(member, problems=found) if len(found) > len(member.problems) else member
+        found = (*own, *self._creation.problems(), *problems)
+        return replace(member, problems=(*member.problems, *found)) if found else member
 
     def statistics(self) -> tuple[tuple[PartitionStatistics, ...], tuple[PartitionStatistics, ...]]:
         """Return the partitions that are assigned, and those that a closed queue had last."""

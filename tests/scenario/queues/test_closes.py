@@ -272,3 +272,16 @@ async def test_the_statistics_of_a_closed_queue(env: VirtualEnvironment):
     assert (partition.tp.partition, partition.base, partition.lag) == (0, 2, 7)
     assert (partition.queued, partition.acquired, partition.waiting, partition.publishing) == (0, 0, 0, 0)
     assert sum(each.lag for each in closed.at_close) == 7
+
+
+async def test_the_health_of_a_queue_that_does_not_read_speaks_of_the_queue(env: VirtualEnvironment):
+    """Neither names calls of a group that a queue does not have."""
+    async with opened(env) as queue:
+        entered = queue.health()
+        await env.bell.until(lambda: queue.health().is_healthy, "it reads", env.limit)
+    closed = queue.health()
+    assert (entered.problems, entered.not_ready) == (
+        ("the queue reads nothing: its group member does not run",),
+        "the queue reads nothing: its group member does not run",
+    )
+    assert (closed.problems, closed.not_ready) == (("the queue is closed",), "the queue is closed")
