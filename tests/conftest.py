@@ -1,8 +1,9 @@
 """Configuration of the test suite: event loops, checks for leftover tasks and connections, selection of tests.
 
 - Async tests need no marker of pytest-asyncio.
-- A test marked `virtual`, or in `tests/scenario/`, runs on a fresh `VirtualTimeLoop`; every other async test on a real
-  event loop. The marker's arguments are passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
+- An async test in one of the directories `IN_VIRTUAL_TIME` runs on a fresh `VirtualTimeLoop`, unless it is marked `real`,
+  and so does one marked `virtual` elsewhere; every other async test on a real event loop. The arguments of `virtual` are
+  passed to the loop: `@pytest.mark.virtual(max_virtual_time=86_400)`.
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners. Every
   test must leave the handler of SIGTERM as it was.
@@ -69,7 +70,13 @@ __all__ = [
     "spark_with_kafka",
 ]
 
-SCENARIOS = Path(__file__).parent / "scenario"
+TESTS = Path(__file__).parent
+
+IN_VIRTUAL_TIME = (
+    "admin", "broker/control", "broker/groups", "broker/handlers", "broker/log", "broker/metadata", "broker/storage",
+    "broker/traffic", "cluster/requests", "consumer", "group", "offsets", "producer", "scenario", "workqueue",
+)  # fmt: skip
+"""Directories whose async tests run in virtual time."""
 
 VIRTUAL_TURNS = 20
 """Iterations of the virtual loop after a test, for tasks that it has cancelled or closed without waiting."""
@@ -119,7 +126,8 @@ def pytest_runtestloop() -> Generator[None, object, object]:
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Return the event loops that `item` runs on, by name (a hook of pytest-asyncio)."""
-    return loop_factories(item, in_virtual_time=item.path.is_relative_to(SCENARIOS))
+    is_virtual = any(item.path.is_relative_to(TESTS / room) for room in IN_VIRTUAL_TIME)
+    return loop_factories(item, in_virtual_time=is_virtual and item.get_closest_marker("real") is None)
 
 
 @pytest_asyncio.fixture(loop_scope="function")

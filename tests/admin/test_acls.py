@@ -15,8 +15,6 @@ from asyncgroup.wire import messages as m
 from tests.admin.test_brokers import code
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 READ = AclBinding(ResourcePattern("TOPIC", "orders"), AccessControlEntry("User:alice", "READ"))
 WRITE = AclBinding(
     ResourcePattern("TOPIC", "o", "PREFIXED"), AccessControlEntry("User:*", "WRITE", "DENY", "10.0.0.1")

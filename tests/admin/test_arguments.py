@@ -20,8 +20,6 @@ from asyncgroup.admin import (
 )
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE = (TopicPartition("orders", number) for number in range(2))
 
 

@@ -14,8 +14,6 @@ from asyncgroup.errors import TransportError
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 
 def code(error: object) -> int:
     assert isinstance(error, BrokerError)

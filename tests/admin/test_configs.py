@@ -10,8 +10,6 @@ from asyncgroup import ConfigError, ErrorCode
 from asyncgroup.admin import Admin, ConfigChanges
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 RETENTION = "retention.ms"
 
 

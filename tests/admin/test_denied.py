@@ -30,8 +30,6 @@ from tests.admin.test_acls import answered
 from tests.admin.test_brokers import changed
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ADVICE = (
     "an administrator can allow it with an ACL (`asyncgroup acls create`, admin.acls.create, kafka-acls.sh)"
 )

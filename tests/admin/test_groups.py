@@ -22,8 +22,6 @@ from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 

@@ -29,8 +29,6 @@ from asyncgroup.workqueue import Mode
 from tests.admin.test_groups import running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 TPS = [TopicPartition("orders", number) for number in range(4)]
 ZERO, ONE, TWO, THREE = TPS
 

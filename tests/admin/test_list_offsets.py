@@ -15,8 +15,6 @@ from asyncgroup.errors import RequestTimedOut, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 TPS = [TopicPartition("orders", number) for number in range(4)]
 ZERO, ONE, TWO, THREE = TPS
 

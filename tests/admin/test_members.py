@@ -14,8 +14,6 @@ from asyncgroup.admin import Admin, MemberToRemove
 from asyncgroup.errors import UnsupportedVersionError
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 LEAVE_GROUP = 13
 
 

@@ -11,8 +11,6 @@ from asyncgroup.admin import Admin, ClientQuotaEntity, QuotaName
 from tests.admin.test_brokers import code
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ALICE = ClientQuotaEntity(user="alice")
 PAIR = ClientQuotaEntity(user="alice", client_id="c")
 EVERY_CLIENT = ClientQuotaEntity(client_id=QuotaName.DEFAULT)

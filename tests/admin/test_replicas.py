@@ -12,8 +12,6 @@ from asyncgroup.wire import messages as m
 from tests.admin.test_brokers import changed, code, limit_versions
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MISSING = TopicPartition("orders", 99)
 

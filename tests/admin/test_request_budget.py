@@ -15,8 +15,6 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectError, Reques
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import HOST, VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO = TopicPartition("orders", 0)
 
 

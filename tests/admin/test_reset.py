@@ -27,8 +27,6 @@ from asyncgroup.model import wall_clock
 from asyncgroup.wire import messages as m
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE, TWO, THREE = (TopicPartition("orders", number) for number in range(4))
 BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 

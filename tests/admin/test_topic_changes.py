@@ -11,8 +11,6 @@ from asyncgroup import BrokerError, ConfigError, ErrorCode, Producer, TopicParti
 from asyncgroup.admin import Admin, NewPartitions, NewTopic
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 
 def codes(results: Any) -> dict[Any, str]:
     """Return the name of each error code."""

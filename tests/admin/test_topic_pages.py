@@ -20,8 +20,6 @@ from asyncgroup.wire import messages as m
 from tests.scenario.brokers.test_old_brokers import KAFKA_2_8, offer
 from tests.stories.virtual import HOST, VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 API = "DescribeTopicPartitions"
 Response = m.DescribeTopicPartitionsResponse
 Topic = Response.DescribeTopicPartitionsResponseTopic

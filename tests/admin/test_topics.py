@@ -8,8 +8,6 @@ from asyncgroup import BrokerError, Cluster, ConfigError, ErrorCode
 from asyncgroup.admin import Admin
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_topics_are_listed(env: VirtualEnvironment) -> None:
     env.cluster.create_topic("payments", 2)

@@ -27,8 +27,6 @@ from tests.broker.internals import log_of
 from tests.broker.transactional import transactional
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 MISSING = TopicPartition("orders", 99)
 

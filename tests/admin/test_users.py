@@ -17,8 +17,6 @@ from asyncgroup.secret import Secret
 from tests.admin.test_brokers import code
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 PASSWORD = "hunter2"
 

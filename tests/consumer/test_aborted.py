@@ -25,6 +25,8 @@ from tests.broker.transactional import Writer, transactional
 from tests.consumer.support import TP, make_consumer, pop
 from tests.profiles import examples
 
+pytestmark = pytest.mark.real
+
 LIMIT = 1 << 20
 ListedTransaction = m.FetchResponse.AbortedTransaction
 

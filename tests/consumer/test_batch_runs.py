@@ -26,6 +26,8 @@ from tests.broker.transactional import Writer
 from tests.consumer.support import TP, batch, corrupt, feed, make_consumer, pop, with_bad_content
 from tests.profiles import examples
 
+pytestmark = pytest.mark.real
+
 ListedTransaction = m.FetchResponse.AbortedTransaction
 CODECS = ["none", "none", "gzip", "snappy", "lz4", "zstd"]
 

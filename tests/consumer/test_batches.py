@@ -12,8 +12,6 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
-pytestmark = pytest.mark.virtual
-
 
 def now() -> float:
     return asyncio.get_running_loop().time()

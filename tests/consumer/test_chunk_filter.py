@@ -142,7 +142,6 @@ def _end(data: bytes) -> int:
 # --- single cases ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_records_before_and_after_a_value():
     consumer = assembling()
     chunks = rows_of("a", b"abcdef", 2)
@@ -162,7 +161,6 @@ async def test_records_before_and_after_a_value():
     assert (consumer.position, consumer.buffered_bytes) == (7, 0)
 
 
-@pytest.mark.virtual
 async def test_batches_of_whole_records():
     consumer = assembling()
     chunks = rows_of("a", b"abcdef", 2)
@@ -180,7 +178,6 @@ async def test_batches_of_whole_records():
     assert (batch.first_offset, batch.last_offset) == (0, 6)
 
 
-@pytest.mark.virtual
 async def test_chunks_are_plain_records_without_the_option():
     consumer = make_consumer()
     feed(consumer, *log_of(rows_of("a", b"abcdef", 2)))
@@ -189,7 +186,6 @@ async def test_chunks_are_plain_records_without_the_option():
     assert found[0].headers[0] == ("ag-chunk-uuid", b"a")
 
 
-@pytest.mark.virtual
 async def test_a_large_batch_of_chunks_is_decoded_in_a_thread():
     value = random.Random(1).randbytes(5 << 20)
     consumer = assembling()
@@ -198,7 +194,6 @@ async def test_a_large_batch_of_chunks_is_decoded_in_a_thread():
     assert (await anext(consumer)).value == b"end"
 
 
-@pytest.mark.virtual
 async def test_an_incomplete_value_expires_while_the_reader_waits():
     hook = Dropped()
     config = ConsumerConfig(**ASSEMBLE, chunk_expiry=60.0)
@@ -213,7 +208,6 @@ async def test_an_incomplete_value_expires_while_the_reader_waits():
     assert (await reading).value == b"1"
 
 
-@pytest.mark.virtual
 async def test_time_in_which_the_reader_does_not_wait_does_not_count():
     hook = Dropped()
     consumer = make_consumer(config=ConsumerConfig(**ASSEMBLE, chunk_expiry=60.0), hooks=[hook])
@@ -233,7 +227,6 @@ async def test_time_in_which_the_reader_does_not_wait_does_not_count():
     assert hook.calls == []
 
 
-@pytest.mark.virtual
 async def test_a_closed_consumer_holds_no_chunks_and_no_timer():
     consumer = assembling()
     feed(consumer, *log_of(rows_of("a", b"abcdef", 2)[:2]))
@@ -247,7 +240,6 @@ async def test_a_closed_consumer_holds_no_chunks_and_no_timer():
     assert (buffer.chunks.assembler.bytes, buffer.chunks._timer) == (0, None)
 
 
-@pytest.mark.virtual
 async def test_a_seek_into_a_value_drops_its_other_chunks(caplog):
     hook = Dropped()
     consumer = make_consumer(config=ConsumerConfig(**ASSEMBLE), hooks=[hook])
@@ -263,7 +255,6 @@ async def test_a_seek_into_a_value_drops_its_other_chunks(caplog):
     assert (await anext(consumer)).value == b"abcdef"
 
 
-@pytest.mark.virtual
 async def test_the_log_shows_the_id_of_a_value_in_one_line(caplog):
     consumer = assembling()
     feed(consumer, *log_of([rows_of("a\nforged", b"abcdef", 2)[1]], whole(b"1")))
@@ -271,7 +262,6 @@ async def test_the_log_shows_the_id_of_a_value_in_one_line(caplog):
     assert [line for line in caplog.text.splitlines() if "value" in line] == caplog.text.splitlines()
 
 
-@pytest.mark.virtual
 async def test_an_unreadable_batch_leads_back_to_the_first_chunk_of_a_value_that_was_incomplete():
     """The batch with the value's last chunk was read, too; without going back to the first one the value would be lost."""
     consumer = assembling()

@@ -19,8 +19,6 @@ from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from tests.consumer.brokers import fill
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest_asyncio.fixture
 async def brokers() -> AsyncIterator[EmbeddedCluster]:

@@ -18,8 +18,6 @@ from tests.broker.internals import log_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer, with_bad_content
 
-pytestmark = pytest.mark.virtual
-
 SKIP = ConsumerConfig(on_corrupt_batch="skip")
 
 

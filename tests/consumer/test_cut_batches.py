@@ -13,8 +13,6 @@ from asyncgroup.errors import CorruptRecordsError, RecordTooLargeError
 from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 
 def cut_to(length: int, partition: int = 0) -> Callable[[Any], Any]:
     """Truncate the records of a partition in a Fetch response."""

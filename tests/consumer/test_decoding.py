@@ -69,6 +69,7 @@ async def offsets(consumer: PartitionConsumer, count: int, *, by_batches: bool) 
     return found
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("codec", thinned(COMPRESSED, every=2))
 async def test_a_huge_compressed_value_does_not_stop_the_loop(
     codec: str, monkeypatch: pytest.MonkeyPatch
@@ -203,6 +204,7 @@ async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
     assert await reading == [0]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("codec", CODECS)
 async def test_which_batches_are_decoded_in_a_thread(codec: str) -> None:
     def looks_slow(data: bytes) -> bool:
@@ -219,6 +221,7 @@ async def test_which_batches_are_decoded_in_a_thread(codec: str) -> None:
     looks_slow(bytes(damaged))
 
 
+@pytest.mark.real
 async def test_a_compressed_message_set_is_large_sooner() -> None:
     """No compiled code decodes it."""
     for count, slow in ((10, False), (3000, False), (5000, True), (100_000, True)):

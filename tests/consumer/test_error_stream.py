@@ -8,8 +8,6 @@ import pytest
 
 from asyncgroup.consumer.error_stream import ErrorStream
 
-pytestmark = pytest.mark.virtual
-
 BUFFER = 256
 
 

@@ -21,9 +21,6 @@ from asyncgroup.wire.protocol import APIS
 from tests.broker.internals import log_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
-
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

@@ -21,8 +21,6 @@ from asyncgroup.errors import (
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 from tests.profiles import thinned
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_pauses_grow_while_an_error_persists(brokers: EmbeddedCluster) -> None:
     """Found by review: the pause never grew beyond the first one, which made ten tries a second without end."""

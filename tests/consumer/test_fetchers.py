@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.partition_consumer import partition_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
-
-pytestmark = pytest.mark.virtual
-
 
 # -- fairness ----------------------------------------------------------------------------------------------------------
 

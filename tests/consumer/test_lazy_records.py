@@ -79,7 +79,6 @@ def test_bad_content_with_a_right_checksum_raises_when_read() -> None:
     assert found == [3, 4]
 
 
-@pytest.mark.virtual
 async def test_a_batch_with_lazy_records() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=3), batch(3, count=2))
@@ -92,7 +91,6 @@ async def test_a_batch_with_lazy_records() -> None:
     assert (got[2].offset, [record.offset for record in got[3:]]) == (2, [3, 4])
 
 
-@pytest.mark.virtual
 async def test_interceptors_are_called_once_for_each_record() -> None:
     seen: list[int] = []
     consumer = make_consumer(interceptors=[lambda record: seen.append(record.offset)])

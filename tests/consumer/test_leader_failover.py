@@ -14,8 +14,6 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 HOST = "10.0.0.1"
 
 Fault = Callable[[int], None]

@@ -18,8 +18,6 @@ from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import fill
 
-pytestmark = pytest.mark.virtual
-
 TPS = [TopicPartition("orders", partition) for partition in range(6)]
 
 

@@ -20,8 +20,6 @@ from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.model import Record, TopicPartition
 from tests.consumer.support import batch, corrupt, feed
 
-pytestmark = pytest.mark.virtual
-
 
 def partition(number: int, interceptors: Iterable[object] = ()) -> PartitionConsumer:
     budget = Budget(1 << 30, 1 << 20)

@@ -17,8 +17,6 @@ from asyncgroup.errors import (
 from tests.broker.internals import log_of
 from tests.consumer.brokers import client, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest.mark.parametrize(("policy", "next_offset"), [("earliest", 0), ("latest", 5)])
 async def test_an_offset_outside_the_log_is_reset_by_the_policy(

@@ -19,8 +19,6 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.model import TopicPartition
 from tests.consumer.brokers import Client, client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 FORMER, LEADER = 1, 2
 
 

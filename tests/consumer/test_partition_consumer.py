@@ -14,8 +14,6 @@ from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, Err
 from asyncgroup.model import Record
 from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
 
-pytestmark = pytest.mark.virtual
-
 
 async def turns(count: int = 5) -> None:
     for _ in range(count):

@@ -14,8 +14,6 @@ from asyncgroup.errors import ConfigError, ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest_asyncio.fixture
 async def racks() -> AsyncIterator[EmbeddedCluster]:

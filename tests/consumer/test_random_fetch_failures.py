@@ -15,8 +15,6 @@ from asyncgroup.testing import current_network
 from tests.consumer.brokers import client, fetches, fill, now
 from tests.profiles import long_family
 
-pytestmark = pytest.mark.virtual
-
 PARTITIONS = 4
 CODES = [
     code for code, action in FETCH_ACTIONS.items() if action in (FetchAction.REDISPATCH, FetchAction.FAIL)

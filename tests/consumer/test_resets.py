@@ -138,7 +138,6 @@ async def brokers() -> AsyncIterator[EmbeddedCluster]:
         yield cluster
 
 
-@pytest.mark.virtual
 async def test_one_request_per_leader_of_partitions_without_a_commit(
     brokers: EmbeddedCluster,
 ) -> None:
@@ -155,7 +154,6 @@ async def test_one_request_per_leader_of_partitions_without_a_commit(
     assert len(brokers.history.of("ListOffsets")) == before
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -177,7 +175,6 @@ async def test_start_offsets_by_policy(brokers: EmbeddedCluster, policy, expecte
     )
 
 
-@pytest.mark.virtual
 async def test_with_policy_error_a_partition_without_a_commit_is_an_error(brokers: EmbeddedCluster) -> None:
     config = {"auto_offset_reset": "error"}
     committed = dict.fromkeys(TPS[2:], 1)

@@ -17,8 +17,6 @@ from tests.broker.internals import complete_delayed_operations, partition_in
 from tests.consumer.brokers import caught_up, client, fill, read
 from tests.consumer.support import make_consumer
 
-pytestmark = pytest.mark.virtual
-
 
 def at(milliseconds: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

@@ -16,8 +16,6 @@ from asyncgroup.errors import ErrorCode
 from tests.broker.internals import node_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
 
-pytestmark = pytest.mark.virtual
-
 WIDE = 200
 
 

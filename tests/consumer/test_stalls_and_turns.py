@@ -11,8 +11,6 @@ from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS, par
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
-pytestmark = pytest.mark.virtual
-
 SIZE = len(batch(0, count=4))
 
 

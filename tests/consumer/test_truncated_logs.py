@@ -17,8 +17,6 @@ from asyncgroup.model import TopicPartition
 from tests.broker.internals import log_of, node_of, partition_in
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, read
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest_asyncio.fixture
 async def place() -> AsyncIterator[EmbeddedCluster]:

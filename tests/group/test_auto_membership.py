@@ -26,7 +26,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster
 from tests.group.consumer_scene import AA, HOST, Scene, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 class Classic:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, strategies as st
 
 from asyncgroup.errors import Rebalanced
@@ -18,7 +17,6 @@ def by_topic(partitions: list[tuple[str, int]]) -> dict[str, list[int]]:
     return {topic: [n for t, n in partitions if t == topic] for topic in {t for t, _ in partitions}}
 
 
-@pytest.mark.virtual
 async def test_a_claim_in_both_assignments_is_not_touched() -> None:
     session, _ = make_session([("orders", 0), ("orders", 1), ("orders", 2)])
     claims = session._state.claims
@@ -38,7 +36,6 @@ async def test_a_claim_in_both_assignments_is_not_touched() -> None:
     assert repr(claims) == "<ClaimSet: 2 claims, 1 starting>"
 
 
-@pytest.mark.virtual
 async def test_an_empty_assignment_revokes_all() -> None:
     session, _ = make_session([("orders", 1), ("audit", 0), ("orders", 0)])
     assert session._state.claims.apply({}) == ClaimChanges([("audit", 0), ("orders", 0), ("orders", 1)], [])

@@ -27,8 +27,6 @@ from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from tests.offsets.fakes import FakeCluster, now
 
-pytestmark = pytest.mark.virtual
-
 IDENTITY = MemberIdentity("member-1", 7, "instance-1")
 
 

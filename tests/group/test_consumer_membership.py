@@ -17,7 +17,7 @@ from asyncgroup.lifecycle import cancel_and_wait
 from tests.cluster.scripted import Call
 from tests.group.consumer_scene import AA, BB, INTERVAL, now, scene
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 async def test_a_join_and_the_first_report() -> None:

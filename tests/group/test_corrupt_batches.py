@@ -19,8 +19,6 @@ from asyncgroup.model import Batch
 from tests.consumer.support import batch
 from tests.group.parts import consumer_of, make_session
 
-pytestmark = pytest.mark.virtual
-
 GOOD = batch(0, count=5)
 AFTER = batch(15, count=5)
 

@@ -24,8 +24,6 @@ from asyncgroup.group.topics.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
 
-pytestmark = pytest.mark.virtual
-
 
 def unheeded(_error: Exception) -> bool:
     """Stand for `errors()` without a reader."""

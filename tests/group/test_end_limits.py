@@ -35,7 +35,6 @@ def test_the_reserve(timeout: float, reserve: float) -> None:
     assert reserve_for(timeout) == pytest.approx(reserve)
 
 
-@pytest.mark.virtual
 async def test_a_rebalance_counts_from_the_last_successful_heartbeat() -> None:
     await asyncio.sleep(10)
     limits = limits_of(last_stable_sent_at=7.0)
@@ -48,7 +47,6 @@ async def test_a_rebalance_counts_from_the_last_successful_heartbeat() -> None:
     assert limits.commit_seconds == 3.75
 
 
-@pytest.mark.virtual
 async def test_a_last_successful_heartbeat_long_ago_leaves_a_minimum() -> None:
     """The coordinator was down for a minute, so the start of the rebalance is unknown."""
     await asyncio.sleep(100)
@@ -57,7 +55,6 @@ async def test_a_last_successful_heartbeat_long_ago_leaves_a_minimum() -> None:
     assert limits.deadline == 115.0
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("kind", OTHERS)
 async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
     await asyncio.sleep(10)
@@ -66,7 +63,6 @@ async def test_other_causes_count_from_now(kind: type[SessionEnd]) -> None:
     assert limits.deadline == 70.0
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("kind", CLOSING)
 async def test_a_close_has_close_timeout_in_total(kind: type[SessionEnd]) -> None:
     limits = limits_of(close=10.0)
@@ -74,7 +70,6 @@ async def test_a_close_has_close_timeout_in_total(kind: type[SessionEnd]) -> Non
     assert (limits.deadline, limits.handler_seconds) == (10.0, 8.0)
 
 
-@pytest.mark.virtual
 async def test_the_most_urgent_cause_counts_and_a_repeated_one_changes_nothing() -> None:
     limits = limits_of(last_stable_sent_at=0.0, rebalance=60.0, close=10.0)
     limits.add_cause(Rebalanced("x"))
@@ -89,7 +84,6 @@ async def test_the_most_urgent_cause_counts_and_a_repeated_one_changes_nothing()
     assert limits.deadline == 15.0
 
 
-@pytest.mark.virtual
 async def test_a_revocation_has_no_more_time_than_the_end_of_its_session() -> None:
     session = limits_of(rebalance=60.0, close=10.0)
     revocation = EndLimits(ConsumerConfig(rebalance_timeout=60.0), lambda: 0.0, within=session)

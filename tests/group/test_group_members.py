@@ -16,6 +16,8 @@ from asyncgroup.group.classic.returning_leader import describe_current_assignmen
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 
+pytestmark = pytest.mark.real
+
 Classic, Consumer = m.DescribeGroupsResponse, m.ConsumerGroupDescribeResponse
 NONE: dict[str, Any] = {"error_code": ErrorCode.GROUP_ID_NOT_FOUND}
 

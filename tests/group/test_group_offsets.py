@@ -12,8 +12,6 @@ from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import make_session
 from tests.offsets.fakes import committed_by
 
-pytestmark = pytest.mark.virtual
-
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 

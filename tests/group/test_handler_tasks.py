@@ -9,8 +9,6 @@ import pytest
 
 from asyncgroup.group.sessions.handler_tasks import REMINDER, HandlerTasks
 
-pytestmark = pytest.mark.virtual
-
 
 def now() -> float:
     return asyncio.get_running_loop().time()

@@ -52,7 +52,6 @@ def plain(session, claim):
 # -- handlers -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     "handler",
     [
@@ -299,7 +298,6 @@ async def resolved(cluster: Any, topics: Any, known: KnownTopics | None = None) 
     return await resolve_topics(cluster, Subscription(topics), known or KnownTopics())
 
 
-@pytest.mark.virtual
 async def test_a_pattern_selects_topics_by_match_without_internal_ones() -> None:
     cluster = Topics()
     pattern = re.compile("orders")
@@ -309,7 +307,6 @@ async def test_a_pattern_selects_topics_by_match_without_internal_ones() -> None
     assert (await resolved(cluster, re.compile("none"))).existing == []
 
 
-@pytest.mark.virtual
 async def test_topics_by_name_must_exist() -> None:
     cluster = Topics()
     assert (await resolved(cluster, ["orders"])).existing == ["orders"]
@@ -317,7 +314,6 @@ async def test_topics_by_name_must_exist() -> None:
         await resolved(cluster, ["nowhere", "orders"])
 
 
-@pytest.mark.virtual
 async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
     assert await resolved(cluster, ["a", "b"], known) == ResolvedTopics(["a", "b"], ["a", "b"])
@@ -335,7 +331,6 @@ async def test_a_deleted_topic_is_left_out_and_recorded_as_missing() -> None:
     assert not known.was_added(TopicPartition("b", 0))
 
 
-@pytest.mark.virtual
 async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> None:
     """A broker that has just started may not know it yet: only a second look counts."""
     cluster, known = Topics("b"), KnownTopics()
@@ -352,7 +347,6 @@ async def test_a_topic_that_never_existed_is_waited_for_if_that_is_wanted() -> N
     assert not known.was_added(TopicPartition("c", 0))
 
 
-@pytest.mark.virtual
 async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
     """The retry topic of a work queue, subscribed to by name or by a pattern."""
     cluster, known, optional = Topics("b"), KnownTopics(), {"again"}
@@ -367,7 +361,6 @@ async def test_an_optional_topic_is_waited_for_and_no_other() -> None:
     assert known.was_added(TopicPartition("again", 0))
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.LEADER_NOT_AVAILABLE])
 async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCode) -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
@@ -387,7 +380,6 @@ async def test_a_topic_with_an_error_is_left_out_once_it_was_read(code: ErrorCod
     assert not known.was_added(TopicPartition("a", 0)), "its records were not read from the start"
 
 
-@pytest.mark.virtual
 async def test_topics_that_get_errors_one_after_the_other_during_the_lookup() -> None:
     cluster, known = Topics("a", "b", "c", "d", "e"), KnownTopics()
     names = ["a", "b", "c", "d", "e"]
@@ -407,7 +399,6 @@ async def test_topics_that_get_errors_one_after_the_other_during_the_lookup() ->
     assert set(found.absent) == {"a", "b", "c", "d"}
 
 
-@pytest.mark.virtual
 async def test_a_topic_that_is_waited_for_may_be_denied_later_but_not_at_first() -> None:
     cluster, known = Topics("a", "b"), KnownTopics()
     cluster.errors["a"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -42,7 +42,6 @@ def test_the_next_generation_is_tried_once_while_the_member_joins() -> None:
     assert member.result(former) == (ThreadResult.REFUSED, member)
 
 
-@pytest.mark.virtual
 async def test_a_partition_is_reported_from_its_assignment_on() -> None:
     """The event loop may be blocked before the next heartbeat, and by a handler of that partition."""
     async with scene() as it, it.staying():

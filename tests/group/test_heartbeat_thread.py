@@ -17,6 +17,8 @@ from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Se
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked, MemberLost
 from asyncgroup.testing import KafkaServer
 
+pytestmark = pytest.mark.real
+
 SESSION_TIMEOUT = 1.2
 HEARTBEAT = 0.3
 BLOCK = 2.5

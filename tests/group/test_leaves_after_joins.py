@@ -11,8 +11,6 @@ from tests.scenario.support import WorkHandler, member, running, stop
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 LATE = 0.5
 """Seconds by which the coordinator gets a join later than it was sent."""
 

@@ -22,8 +22,6 @@ from tests.group.scripted_membership import ScriptedMembership
 from tests.scenario.support import WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 STEP = 0.05
 """Seconds between two records of a partition."""
 

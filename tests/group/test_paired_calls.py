@@ -13,8 +13,6 @@ from asyncgroup.errors import BrokerError, ErrorCode
 from tests.scenario.support import WorkHandler, member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest_asyncio.fixture
 async def env() -> AsyncIterator[VirtualEnvironment]:

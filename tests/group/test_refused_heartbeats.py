@@ -11,8 +11,6 @@ from asyncgroup.group.membership import HeartbeatResult
 from tests.group.test_classic_heartbeats import IDENTITY, Scene
 from tests.offsets.fakes import now
 
-pytestmark = pytest.mark.virtual
-
 REFUSALS = [
     (E.UNKNOWN_MEMBER_ID, HeartbeatResult.LOST),
     (E.ILLEGAL_GENERATION, HeartbeatResult.LOST),

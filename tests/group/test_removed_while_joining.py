@@ -16,8 +16,6 @@ from tests.scenario.three_protocols import PROTOCOLS
 from tests.stories.traffic import partitions_of
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 REBALANCE_TIMEOUT = 4.0
 """Seconds after a JoinGroup within which the coordinator expects the SyncGroup of a member with the classic protocol."""
 

@@ -24,8 +24,6 @@ from tests.consumer.support import batch
 from tests.group.parts import consumer_of, end_claim, end_session, make_session
 from tests.offsets.fakes import committed_by
 
-pytestmark = pytest.mark.virtual
-
 ORDERS = TopicPartition("orders", 0)
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from asyncgroup.errors import Rebalanced
 from asyncgroup.group.transactions.shared import ClaimProgress, Phase, SharedTransactions, Ticket
 from asyncgroup.model import Batch, CommittedOffset, Record, TopicPartition
 from tests.group.parts import end_claim, make_session
-
-pytestmark = pytest.mark.virtual
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 REASON = RuntimeError("reason")

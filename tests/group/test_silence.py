@@ -15,8 +15,6 @@ from tests.offsets.fakes import now
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 
-pytestmark = pytest.mark.virtual
-
 SESSION_TIMEOUT = 10.0
 
 

@@ -22,6 +22,8 @@ from tests.consumer.support import batch, with_bad_content
 from tests.group.parts import consumer_of, end_session, make_session
 from tests.offsets.fakes import committed_by
 
+pytestmark = pytest.mark.real
+
 LIMIT = 20.0
 
 

@@ -25,8 +25,6 @@ from asyncgroup.group.sessions.topic_watch import (
 from asyncgroup.group.topics.topics import Absence
 from tests.offsets.fakes import FakeCluster, now
 
-pytestmark = pytest.mark.virtual
-
 
 class Metadata(FakeCluster):
     """A fake cluster with metadata set by the test; `seen` is what the next refresh returns."""

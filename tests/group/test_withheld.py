@@ -26,8 +26,6 @@ from asyncgroup.model import TopicPartition as TP
 from tests.scenario.support import WorkHandler, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 REBALANCE_TIMEOUT, HEARTBEAT = 6.0, 0.5
 WAIT = REBALANCE_TIMEOUT + JOIN_GRACE + HEARTBEAT
 """Seconds after its assignment at which a leader joins again."""

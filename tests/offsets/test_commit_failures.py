@@ -22,9 +22,6 @@ from asyncgroup.offsets.commit_requests import COMMIT_ACTIONS, CommitAction
 from tests.offsets.fakes import answer_commit, now
 from tests.offsets.scene import A0, A1, B0, Scene
 
-pytestmark = pytest.mark.virtual
-
-
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 

@@ -17,9 +17,6 @@ from asyncgroup.offsets import GROUP_LANE, MemberIdentity
 from tests.offsets.fakes import answer_commit, committed_by, now
 from tests.offsets.scene import A0, A1, B0, Scene
 
-pytestmark = pytest.mark.virtual
-
-
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 

@@ -110,7 +110,6 @@ def test_the_bridges_metadata_stays_readable() -> None:
 # --- commits and fetches ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
     for with_topic_ids in (False, True):
         scene = Scene(with_topic_ids=with_topic_ids)
@@ -126,7 +125,6 @@ async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
         assert scene.manager.dirty == []
 
 
-@pytest.mark.virtual
 async def test_fetched_metadata_is_the_users_text() -> None:
     cluster = FakeCluster()
     raw = encode_metadata(A0, 11, CommitMetadata("mine", ID))

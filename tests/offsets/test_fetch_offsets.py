@@ -22,8 +22,6 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import FakeCluster, now
 
-pytestmark = pytest.mark.virtual
-
 TPS = [TopicPartition("a", 10), TopicPartition("a", 2), TopicPartition("b", 0)]
 STORED = {TPS[0]: CommittedOffset(7, "text", 3), TPS[2]: CommittedOffset(0, "", -1)}
 VERSIONS = range(1, 10)

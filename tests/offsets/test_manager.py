@@ -27,8 +27,6 @@ from asyncgroup.offsets import OffsetManager
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 
-pytestmark = pytest.mark.virtual
-
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 COMMIT = "OffsetCommit"
 

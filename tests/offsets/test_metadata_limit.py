@@ -15,8 +15,6 @@ from asyncgroup.offsets.metadata_limit import CONFIG_KEY, LARGEST, SMALLEST, TIM
 from asyncgroup.wire import messages as m
 from tests.offsets.fakes import now
 
-pytestmark = pytest.mark.virtual
-
 API = "DescribeConfigs"
 
 

@@ -17,8 +17,6 @@ from asyncgroup.wire import messages as m
 from asyncgroup.wire.codec import decode, encode
 from tests.offsets.fakes import FakeCluster, answer_commit
 
-pytestmark = pytest.mark.virtual
-
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
 OLD, NEW, B_ID = UUID(int=1), UUID(int=2), UUID(int=3)
 

@@ -15,8 +15,6 @@ from asyncgroup.offsets.window_marks import WindowMarks
 from tests.offsets.fakes import answer_commit, committed_by
 from tests.offsets.scene import A0, A1, Scene
 
-pytestmark = pytest.mark.virtual
-
 
 def with_window(scene: Scene, runs: int = 1_000) -> AckWindow:
     """Give A0 a window whose base is the committed offset, 10."""

@@ -10,7 +10,7 @@ import pytest
 from asyncgroup.errors import InvalidRecordError
 from tests.producer.support import TOPIC, fill_memory, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from asyncgroup.producer.sending import compressor
 from asyncgroup.wire.records import BatchBuilder
 from tests.producer.support import TOPIC, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 VALUE = b"0123456789" * 100
 MANY = 10 * COMPRESS_OFF_LOOP // len(VALUE)

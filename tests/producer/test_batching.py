@@ -13,7 +13,7 @@ from asyncgroup.producer.sending.request_queue import PRODUCE_LANE
 from asyncgroup.wire.batch_view import iter_batches
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 # --- batches and requests ---------------------------------------------------------------------------------------

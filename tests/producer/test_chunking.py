@@ -22,7 +22,7 @@ from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, record_size
 from asyncgroup.wire.chunks import CHUNK_HEADERS, read_chunk_info
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 MIB = 1 << 20
 KIB = 1024

@@ -100,7 +100,6 @@ def keys_for(partitions: int) -> list[bytes]:
     raise AssertionError
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("how", "topics"),
     [
@@ -175,6 +174,7 @@ def test_an_idle_topic_is_forgotten_without_a_search() -> None:
     assert not accumulator.queues.get(TopicPartition("t7", 0))
 
 
+@pytest.mark.real
 async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
     """When the last of 1,000 callers is woken, what the others needed is freed: three objects each.
 
@@ -210,7 +210,6 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
     assert objects[0] < before - 2500
 
 
-@pytest.mark.virtual
 async def test_a_record_does_not_look_at_all_lookups() -> None:
     """While partitions that were added are looked up, each record went through the lookups of all of them."""
     few, many = [await _lines_of_a_record(lookups) for lookups in (10, 1000)]

@@ -29,7 +29,7 @@ from asyncgroup.producer.records.delivery_headers import DELIVER_AT, ORDERING_KE
 from tests.producer.support import QUICK, TOPIC, produced, writing
 from tests.producer.transactions.support import INPUT, cluster_with_topics, committed, transacting
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 NOW = 1_700_000_000_000
 """What the clock of `writing` returns."""

@@ -10,7 +10,7 @@ from asyncgroup.errors import ProtocolError, RequestTimedOut
 from tests.producer.support import QUICK, TOPIC, produced, writing
 from tests.producer.transactions.support import cluster_with_topics, producer_of
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 @pytest.mark.parametrize(

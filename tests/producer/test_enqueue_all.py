@@ -13,7 +13,7 @@ from asyncgroup.producer import Producer
 from asyncgroup.producer.arguments import RecordFields
 from tests.producer.support import TOPIC, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 def numbers(count: int, partition: int | None = 0) -> Iterator[RecordFields]:

@@ -15,7 +15,7 @@ from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, fill_memory, now, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 async def test_flush_does_not_linger_and_waits_only_for_earlier_records() -> None:

@@ -15,7 +15,7 @@ from asyncgroup.producer import Producer
 from tests.producer.support import QUICK, TOPIC, stored, writing
 from tests.producer.transactions.support import cluster_with_topics
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 PLAIN = (TOPIC, b"x", None, (), None, None)
 CHUNKS: dict[str, Any] = {"chunking": True, "max_chunk_size": 1024, "batch_size": 1}

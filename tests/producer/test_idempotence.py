@@ -15,7 +15,7 @@ from asyncgroup.wire.batch_view import BatchView, iter_batches
 from tests.cluster.scripted import ScriptedCluster
 from tests.producer.support import QUICK, TOPIC, now, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 def batches(cluster: EmbeddedCluster, partition: int = 0) -> list[BatchView]:

@@ -29,7 +29,7 @@ from asyncgroup.producer import Producer, ProducerRecord
 from asyncgroup.producer.interceptors import ProducerInterceptors
 from tests.producer.support import TOPIC, now, stored
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 class Recorder(Interceptor):

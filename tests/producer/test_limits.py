@@ -18,7 +18,7 @@ from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import MemoryBudget, Producer
 from tests.producer.support import TOPIC, now, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 TP = TopicPartition("t", 0)
 BYTES: dict[str, Any] = {"max_pending_bytes_per_partition": 700}

@@ -15,7 +15,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from asyncgroup.producer import Producer
 from asyncgroup.testing import Network
 from tests.producer.support import TOPIC, now, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 # --- lost by enqueue -----------------------------------------------------------------------------------------------

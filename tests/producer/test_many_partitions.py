@@ -10,7 +10,7 @@ from asyncgroup.errors import RequestTimedOut
 from asyncgroup.producer.batches.schedule import MAX_BATCHES
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 PARTITIONS = 300  # more than MAX_BATCHES
 

@@ -24,7 +24,7 @@ from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.producer.support import QUICK, TOPIC, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 SHORT: dict[str, Any] = {"delivery_timeout": 20.0, "request_timeout": 5.0}
 COMPACTED = "compacted"

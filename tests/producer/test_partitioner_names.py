@@ -106,7 +106,6 @@ def test_a_partition_with_fewer_waiting_batches_is_the_more_likely() -> None:
     assert [round(counts[number] / 1000) for number in (7, 8, 9)] == [4, 1, 3]
 
 
-@pytest.mark.virtual
 @pytest.mark.usefixtures("no_asyncio_errors")
 class TestProducers:
     async def test_timed_round_robin_switches_at_a_time_boundary(self) -> None:

@@ -17,7 +17,7 @@ from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, produced, stored, writing
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 STAMP = 1_700_000_000_000
 

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
+import pytest
+
 from asyncgroup.errors import ConnectionLost
 from asyncgroup.producer.sending.request_queue import PendingRequest, RequestQueue
 from asyncgroup.wire import messages as m
+
+pytestmark = pytest.mark.real
 
 
 class FakeNetwork:

@@ -150,7 +150,6 @@ def test_neither_full_batches_nor_those_of_a_flush_wait() -> None:
     assert planned(accumulator, time.now, owed=0.2)[0] == [1]
 
 
-@pytest.mark.virtual
 async def test_batches_of_a_thousand_partitions_get_more_than_one_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -181,7 +180,6 @@ async def test_batches_of_a_thousand_partitions_get_more_than_one_record(
         assert len(requests) < batches / 20
 
 
-@pytest.mark.virtual
 async def test_the_time_of_callers_is_no_load() -> None:
     """A caller keeps the loop for 30 ms after each result, and records of others linger for 5 ms."""
     async with writing(nodes=1, partitions=2, linger=None) as (_, producer):
@@ -193,7 +191,6 @@ async def test_the_time_of_callers_is_no_load() -> None:
         assert now() - begun == pytest.approx(0.005, abs=1e-4)
 
 
-@pytest.mark.virtual
 async def test_at_a_moderate_rate_batches_linger_as_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 records a second, a batch each: sending takes an eighth of the time, and no record waits for longer."""
     succeed = RecordAccumulator.succeed

@@ -34,7 +34,6 @@ def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.
 # --- buffer memory --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_waiters_are_granted_in_fifo_order_even_if_a_later_one_would_fit() -> None:
     memory = BufferMemory(10)
     assert memory.try_reserve(8)
@@ -64,7 +63,6 @@ async def with_two_callers(
     return memory, first, second
 
 
-@pytest.mark.virtual
 async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
     memory, first, second = await with_two_callers(5, 2)
     first.cancel()
@@ -73,7 +71,6 @@ async def test_a_cancelled_caller_makes_way_for_the_next() -> None:
     assert memory.waiting == 0
 
 
-@pytest.mark.virtual
 async def test_a_caller_cancelled_after_the_grant_frees_the_memory() -> None:
     memory, first, second = await with_two_callers(8, 5)
     memory.release(8)
@@ -84,6 +81,7 @@ async def test_a_caller_cancelled_after_the_grant_frees_the_memory() -> None:
     assert memory.used == 5
 
 
+@pytest.mark.real
 async def test_fail_raises_in_every_waiter() -> None:
     memory = BufferMemory(10)
     memory.try_reserve(10)
@@ -111,6 +109,7 @@ def test_lost_records_are_counted_by_partition_and_reported_once() -> None:
     assert tracker.take_lost() is None
 
 
+@pytest.mark.real
 async def test_a_flush_waits_only_for_its_own_batches() -> None:
     tracker = DeliveryTracker()
     (one, _), (two, _), (three, _) = batch_of(1), batch_of(1), batch_of(1)
@@ -131,6 +130,7 @@ async def test_a_flush_waits_only_for_its_own_batches() -> None:
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real
 async def test_each_future_gets_the_offset_of_its_record() -> None:
     batch, futures = batch_of(4, waiting=2)
     batch.complete(100)
@@ -140,18 +140,21 @@ async def test_each_future_gets_the_offset_of_its_record() -> None:
     ]
 
 
+@pytest.mark.real
 async def test_log_append_time_replaces_the_timestamp() -> None:
     batch, (future,) = batch_of(1, waiting=1)
     batch.complete(7, append_time=5555)
     assert future.result().timestamp == 5555
 
 
+@pytest.mark.real
 async def test_with_acks_0_offsets_are_unknown() -> None:
     batch, futures = batch_of(2, waiting=2)
     batch.complete(-1)
     assert [future.result().offset for future in futures] == [-1, -1]
 
 
+@pytest.mark.real
 async def test_each_failed_future_has_its_own_error_and_cancelled_ones_are_skipped() -> None:
     batch, futures = batch_of(3, waiting=3)
     futures[0].cancel()

@@ -13,6 +13,8 @@ import pytest
 from asyncgroup import RecordMetadata
 from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
 
+pytestmark = pytest.mark.real
+
 METADATA = RecordMetadata("t", 0, 1, 2)
 
 

@@ -30,8 +30,6 @@ from asyncgroup.lifecycle import BackgroundTasks, SingleFlight
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 
-pytestmark = pytest.mark.virtual
-
 
 async def errors_of(calls: Iterable[Awaitable[object]]) -> list[BaseException]:
     """Run several calls at the same time and return what each raises."""

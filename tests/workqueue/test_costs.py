@@ -24,6 +24,8 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_work import PartitionWork
 from tests.consumer.support import batch, feed, make_consumer
 
+pytestmark = pytest.mark.real
+
 
 def scattered(count: int) -> AckWindow:
     """Return a window in which every second of `count` offsets, at random, is acknowledged."""

@@ -7,12 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from asyncgroup import Delivery, GroupSource, Producer, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
-
-pytestmark = pytest.mark.virtual
 
 
 class Pairs:

@@ -19,7 +19,7 @@ from tests.stories.virtual import VirtualEnvironment
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 @pytest_asyncio.fixture

@@ -12,8 +12,6 @@ from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.failure_log import FailureLog
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_one_warning_in_a_second(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "asyncgroup.workqueue")

@@ -15,6 +15,8 @@ from asyncgroup.workqueue.receiver import Receiver, Waiters
 from asyncgroup.workqueue.workers import Workers
 from tests.workqueue.test_dispatcher import Queue
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize("copy", ["under way", "written", "given up"])
 async def test_an_ack_after_the_last_timeout_is_too_late(copy: str, monkeypatch: pytest.MonkeyPatch):

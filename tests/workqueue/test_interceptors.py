@@ -95,7 +95,6 @@ class Untouched(QueueInterceptor):
     """Overrides nothing."""
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("kind", ["function", "some methods", "the base class", "all"])
 async def test_each_kind_is_called(
     env: VirtualEnvironment, kind: str, caplog: pytest.LogCaptureFixture
@@ -140,7 +139,6 @@ async def test_each_kind_is_called(
     assert await acked(env) == [0, 1]
 
 
-@pytest.mark.virtual
 async def test_a_function_refuses_a_record(env: VirtualEnvironment) -> None:
     """As `before_consume` that raises: the record is delivered again."""
     refused: list[str] = []

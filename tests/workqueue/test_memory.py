@@ -19,8 +19,6 @@ from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.publisher import TopicPublisher
 
-pytestmark = pytest.mark.virtual
-
 COUNT = 500
 
 

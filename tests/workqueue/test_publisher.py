@@ -49,7 +49,7 @@ from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 RETRY, DLQ = "orders-billing-RETRY", "orders-billing-DLQ"
 NOW = 1_700_000_000_000

@@ -10,6 +10,8 @@ from asyncgroup.errors import ClosedError
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.receiver import Receiver, Waiters
 
+pytestmark = pytest.mark.real
+
 
 @pytest.mark.parametrize("end", [False, True])
 async def test_a_wait_that_is_cancelled_in_the_turn_of_a_wakeup_ends(end: bool) -> None:

@@ -15,8 +15,6 @@ from tests.broker.client import Disconnected, connect
 from tests.broker.internals import node_of
 from tests.broker.requests import fetch, join, now, partitions_of, produce, put
 
-pytestmark = pytest.mark.virtual
-
 BEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 USUAL = ErrorCode.UNKNOWN_MEMBER_ID
 

@@ -18,8 +18,6 @@ from tests.broker.client import connect
 from tests.broker.requests import commit_request, fetch, now, produce
 from tests.broker.samples import sample
 
-pytestmark = pytest.mark.virtual
-
 BEAT = m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 USUAL = ErrorCode.UNKNOWN_MEMBER_ID
 

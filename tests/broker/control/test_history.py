@@ -15,8 +15,6 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import fetch, join, partitions_of, produce
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_exchanges_have_client_api_times_and_response():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 2, client_id="app") as client:

@@ -21,8 +21,6 @@ from asyncgroup import (
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.control.seeding import topic_seeds
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_topics_and_records_exist_at_the_start() -> None:
     topics = {

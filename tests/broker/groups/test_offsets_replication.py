@@ -193,7 +193,6 @@ async def is_answered(client: Client, request, sent) -> bool:
     return True
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("dies", [True, False])
 async def test_a_node_that_stops_or_resigns_between_append_and_response(dies):
     """The commit is stored although the client got no response."""
@@ -218,7 +217,6 @@ async def test_a_node_that_stops_or_resigns_between_append_and_response(dies):
         assert offset_of(cluster) == 6
 
 
-@pytest.mark.virtual
 async def test_a_node_that_stops_between_the_append_of_an_assignment_and_its_response():
     """The next coordinator has the generation; the member gets its assignment from it."""
     async with EmbeddedCluster(nodes=2) as cluster:
@@ -239,7 +237,6 @@ async def test_a_node_that_stops_between_the_append_of_an_assignment_and_its_res
             assert bytes((await client.ask(sync_request(joined))).assignment) == assigned(0)
 
 
-@pytest.mark.virtual
 async def test_parked_responses_are_sent_when_the_followers_catch_up():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", replication_factor=2)
@@ -257,7 +254,6 @@ async def test_parked_responses_are_sent_when_the_followers_catch_up():
             assert await fetched(client) == {T0: 5}
 
 
-@pytest.mark.virtual
 async def test_require_stable_waits_for_pending_writes():
     """Otherwise a transactional commit that is not in the log yet would be missed (KIP-447)."""
     async with EmbeddedCluster(offsets_append_delay=1.0) as cluster, connect(cluster) as client:

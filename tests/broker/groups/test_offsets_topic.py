@@ -26,9 +26,6 @@ from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find, grou
 from tests.broker.requests import assigned, commit_request, member
 from tests.broker.transactional import end_transaction, init_producer, txn_offset_commit, write_markers
 
-pytestmark = pytest.mark.virtual
-
-
 # -- creation and deletion --------------------------------------------------------------------------------------
 
 

@@ -15,9 +15,6 @@ from tests.broker.internals import controller_of, offsets_partition_of
 from tests.broker.offsets_requests import T0, TOPIC, commit, fetched, find
 from tests.broker.requests import assigned, commit_request, join, member, sync_request
 
-pytestmark = pytest.mark.virtual
-
-
 # -- moves -----------------------------------------------------------------------------------------------------
 
 

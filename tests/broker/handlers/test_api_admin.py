@@ -17,8 +17,6 @@ from tests.broker.client import Client, connect
 from tests.broker.requests import produce, put
 from tests.broker.transactional import add_partitions, transactional
 
-pytestmark = pytest.mark.virtual
-
 TODAY = 1_700_000_000_000
 
 

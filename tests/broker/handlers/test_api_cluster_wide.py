@@ -8,16 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster, ListenerSecurity
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.scram import salted_password
 from tests.broker.client import Client, connect, is_alive
 from tests.broker.net.test_security import PASSWORD, USERS, scram
-
-pytestmark = pytest.mark.virtual
 
 Alter = m.AlterUserScramCredentialsRequest
 Quota = m.AlterClientQuotasRequest

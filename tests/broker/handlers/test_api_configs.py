@@ -87,7 +87,6 @@ def test_refusals_are_worded_as_kafkas(configs, text):
     assert str(caught.value) == text
 
 
-@pytest.mark.virtual
 async def test_a_topic_that_exists_is_refused_before_its_configs_and_those_before_its_numbers():
     async with EmbeddedCluster(topics="t") as cluster:
         for name, partitions, factor, configs, code in (
@@ -181,7 +180,6 @@ async def ask(client: Client, request, version: int | None = None) -> list[int]:
     return [one.error_code for one in answer.responses]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("version", range(2))
 async def test_incremental_alter_configs(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -202,7 +200,6 @@ async def test_incremental_alter_configs(version):
         assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("version", range(3))
 async def test_alter_configs(version):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -221,7 +218,6 @@ async def test_alter_configs(version):
         assert cluster.topic("t").configs == {"flush.ms": "1"}
 
 
-@pytest.mark.virtual
 async def test_alter_configs_errors():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -261,7 +257,6 @@ async def described(client: Client, kind: int, name: str, *keys: str, synonyms: 
     return result
 
 
-@pytest.mark.virtual
 async def test_config_sources():
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
@@ -283,7 +278,6 @@ async def test_config_sources():
         }
 
 
-@pytest.mark.virtual
 async def test_describe_configs_of_a_node():
     async with EmbeddedCluster(nodes=2, default_partitions=7, racks=["a", "b"]) as cluster:
         async with connect(cluster, 2) as client:
@@ -304,7 +298,6 @@ async def test_describe_configs_of_a_node():
             assert "root" in [c.name for c in (await described(client, LOGGER, "2")).configs]
 
 
-@pytest.mark.virtual
 async def test_list_config_resources():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster) as client:
         cluster.create_topic("t")

@@ -6,16 +6,12 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 from tests.broker.client import Client, connect
 from tests.broker.requests import join as join_classic, now
-
-pytestmark = pytest.mark.virtual
 
 Beat = m.ConsumerGroupHeartbeatRequest
 

@@ -58,7 +58,6 @@ def update(*changes: tuple[str, int, int], validate: bool = False) -> m.UpdateFe
     )
 
 
-@pytest.mark.virtual
 async def test_levels_are_changed_all_or_none_and_survive_a_restart(tmp_path: Path):
     async with (
         EmbeddedCluster(data_dir=tmp_path, transaction_version=1) as cluster,
@@ -90,7 +89,6 @@ async def test_levels_are_changed_all_or_none_and_survive_a_restart(tmp_path: Pa
         assert (await levels(client))[0] == after
 
 
-@pytest.mark.virtual
 async def test_the_epoch_does_not_go_back_at_a_restart(tmp_path: Path):
     """Clients ignore the levels of a lower epoch, so they would miss the next change."""
     async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
@@ -112,7 +110,6 @@ def test_levels_stored_without_an_epoch_are_restored():
     assert (features.level(TV), features.epoch) == (1, 2)
 
 
-@pytest.mark.virtual
 async def test_without_group_version_the_consumer_protocol_is_refused():
     request = m.ConsumerGroupHeartbeatRequest("g", "m", 0, None, None, 1000, ["t"], None, None, [])
     described = m.ConsumerGroupDescribeRequest(["g"])

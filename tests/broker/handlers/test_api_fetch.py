@@ -16,8 +16,6 @@ from tests.broker.batches import batch, offsets
 from tests.broker.client import connect
 from tests.broker.requests import fetch, now, partitions_of, put
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_fetch(version):

@@ -24,8 +24,6 @@ from tests.broker.requests import (
     sync_request,
 )
 
-pytestmark = pytest.mark.virtual
-
 # -- Join, Sync, Heartbeat, Leave ----------------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import connect
 from tests.broker.internals import controller_of
 
-pytestmark = pytest.mark.virtual
-
 
 def by_name(topics) -> dict:
     return {topic.name: topic for topic in topics}

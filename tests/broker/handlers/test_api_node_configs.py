@@ -36,7 +36,6 @@ from tests.broker.internals import controller_of, node_of
 MECHANISMS = "sasl.enabled.mechanisms"
 
 
-@pytest.mark.virtual
 async def test_a_node_has_all_configs_of_kafka():
     async with EmbeddedCluster(2) as cluster, connect(cluster) as client:
         configs = await described(client, BROKER, "1", include_documentation=True)
@@ -85,7 +84,6 @@ def test_limits_that_no_option_changes_are_kafkas_defaults():
         assert BROKER_CONFIG_KEYS[name].default == str(value)
 
 
-@pytest.mark.virtual
 async def test_a_node_knows_the_options_of_its_cluster(tmp_path: Path):
     """They are static; what is as in Kafka is a default."""
     security = ListenerSecurity(users={"ann": "secret"}, mechanisms=["PLAIN"], max_reauth=60.0)
@@ -105,7 +103,6 @@ async def test_a_node_knows_the_options_of_its_cluster(tmp_path: Path):
     assert not static.keys() & {"group.max.session.timeout.ms", "num.partitions", "group.consumer.max.size"}
 
 
-@pytest.mark.virtual
 async def test_infinite_durations_are_described_as_the_largest():
     options = {
         "connections_max_idle": math.inf,
@@ -137,7 +134,6 @@ def test_durations_that_are_no_number_are_refused():
             ClusterOptions(offsets_retention=wrong)
 
 
-@pytest.mark.virtual
 async def test_settings_in_other_units_are_described_as_they_were_given():
     """As by Kafka, where the retention of a topic then has no synonym."""
     given = {"log.retention.hours": "24", "log.retention.minutes": "30", "log.roll.hours": "2"}
@@ -166,7 +162,6 @@ def test_the_most_precise_unit_applies():
 # -- security ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_sasl_settings_are_altered_for_a_broker_and_its_listeners(tmp_path: Path):
     own, secret = f"listener.name.plaintext.{MECHANISMS}", "listener.name.plaintext.plain.sasl.jaas.config"
     async with EmbeddedCluster(data_dir=tmp_path) as cluster, connect(cluster) as client:
@@ -189,7 +184,6 @@ async def test_sasl_settings_are_altered_for_a_broker_and_its_listeners(tmp_path
         assert controller_of(cluster).configs.nodes[1][secret] == "a secret"
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -226,7 +220,6 @@ def test_the_base_of_a_listeners_config():
 # -- loggers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_levels_of_loggers():
     package, own = logging.getLogger("asyncgroup.broker"), logging.getLogger("asyncgroup.broker.node")
     before = package.level, own.level

@@ -13,8 +13,6 @@ from tests.broker.batches import batch
 from tests.broker.client import Client, connect
 from tests.broker.requests import put
 
-pytestmark = pytest.mark.virtual
-
 
 async def listed(client: Client, version: int, *timestamps: int, epoch: int = -1):
     partition = m.ListOffsetsRequest.ListOffsetsPartition

@@ -30,7 +30,6 @@ async def state(client: Client) -> tuple[str, int, list[str]]:
     )
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(("commit", "what"), [(True, "Commit"), (False, "Abort")])
 async def test_a_transaction_is_prepared_before_it_is_complete(
     commit: bool, what: str, caplog: pytest.LogCaptureFixture
@@ -55,7 +54,6 @@ async def test_a_transaction_is_prepared_before_it_is_complete(
     assert caplog.messages == [f"transactional id 'tx': {step}{what}" for step in ("Prepare", "Complete")]
 
 
-@pytest.mark.virtual
 async def test_a_prepared_transaction_completes_when_the_cluster_starts_again(tmp_path: Path):
     async with (
         EmbeddedCluster(data_dir=tmp_path, transaction_markers_delay=5.0) as cluster,
@@ -72,7 +70,6 @@ async def test_a_prepared_transaction_completes_when_the_cluster_starts_again(tm
         assert cluster.partition("t", 0).last_stable_offset == 2
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_producer_waits_for_the_markers_of_its_last_transaction(version: int):
     async with EmbeddedCluster(

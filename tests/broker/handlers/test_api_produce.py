@@ -13,8 +13,6 @@ from tests.broker.batches import batch, sequenced
 from tests.broker.client import connect
 from tests.broker.requests import produce, put
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [-1, 1])

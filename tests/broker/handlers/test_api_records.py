@@ -20,8 +20,6 @@ from tests.broker.client import Client, connect
 from tests.broker.internals import log_of
 from tests.broker.requests import fetch, now, partitions_of, produce, put
 
-pytestmark = pytest.mark.virtual
-
 TODAY = 1_700_000_000_000
 HOUR = 3_600_000
 

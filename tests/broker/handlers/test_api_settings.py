@@ -21,8 +21,6 @@ from tests.broker.handlers.test_api_configs import BROKER, GROUP, TOPIC, ask, in
 from tests.broker.internals import controller_of
 from tests.broker.requests import put
 
-pytestmark = pytest.mark.virtual
-
 
 async def described(client: Client, kind: int, name: str, **more: Any) -> dict[str, Any]:
     """Return the configs by name."""

@@ -31,8 +31,6 @@ from tests.broker.transactional import (
     write_markers,
 )
 
-pytestmark = pytest.mark.virtual
-
 COMMITTED = 1
 
 

@@ -16,8 +16,6 @@ from tests.broker.transactional import (
     txn_offset_commit,
 )
 
-pytestmark = pytest.mark.virtual
-
 
 async def committed(client: Client, version: int, *, stable: bool, everything: bool = False):
     """Return (offset, error) of the group's partition 0."""

@@ -85,7 +85,6 @@ def test_invalid_frame_sizes(size):
 # -- slow and silent clients ----------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
         assert await is_alive(other)
@@ -102,7 +101,6 @@ async def test_incomplete_frames_take_only_the_memory_of_their_bytes():
             assert {connection.unread for connection in node_of(cluster, 1).listener.connections} == {0, 204}
 
 
-@pytest.mark.virtual
 async def test_a_client_that_never_reads_takes_little_memory(network):
     network.window = 64 * 1024
     async with EmbeddedCluster(history_limit=0) as cluster, connect(cluster) as other:
@@ -119,7 +117,6 @@ async def test_a_client_that_never_reads_takes_little_memory(network):
             client._writer.transport.abort()
 
 
-@pytest.mark.virtual
 async def test_requests_stay_in_the_network_while_one_is_held(network):
     """However much a client sends ahead, the node holds only the size of one read."""
     network.window = 64 * 1024
@@ -143,7 +140,6 @@ FLOOD = 4_000
 """More requests than may be served during 10 of the normal client."""
 
 
-@pytest.mark.virtual
 async def test_a_flooding_client_does_not_starve_others():
     """Between two requests of a normal client the flooding one is served at most a few turns."""
     async with EmbeddedCluster(history_limit=1_000_000, history_bytes=1 << 30) as cluster:
@@ -246,7 +242,6 @@ def test_mutated_requests_do_not_cause_server_errors(data):
 # -- decompression bombs ----------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("bomb", ["snappy with a false size", "zstd of RLE blocks", "lz4"])
 async def test_a_decompression_bomb_is_refused(bomb):
     """A batch of 100 kB that would decompress to gigabytes; the broker decompresses only up to a limit."""

@@ -147,6 +147,7 @@ async def test_the_embedded_broker() -> None:
     assert found == EXPECTED | dict.fromkeys(STRICTER, CLOSED)
 
 
+@pytest.mark.real
 async def test_apache_kafka(apache_kafka: RunningKafka) -> None:
     host, _, port = apache_kafka.bootstrap_servers.split(",")[0].rpartition(":")
     assert await outcomes(host, int(port)) == EXPECTED

@@ -98,7 +98,6 @@ def test_odd_requests_do_not_cause_server_errors(
 # -- regressions ----------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_error_messages_are_truncated() -> None:
     long = "x" * 32_766
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=long)
@@ -113,7 +112,6 @@ async def test_error_messages_are_truncated() -> None:
         assert (group.error_code, len(group.error_message)) == (ErrorCode.GROUP_ID_NOT_FOUND, 1001)
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("name", ["²", "9" * 5000, "1e3"])
 async def test_a_node_id_that_is_not_a_number(name: str) -> None:
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name=name)
@@ -122,7 +120,6 @@ async def test_a_node_id_that_is_not_a_number(name: str) -> None:
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
-@pytest.mark.virtual
 async def test_offset_retention_beyond_the_largest_timestamp() -> None:
     """The expiration time would not fit into the record's int64."""
     part = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
@@ -137,7 +134,6 @@ async def test_offset_retention_beyond_the_largest_timestamp() -> None:
         assert [one.offset for one in cluster.group("g").offsets.values()] == [5]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("version", [0, 4, 9])
 async def test_member_ids_contain_a_truncated_client_id(version: int) -> None:
     protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")]
@@ -152,7 +148,6 @@ async def test_member_ids_contain_a_truncated_client_id(version: int) -> None:
         assert len(answer.member_id) == 1037
 
 
-@pytest.mark.virtual
 async def test_validate_only_creation_of_the_offsets_topic() -> None:
     wanted = m.CreateTopicsRequest.CreatableTopic(
         name="__consumer_offsets", num_partitions=-1, replication_factor=-1
@@ -163,7 +158,6 @@ async def test_validate_only_creation_of_the_offsets_topic() -> None:
         assert not (await client.ask(m.MetadataRequest(topics=None))).topics
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
     """A list with one entry per claimed record would take gigabytes."""
@@ -181,7 +175,6 @@ async def test_a_batch_that_claims_two_billion_records(codec: str) -> None:
         assert cluster.partition("times", 0).log_end_offset == 0
 
 
-@pytest.mark.virtual
 async def test_a_request_that_creates_too_many_partitions_in_total() -> None:
     """Each topic is within the limit of partitions created at once, but one request has many such topics."""
     many = [
@@ -202,7 +195,6 @@ async def test_a_request_that_creates_too_many_partitions_in_total() -> None:
         assert all(topic.error_code for topic in refused.results)
 
 
-@pytest.mark.virtual
 async def test_a_pattern_with_catastrophic_backtracking() -> None:
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         made = await client.ask(
@@ -217,7 +209,6 @@ async def test_a_pattern_with_catastrophic_backtracking() -> None:
         assert listed.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("start", "guess"),
     [
@@ -242,7 +233,6 @@ IDS = [UUID(int=number * (2**61 - 1) + 7) for number in range(1, 1501)]
 """UUIDs with the same hash: Python's hash of an int is its value modulo that prime."""
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     "request_",
     [

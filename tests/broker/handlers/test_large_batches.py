@@ -48,6 +48,7 @@ def during_check(monkeypatch):
     return happens
 
 
+@pytest.mark.real
 async def test_decompression_bombs_do_not_block_the_loop():
     bomb = batch(bytes(80 << 20), codec="gzip")
     gaps = []
@@ -73,7 +74,6 @@ async def test_decompression_bombs_do_not_block_the_loop():
         assert [cluster.partition("t", index).log_end_offset for index in range(3)] == [1, 1, 1]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_large_batches_are_appended_like_others(codec, acks, during_check):
@@ -92,7 +92,6 @@ async def test_large_batches_are_appended_like_others(codec, acks, during_check)
         assert len(seen) == 1
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("configs", "data"),
     [
@@ -112,7 +111,6 @@ async def test_large_batches_whose_records_are_checked_are_appended_like_others(
         assert len(cluster.records("t")) == 20_010
 
 
-@pytest.mark.virtual
 async def test_errors_of_large_batches_are_the_same(during_check):
     seen = during_check()
     broken = with_crc(LARGE, len(LARGE) - 200, b"nonsense" * 10)
@@ -133,7 +131,6 @@ async def test_errors_of_large_batches_are_the_same(during_check):
         assert len(seen) == 5
 
 
-@pytest.mark.virtual
 async def test_a_batch_refused_for_other_reasons_is_not_decompressed(during_check):
     seen = during_check()
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
@@ -147,7 +144,6 @@ async def test_a_batch_refused_for_other_reasons_is_not_decompressed(during_chec
         assert seen == []
 
 
-@pytest.mark.virtual
 async def test_a_leader_that_moves_during_the_check_appends_nothing(during_check):
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 1) as client:
         cluster.create_topic("t", 1, 2)
@@ -162,7 +158,6 @@ async def test_a_leader_that_moves_during_the_check_appends_nothing(during_check
         assert cluster.records("t") == []
 
 
-@pytest.mark.virtual
 async def test_configs_changed_during_the_check_apply(during_check):
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -175,7 +170,6 @@ async def test_configs_changed_during_the_check_apply(during_check):
         assert (result.error_code, len(seen)) == (ErrorCode.MESSAGE_TOO_LARGE, 1)
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("ends", ["client", "node", "cluster"])
 async def test_a_client_may_disconnect_during_the_check_but_a_stopped_node_appends_nothing(
     ends, during_check

@@ -15,8 +15,6 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import commit_request, errors, fetch, partitions_of
 
-pytestmark = pytest.mark.virtual
-
 
 async def test_bytes_after_a_request_are_ignored():
     """librdkafka sends three of them with a Metadata request for all topics."""

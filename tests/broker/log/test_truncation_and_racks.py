@@ -89,7 +89,6 @@ def test_the_replica_in_the_rack_is_preferred(rack: str, leader: int, alive: set
     assert preferred_replica(partition, rack, {1: "a", 2: "b", 3: "c", 4: "c"}, alive) == expected
 
 
-@pytest.mark.virtual
 async def test_a_truncation_starts_a_new_leader_epoch() -> None:
     async with EmbeddedCluster(2, host="10.0.0.1", seed=1, racks=("a", None)) as cluster:
         cluster.create_topic("t", 1)

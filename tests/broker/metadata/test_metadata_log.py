@@ -117,7 +117,6 @@ def test_damaged_metadata_is_rejected(tmp_path):
             opened(tmp_path)
 
 
-@pytest.mark.virtual
 async def test_damaged_metadata_leaves_the_topics_on_disk(tmp_path):
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:
         cluster.create_topic("t")
@@ -172,7 +171,6 @@ def test_a_snapshot_is_repeated_if_its_directory_entry_may_be_lost(tmp_path, mon
     again._files.close()
 
 
-@pytest.mark.virtual
 async def test_a_directory_with_a_newer_format_is_rejected(tmp_path):
     log = opened(tmp_path / "metadata")
     log.put({"key": ["cluster"], "id": "x", "format": 2})
@@ -182,7 +180,6 @@ async def test_a_directory_with_a_newer_format_is_rejected(tmp_path):
             pass
 
 
-@pytest.mark.virtual
 async def test_directories_of_unknown_topics_are_deleted(tmp_path):
     stray = tmp_path / "topics" / ("t." + "0" * 32) / "0"
     async with EmbeddedCluster(data_dir=tmp_path) as cluster:

@@ -40,7 +40,6 @@ def on_disk(path: Path, nodes: int = 1, **options) -> EmbeddedCluster:
 # -- restarts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
     configs = {"retention.ms": "-1", "max.message.bytes": "5000"}
     async with on_disk(tmp_path, 3) as cluster, connect(cluster) as client:
@@ -71,7 +70,6 @@ async def test_topics_records_and_epochs_survive_a_restart(tmp_path):
         assert too_large[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-@pytest.mark.virtual
 async def test_an_idempotent_producer_continues_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -89,7 +87,6 @@ async def test_an_idempotent_producer_continues_after_a_restart(tmp_path):
         assert second.producer_id > first.producer_id
 
 
-@pytest.mark.virtual
 async def test_deleted_records_and_topics_stay_deleted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         for name in ("gone", "t"):
@@ -116,7 +113,6 @@ async def test_deleted_records_and_topics_stay_deleted(tmp_path):
         assert len(list((tmp_path / "topics").iterdir())) <= 2
 
 
-@pytest.mark.virtual
 async def test_groups_survive_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t")
@@ -138,7 +134,6 @@ async def test_groups_survive_a_restart(tmp_path):
         assert list(group.members) == [joined.member_id]
 
 
-@pytest.mark.virtual
 async def test_a_truncation_survives_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
@@ -153,7 +148,6 @@ async def test_a_truncation_survives_a_restart(tmp_path):
         assert log_of(cluster, "t", 0).epochs[: len(epochs)] == epochs
 
 
-@pytest.mark.virtual
 async def test_a_compacted_topic_stays_compacted(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t", configs={"internal.segment.bytes": "200"})
@@ -170,7 +164,6 @@ async def test_a_compacted_topic_stays_compacted(tmp_path):
         assert append(log, batch(b"x"), 0).base_offset == 20
 
 
-@pytest.mark.virtual
 async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
     ids = []
     for life in range(3):
@@ -183,7 +176,6 @@ async def test_ids_do_not_repeat_after_a_restart_with_the_same_seed(tmp_path):
     assert len(set(ids)) == 6
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("name", ["t", "__consumer_offsets"])
 async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that_name(
     tmp_path, monkeypatch, name
@@ -213,7 +205,6 @@ async def test_files_that_could_not_be_deleted_do_not_affect_a_new_topic_of_that
 # -- the directory ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_a_relative_directory_survives_a_change_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "elsewhere").mkdir()
@@ -227,7 +218,6 @@ async def test_a_relative_directory_survives_a_change_of_the_working_directory(t
         assert [record.value for record in cluster.records("t")] == [b"kept"]
 
 
-@pytest.mark.virtual
 async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
     async with on_disk(tmp_path):
         with pytest.raises(UsageError, match=f"{tmp_path} is in use by another cluster"):
@@ -237,7 +227,6 @@ async def test_a_directory_can_be_used_by_one_cluster_at_a_time(tmp_path):
         pass
 
 
-@pytest.mark.virtual
 async def test_a_cluster_needs_all_nodes_with_replicas(tmp_path):
     async with on_disk(tmp_path, 3) as cluster:
         cluster.create_topic("t", 3, 1)
@@ -255,7 +244,6 @@ def broken(*_):
     raise OSError(errno.EIO, "Input/output error")
 
 
-@pytest.mark.virtual
 async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -290,7 +278,6 @@ async def test_failed_writes_are_not_acknowledged(tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.virtual
 async def test_a_short_write_is_a_failed_write(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t")
@@ -303,7 +290,6 @@ async def test_a_short_write_is_a_failed_write(tmp_path, monkeypatch):
         assert path.stat().st_size == 0
 
 
-@pytest.mark.virtual
 async def test_failed_writes_of_groups_and_offsets(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster, cluster.coordinator("g")) as client:
         cluster.create_topic("t")
@@ -329,7 +315,6 @@ async def test_failed_writes_of_groups_and_offsets(tmp_path, monkeypatch):
         assert not cluster.group("g").members
 
 
-@pytest.mark.virtual
 async def test_reading_a_missing_or_truncated_file(tmp_path):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs={"internal.segment.bytes": "100"})
@@ -350,7 +335,6 @@ async def test_reading_a_missing_or_truncated_file(tmp_path):
         assert not second.exists()
 
 
-@pytest.mark.virtual
 async def test_with_fsync_every_write_is_synced(tmp_path, monkeypatch):
     synced = []
     fsync = os.fsync

@@ -17,8 +17,6 @@ from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import put
 
-pytestmark = pytest.mark.virtual
-
 FULL = "[Errno 28] No space left on device: '{}'"
 
 

@@ -264,6 +264,7 @@ def compacted(cluster: EmbeddedCluster) -> list[int]:
     return [record.offset for record in read_records(log)]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("on_disk", [False, True])
 async def test_clients_skip_gaps(tmp_path, on_disk):
     async with EmbeddedCluster(data_dir=tmp_path if on_disk else None) as cluster:

@@ -43,7 +43,6 @@ def broken(*_):
     raise OSError(errno.EIO, "Input/output error")
 
 
-@pytest.mark.virtual
 async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         cluster.create_topic("t")
@@ -62,7 +61,6 @@ async def test_aborted_and_open_transactions_survive_a_restart(tmp_path):
         assert log.last_stable_offset == 6
 
 
-@pytest.mark.virtual
 async def test_markers_of_a_prepared_transaction_are_written_after_a_restart(tmp_path):
     async with on_disk(tmp_path, 2) as cluster:
         cluster.create_topic("t", 1, 1)
@@ -135,7 +133,6 @@ def test_every_field_of_a_transaction_round_trips():
         assert getattr(again, name) == getattr(saved, name)
 
 
-@pytest.mark.virtual
 async def test_a_transactional_id_survives_restarts(tmp_path):
     found = []
     for _ in range(3):
@@ -155,7 +152,6 @@ def open_transaction(cluster: EmbeddedCluster):
     return coordinator, producer
 
 
-@pytest.mark.virtual
 async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
     async with on_disk(tmp_path) as cluster:
         open_transaction(cluster)
@@ -166,7 +162,6 @@ async def test_an_open_transaction_times_out_after_a_restart(tmp_path):
         assert cluster.partition("t", 0).last_stable_offset == 2
 
 
-@pytest.mark.virtual
 async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster:
         coordinator, producer = open_transaction(cluster)
@@ -180,7 +175,6 @@ async def test_markers_are_retried_after_a_storage_error(tmp_path, monkeypatch):
         assert cluster.transactions["tx"].state == "CompleteCommit"
 
 
-@pytest.mark.virtual
 async def test_changes_of_a_transaction_that_cannot_be_saved_are_undone(tmp_path, monkeypatch):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
         cluster.create_topic("t", 2)
@@ -228,7 +222,6 @@ async def put_in_transaction(client, cluster: EmbeddedCluster, producer: Produce
     return (await client.ask(request)).responses[0].partition_responses
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("commits", [True, False])
 async def test_offsets_of_an_open_transaction_stay_pending_over_a_restart(tmp_path, commits):
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
@@ -245,7 +238,6 @@ async def test_offsets_of_an_open_transaction_stay_pending_over_a_restart(tmp_pa
         assert cluster.partition("t", 0).last_stable_offset == 2
 
 
-@pytest.mark.virtual
 async def test_offsets_of_a_prepared_transaction_are_committed_after_a_restart(tmp_path):
     """Killed between the decision and the markers."""
     async with on_disk(tmp_path) as cluster, connect(cluster) as client:
@@ -263,7 +255,6 @@ async def test_offsets_of_a_prepared_transaction_are_committed_after_a_restart(t
         assert (again.id, again.epoch) == (producer.id, producer.epoch + 2)
 
 
-@pytest.mark.virtual
 async def test_the_timeout_of_an_open_transaction_includes_the_time_of_a_restart(tmp_path):
     async with on_disk(tmp_path, start_time=1_000_000) as cluster, connect(cluster) as client:
         cluster.create_topic("t")

@@ -92,7 +92,6 @@ class ToyBroker:
         return {"number": self._answered}
 
 
-@pytest.mark.virtual
 async def test_errors_answers_changes_and_lost_responses() -> None:
     broker = ToyBroker()
     send = Command("SEND")
@@ -115,7 +114,6 @@ async def test_errors_answers_changes_and_lost_responses() -> None:
     broker.injector.check()
 
 
-@pytest.mark.virtual
 async def test_a_fault_is_for_requests_that_match_all_that_is_given() -> None:
     broker = ToyBroker()
     matches = request_filter(
@@ -142,7 +140,6 @@ async def test_a_fault_is_for_requests_that_match_all_that_is_given() -> None:
     assert fault.hits == 1
 
 
-@pytest.mark.virtual
 async def test_requests_are_delayed_and_held() -> None:
     broker, loop = ToyBroker(), asyncio.get_running_loop()
     began = loop.time()
@@ -158,7 +155,6 @@ async def test_requests_are_delayed_and_held() -> None:
     assert await waiting == {"number": 2}
 
 
-@pytest.mark.virtual
 async def test_the_history_has_what_was_sent_and_answered_within_its_limits() -> None:
     broker = ToyBroker()
     seen: list[RecordedExchange] = []

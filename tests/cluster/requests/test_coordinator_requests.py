@@ -22,7 +22,7 @@ from asyncgroup.errors import (
 )
 from tests.cluster.requests.scene import groups_of, now, opened
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 API = "DescribeGroups"
 

@@ -16,7 +16,7 @@ from asyncgroup.cluster.requests.topics import NewTopic, create_topics, delete_t
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import groups_of, now, opened
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 def parts(count: int = 3) -> list[TopicPartition]:

@@ -14,7 +14,7 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, Erro
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from tests.cluster.requests.scene import now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 DONE, REPEAT, RETRY, LOOK_UP, FAIL = RequestAction
 REFUSED = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "g")

@@ -14,7 +14,7 @@ from asyncgroup.cluster.requests.topics import NewTopic, create_topics
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import opened
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 async def create_missing(client: ClusterClient, wanted: Mapping[str, NewTopic]) -> dict[str, AsyncGroupError]:

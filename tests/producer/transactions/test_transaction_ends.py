@@ -27,7 +27,7 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 

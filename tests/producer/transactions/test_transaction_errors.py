@@ -29,7 +29,7 @@ from tests.producer.transactions.support import (
 )
 from tests.profiles import thinned
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 E = ErrorCode
 

@@ -15,7 +15,7 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 @pytest.mark.parametrize("level", [0, 1])

@@ -29,7 +29,7 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 class Boom(Exception):

@@ -33,7 +33,7 @@ from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 TOPIC = "orders"
 Action = Callable[[EmbeddedCluster, Producer], Awaitable[Any]]

@@ -29,8 +29,6 @@ from tests.offsets.test_fetch_offsets import cluster_that
 from tests.scenario.support import WorkHandler, member, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
 ID = UUID(int=0xFEED_0000_0000_0000_0000_0000_0000_0001)

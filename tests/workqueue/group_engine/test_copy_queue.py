@@ -13,6 +13,8 @@ from asyncgroup.workqueue.group_engine.claim_window import ClaimWindow
 from asyncgroup.workqueue.group_engine.copy_batch import CopyBatch, WaitingCopy
 from asyncgroup.workqueue.group_engine.copy_queue import MAX_PAUSE, CopyQueue
 
+pytestmark = pytest.mark.real
+
 SOURCE = TopicPartition("orders", 0)
 
 

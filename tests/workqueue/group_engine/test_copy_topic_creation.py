@@ -22,7 +22,7 @@ from tests.asyncio_errors import no_asyncio_errors
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 RETRY, DEAD = "orders-g-RETRY", "orders-g-DLQ"
 

@@ -39,7 +39,7 @@ from tests.work_queues import group_queue
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 DLQ, RETRY = "dead", "again"
 TP, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -20,8 +20,6 @@ from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 
-pytestmark = pytest.mark.virtual
-
 
 class Unlimited:
     """A publisher that is never asked for a copy."""

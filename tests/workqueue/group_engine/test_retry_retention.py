@@ -13,7 +13,7 @@ from tests.scenario.support import now
 
 __all__ = ["no_asyncio_errors"]
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
