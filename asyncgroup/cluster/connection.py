@@ -26,9 +26,10 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.net.addresses import host_and_port
 from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.net.slots import Slots
+from asyncgroup.wire.codec import decode_response, encode_request, read_correlation_id
 from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import Message, Request
-from asyncgroup.wire.protocol import APIS, decode_response, encode_request, read_correlation_id
+from asyncgroup.wire.protocol import APIS
 from asyncgroup.wire.schema import VersionRange
 
 __all__ = ["Address", "Connection", "LastResponses", "OnResponse"]
@@ -393,10 +394,15 @@ class Connection:
             request.fail(MalformedResponse(text), self._loop)
             self._fail(ProtocolError(f"{text} (the connection was closed)"))
             return
-        if (pause := throttle_seconds(response, request.version, self.address)) > 0:
+        if (asked := getattr(response, "throttle_time_ms", 0)) > 0:
+            self._throttle(response, request, asked)
+        request.succeed(response)
+
+    def _throttle(self, response: Message, request: _InFlightRequest, milliseconds: int) -> None:
+        pause = throttle_seconds(response, request.version, milliseconds, self.address)
+        if pause > 0:
             self._throttled_until = self._loop.time() + pause
             self._hooks.emit("on_throttle", self.address.node_id, request.api, pause)
-        request.succeed(response)
 
     def _match(self, correlation_id: int) -> _InFlightRequest:
         if not self._in_flight:

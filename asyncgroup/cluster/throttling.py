@@ -51,12 +51,11 @@ CLIENT_THROTTLE_VERSIONS: Final[dict[str, int]] = {
 """First version of each response whose throttle time the client must obey (`shouldClientThrottle` of kafka-clients)."""
 
 
-def throttle_seconds(response: Message, version: int, address: object) -> float:
+def throttle_seconds(response: Message, version: int, milliseconds: int, address: object) -> float:
     """Return the seconds during which no request may be sent on the connection to `address`.
 
-    More than `MAX_THROTTLE_SECONDS` is reduced to that, with a warning.
+    `milliseconds` is the throttle time in the response. More than `MAX_THROTTLE_SECONDS` is reduced to that, with a warning.
     """
-    milliseconds: int = getattr(response, "throttle_time_ms", 0)
     if milliseconds <= 0 or version < CLIENT_THROTTLE_VERSIONS.get(response.NAME, 0):
         return 0.0
     seconds = milliseconds / 1000

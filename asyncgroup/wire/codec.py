@@ -1,4 +1,4 @@
-"""Encode and decode messages, by functions compiled on first use for each (message, version).
+"""Encode and decode messages and frames, by functions compiled on first use for each (message, version).
 
 `encoder` and `decoder` write one Python function per message and version: adjacent fixed-size fields become a single
 `struct` call, everything else straight-line code. Sources: Kafka's protocol guide and the semantics of
@@ -6,6 +6,10 @@
 
 A field that the version does not have is not written if Kafka marks it ignorable or if it has its default value;
 otherwise encoding raises UnsupportedVersionError, as Kafka's own client does.
+
+A frame is a size of four bytes, a header and a message. Two exceptions to the rules of header versions: the ApiVersions
+response always has header version 0, so that clients of any version can read it (KIP-511), and the client id in a request
+header is never a compact string.
 
 The functions `*_versioned` read and write messages with a two-byte prefix. It is the version for a member's subscription
 and assignment (`ConsumerProtocol.java`), and for the values of __consumer_offsets records. For the keys of those records,
@@ -18,7 +22,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
@@ -28,22 +32,37 @@ from asyncgroup.wire.encoder import encoder_source
 from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import NO_UUID, Message
 from asyncgroup.wire.primitives import Buffer, packer, read_uuid, read_uvarint, skip_tags, unpacker, uvarint
+from asyncgroup.wire.protocol import API_VERSIONS_KEY, APIS
 from asyncgroup.wire.schema import MessageSpec, message_spec
 
 __all__ = [
+    "INT16",
+    "INT32",
+    "REQUEST_HEADER",
     "decode",
     "decode_from",
+    "decode_response",
     "decode_versioned",
     "decoder",
     "encode",
+    "encode_request",
     "encode_versioned",
     "encoder",
+    "read_correlation_id",
     "read_prefix",
+    "with_size",
     "write_pieces",
 ]
 
 M = TypeVar("M", bound=Message)
-_PREFIX = struct.Struct(">h")
+REQUEST_HEADER = struct.Struct(">hhi")
+"""The fixed part of a request header: API key, version, correlation id."""
+
+INT32 = struct.Struct(">i")
+INT16 = struct.Struct(">h")
+_INT16_MAX = 0x7FFF
+_UNSUPPORTED_VERSION = INT16.pack(35)
+_NO_KEYS: Final = INT32.pack(0)  # the empty array of an ApiVersions response in version 0
 Encoder: TypeAlias = Callable[[Any, Callable[[bytes], None]], None]
 Decoder: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 
@@ -148,9 +167,9 @@ def write_pieces(message: Message, version: int, pieces: list[bytes]) -> None:
         ) from error
 
 
-def _is_read_in_place(buffer: Buffer, name: str) -> bool:
-    """Whether the decoder can slice the buffer without a copy; large Fetch responses are a bytearray (`framing.py`)."""
-    return isinstance(buffer, bytes) or (isinstance(buffer, bytearray) and not _has_bytes(name))
+def _without_copy(buffer: Buffer, name: str) -> Any:
+    """Return the buffer if the decoder can slice it without a copy: large Fetch responses are a bytearray (`framing.py`)."""
+    return buffer if isinstance(buffer, bytearray) and not _has_bytes(name) else bytes(buffer)
 
 
 @cache
@@ -170,7 +189,7 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -
     truncated or malformed bytes, UnsupportedVersionError for a version out of range.
     """
     read = decoder(cls.NAME, version)
-    data: Any = buffer if _is_read_in_place(buffer, cls.NAME) else bytes(buffer)
+    data = buffer if isinstance(buffer, bytes) else _without_copy(buffer, cls.NAME)
     try:
         message, end = read(data, position)
     except (IndexError, struct.error) as error:
@@ -190,6 +209,71 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     return message
 
 
+# --- frames of the client: the broker's half is in `broker/net/frames.py` -------------------------------------------
+
+
+def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+    """Return a request frame, as pieces to write in order, because large payloads are not copied.
+
+    Raises UnsupportedVersionError, see `codec.encode`.
+    """
+    name = b"" if client_id is None else client_id.encode()
+    if len(name) > _INT16_MAX:
+        raise UnsupportedVersionError(
+            f"the client id has {len(name)} bytes, at most {_INT16_MAX} are allowed"
+        )
+    name = INT16.pack(-1 if client_id is None else len(name)) + name
+    tags = b"\x00" if version >= APIS[message.API_KEY].flexible_from else b""
+    pieces: list[bytes] = [b"", REQUEST_HEADER.pack(message.API_KEY, version, correlation_id) + name + tags]
+    return with_size(message, version, pieces)
+
+
+def with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes]:
+    """Append the message to `pieces`, put the size of all into the first, and return those that are not empty.
+
+    From Python 3.12 on, asyncio's `writelines` never finishes an empty last piece: the transport polls without end, and does not
+    report that the other side has closed the connection (`_adjust_leftover_buffer` in `selector_events.py`).
+    """
+    write_pieces(message, version, pieces)
+    pieces[0] = INT32.pack(sum(map(len, pieces)))
+    return list(filter(None, pieces))
+
+
+def read_correlation_id(frame: Buffer) -> int:
+    """Return the correlation id of a response frame (without its size); raises DecodeError if it is too short."""
+    if len(frame) < 4:
+        raise DecodeError(f"a response of {len(frame)} bytes is too short for its header")
+    correlation_id: int = INT32.unpack_from(frame, 0)[0]
+    return correlation_id
+
+
+def decode_response(cls: type[M], version: int, frame: Buffer) -> M:
+    """Decode the message of a response frame (without its size).
+
+    A broker that does not support the version of an ApiVersions request answers in version 0 with error 35 (KIP-511). The
+    error code is the first field in every version, so this is detected from the bytes. Some brokers answer in another
+    format, such as librdkafka's mock cluster (`rdkafka_mock_handlers.c`): then only the error code is read. That one also ends
+    flexible responses with one more empty section of tagged fields, one zero byte. Raises DecodeError for other bytes left over.
+    """
+    position = 4
+    if cls.API_KEY == API_VERSIONS_KEY and frame[4:6] == _UNSUPPORTED_VERSION:
+        try:
+            return decode(cls, 0, frame, position)
+        except DecodeError:
+            return decode(cls, 0, _UNSUPPORTED_VERSION + _NO_KEYS)
+    is_flexible = version >= APIS[cls.API_KEY].flexible_from
+    if cls.API_KEY != API_VERSIONS_KEY and is_flexible:
+        try:
+            position = skip_tags(frame, position) if frame[position] else position + 1
+        except IndexError as error:
+            raise DecodeError(f"response header of {cls.NAME} v{version}: truncated") from error
+    message, end = decode_from(cls, version, frame, position)
+    rest = len(frame) - end
+    if rest == 0 or (rest == 1 and is_flexible and frame[end] == 0):
+        return message
+    raise DecodeError(f"{cls.NAME} v{version}: {rest} bytes are left over")
+
+
 # --- messages with a prefix ------------------------------------------------------------------------------------------
 
 
@@ -199,14 +283,14 @@ def encode_versioned(message: Message, version: int) -> bytes:
     Raises UnsupportedVersionError as `encode` does.
     """
     is_key = message_spec(message.NAME).kind == "coordinator-key"
-    return _PREFIX.pack(message.API_KEY if is_key else version) + encode(message, version)
+    return INT16.pack(message.API_KEY if is_key else version) + encode(message, version)
 
 
 def read_prefix(data: Buffer) -> int:
     """Return the prefix: the version, or a key's record type. Raises DecodeError for less than two bytes."""
-    if len(data) < _PREFIX.size:
-        raise DecodeError(f"{len(data)} bytes are too few for a version of {_PREFIX.size} bytes")
-    prefix: int = _PREFIX.unpack_from(data, 0)[0]
+    if len(data) < INT16.size:
+        raise DecodeError(f"{len(data)} bytes are too few for a version of {INT16.size} bytes")
+    prefix: int = INT16.unpack_from(data, 0)[0]
     return prefix
 
 
@@ -221,7 +305,7 @@ def decode_versioned(cls: type[M], data: Buffer) -> M:
     if spec.kind == "coordinator-key":
         if prefix != spec.api_key:
             raise DecodeError(f"{cls.NAME}: the key's type is {prefix}, not {spec.api_key}")
-        return decode_from(cls, 0, data, _PREFIX.size)[0]
+        return decode_from(cls, 0, data, INT16.size)[0]
     if prefix < spec.versions.low:
         raise DecodeError(f"{cls.NAME}: version {prefix} is not in {spec.versions}")
-    return decode_from(cls, min(prefix, spec.versions.high), data, _PREFIX.size)[0]
+    return decode_from(cls, min(prefix, spec.versions.high), data, INT16.size)[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import decode_response, encode_request
+from asyncgroup.wire.codec import decode_response, encode_request
 from asyncgroup.wire.records import BatchBuilder
 from benchmarks.produce.load import Load
 

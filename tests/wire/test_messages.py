@@ -106,9 +106,8 @@ from typing import TypeVar, assert_type
 from uuid import UUID
 
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.codec import decode, decode_from
+from asyncgroup.wire.codec import decode, decode_from, decode_response
 from asyncgroup.wire.message import Message, Request
-from asyncgroup.wire.protocol import decode_response
 from asyncgroup.wire.codec import decode_versioned
 
 R = TypeVar("R", bound=Message)

@@ -1,7 +1,7 @@
 """The broker's half of the framing: split a byte stream into request frames, decode them, encode response frames.
 
-A frame is a 4-byte size followed by that many bytes (Kafka's `NetworkReceive`). The client's half and the table of APIs
-are in `wire/protocol.py`.
+A frame is a 4-byte size followed by that many bytes (Kafka's `NetworkReceive`). The client's half is in
+`wire/codec.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
-from asyncgroup.wire.codec import decode_from
+from asyncgroup.wire.codec import INT16, INT32, REQUEST_HEADER, decode_from, with_size
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
-from asyncgroup.wire.protocol import API_VERSIONS_KEY, APIS, INT16, INT32, REQUEST_HEADER, with_size
+from asyncgroup.wire.protocol import API_VERSIONS_KEY, APIS
 
 __all__ = [
     "MAX_REQUEST_BYTES",

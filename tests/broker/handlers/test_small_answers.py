@@ -10,7 +10,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.metadata.features import SUPPORTED_FEATURES
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import decode_response, encode_request
+from asyncgroup.wire.codec import decode_response, encode_request
 from tests.broker.batches import batch
 from tests.broker.client import connect
 from tests.broker.requests import commit_request, errors, fetch, partitions_of
