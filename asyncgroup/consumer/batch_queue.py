@@ -7,14 +7,30 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-from asyncgroup.consumer.decoding import plain_form
-from asyncgroup.errors import CorruptRecordsError
+from asyncgroup.errors import AsyncGroupError, CorruptRecordsError
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_run import LARGEST_PLAIN, BatchRun
 from asyncgroup.wire.batch_view import HEADER_SIZE, BatchView
-from asyncgroup.wire.records import check_batch, decode_batch, read_batch
+from asyncgroup.wire.decompression import decompress_within
+from asyncgroup.wire.records import check_batch, decode_batch, read_batch, uncompressed
 
-__all__ = ["BatchQueue"]
+__all__ = ["LARGE_BYTES", "LARGE_COUNT", "MAX_EXPANSION", "BatchQueue", "plain_form"]
+
+LARGE_BYTES: Final = 2 << 20
+"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
+reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
+"""
+
+LARGE_COUNT: Final = 50_000
+"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
+
+MAX_EXPANSION: Final = 16
+"""Decompressed bytes that a reader gets at once for each wire byte it allows. Common data stays below; bombs, of which each
+alone is not large, together would fill the memory and hold the event loop.
+"""
+
+_LARGE_LEGACY: Final = 1 << 17
+"""The same as `LARGE_BYTES` for magic 0 and 1, which no compiled code decodes."""
 
 _ANY_NUMBER: Final = 1 << 62
 
@@ -194,3 +210,22 @@ class BatchQueue:
                 return None
         check_batch(*self.tp, self.front_batch(), self.check_crcs)
         return list(read_batch(*self.tp, plain, self.limit, check_crc=self.check_crcs))
+
+
+def plain_form(batch: BatchView) -> BatchView | None:
+    """Return the form of a batch that the event loop should decode; None if that takes so long that a thread should do it.
+
+    A compressed batch of magic 2 is decompressed for that, up to `LARGE_BYTES`, which takes some milliseconds at most; the
+    result is kept, so that no batch is decompressed twice. A malformed one is returned as it is: reading it will raise.
+    One of magic 0 or 1 is returned as it is too, as its decompression is a small part of the time to decode it.
+    """
+    if batch.record_count > LARGE_COUNT or batch.size > LARGE_BYTES:
+        return None
+    if not batch.codec:
+        return batch
+    try:
+        if batch.magic >= 2:
+            return uncompressed(batch, LARGE_BYTES)
+        return batch if decompress_within(batch.codec, batch.payload, _LARGE_LEGACY) is not None else None
+    except AsyncGroupError:
+        return batch

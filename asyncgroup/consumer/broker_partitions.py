@@ -7,12 +7,11 @@ fetchable in the meantime.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.fetch_candidates import FetchCandidates
 from asyncgroup.consumer.fetch_outcome import (
     FetchOutcomes,
     fetch_outcomes,
@@ -23,6 +22,7 @@ from asyncgroup.consumer.fetch_plan import (
     MAIN_LANE,
     NO_LIMIT,
     SHORT_WAIT,
+    FetchCandidates,
     FetchPlan,
     PlannedFetch,
     RequestSet,
@@ -61,8 +61,10 @@ class BrokerPartitions:
     and a broker has only a thousand sessions for all of its clients. For the same reason a client of few fetches has none.
     """
 
-    def __init__(self, node_id: int, session: FetchSession | None) -> None:
+    def __init__(self, node_id: int, session: FetchSession | None, wake: Callable[[], object]) -> None:
         self.node_id = node_id
+        self.wake = wake
+        """Called when there may be something to fetch; once a `BrokerTask` runs, this is its `wake`."""
         self.session = session
         self.awaits_validation = False
         """Whether a partition has entered AWAIT_VALIDATION since the last validation was planned."""

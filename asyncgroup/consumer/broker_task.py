@@ -61,6 +61,7 @@ class BrokerTask:
         lane_suffix: str,
     ) -> None:
         self.broker = broker
+        broker.wake = self.wake
         self.node_id = broker.node_id
         self._scheduler = scheduler
         self._cluster = cluster

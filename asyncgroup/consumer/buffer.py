@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.batch_queue import BatchQueue
+from asyncgroup.consumer.batch_queue import LARGE_BYTES, MAX_EXPANSION, BatchQueue
 from asyncgroup.consumer.chunk_filter import ChunkFilter, Reader
 from asyncgroup.consumer.decoding import (
-    LARGE_BYTES,
-    MAX_EXPANSION,
     AbortedTransactions,
     LazyRecords,
     ListedTransaction,

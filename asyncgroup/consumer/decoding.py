@@ -8,12 +8,11 @@ from itertools import chain, islice
 from typing import Any, Final, Protocol, overload
 
 from asyncgroup.columns import RecordColumns
-from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import start_task
 from asyncgroup.model import Record, TopicPartition, add_records
 from asyncgroup.wire.batch_run import BatchRun
 from asyncgroup.wire.batch_view import BatchView
-from asyncgroup.wire.decompression import MAX_DECOMPRESSED, decompress_within
+from asyncgroup.wire.decompression import MAX_DECOMPRESSED
 from asyncgroup.wire.off_loop import run_off_loop
 from asyncgroup.wire.records import (
     ControlType,
@@ -21,60 +20,20 @@ from asyncgroup.wire.records import (
     read_batch,
     read_control_type,
     translate_error,
-    uncompressed,
 )
 
 __all__ = [
-    "LARGE_BYTES",
-    "LARGE_COUNT",
-    "MAX_EXPANSION",
     "AbortedTransactions",
     "BatchDecoder",
     "LazyRecords",
     "ListedTransaction",
-    "plain_form",
     "read_columns",
 ]
-
-LARGE_BYTES: Final = 2 << 20
-"""Decompressed bytes from which a batch is large. Up to there checking and decoding take about 10 ms, the time that a
-reader may hold the event loop; in larger ones the hop to a thread and back (about 0.1 ms) does not matter.
-"""
-
-LARGE_COUNT: Final = 50_000
-"""Records from which a batch is large: many small records take longer to decode than their bytes suggest."""
-
-MAX_EXPANSION: Final = 16
-"""Decompressed bytes that a reader gets at once for each wire byte it allows. Common data stays below; bombs, of which each
-alone is not large, together would fill the memory and hold the event loop.
-"""
-
-_LARGE_LEGACY: Final = 1 << 17
-"""The same as `LARGE_BYTES` for magic 0 and 1, which no compiled code decodes."""
 
 _LAST: Final = 2**63 - 1
 
 
 # --- large batches ---------------------------------------------------------------------------------------------------
-
-
-def plain_form(batch: BatchView) -> BatchView | None:
-    """Return the form of a batch that the event loop should decode; None if that takes so long that a thread should do it.
-
-    A compressed batch of magic 2 is decompressed for that, up to `LARGE_BYTES`, which takes some milliseconds at most; the
-    result is kept, so that no batch is decompressed twice. A malformed one is returned as it is: reading it will raise.
-    One of magic 0 or 1 is returned as it is too, as its decompression is a small part of the time to decode it.
-    """
-    if batch.record_count > LARGE_COUNT or batch.size > LARGE_BYTES:
-        return None
-    if not batch.codec:
-        return batch
-    try:
-        if batch.magic >= 2:
-            return uncompressed(batch, LARGE_BYTES)
-        return batch if decompress_within(batch.codec, batch.payload, _LARGE_LEGACY) is not None else None
-    except AsyncGroupError:
-        return batch
 
 
 class BatchDecoder:

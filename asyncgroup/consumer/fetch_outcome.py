@@ -234,9 +234,9 @@ def partition_outcome(
 ) -> FetchOutcome:
     """Return the outcome of one partition's data, as far as it does not end within its first batch."""
     code = data.error_code
-    action = fetch_action(code)
-    if action is FetchAction.DELIVER:
+    if not code:
         return _delivered(data, data.records, node_id, zero_copy=zero_copy)
+    action = fetch_action(code)
     error = BrokerError(code, f"fetch of {tp} from node {node_id}")
     if action is FetchAction.REDISPATCH:
         return Retriable(error, _leader_hint(data, response))

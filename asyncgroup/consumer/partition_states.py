@@ -49,7 +49,7 @@ class PartitionStates:
     While FETCHING or in AWAIT_VALIDATION a partition belongs to one broker (`node_id`); while LEADERLESS or in AWAIT_RESET
     it waits until `retry_at`. Nothing here waits; `now` is the loop's time.
 
-    - `wake(node_id)` is called when a broker may have something to fetch.
+    - `wake(node_id)` is called when a broker may have something to fetch that nothing fetches from yet (`BrokerPartitions.wake`).
     - `wake_timer(state)` is called when a partition begins to wait in LEADERLESS or AWAIT_RESET (`next`).
     - `report(partitions, error)` is called with errors that the client recovers from by itself.
     """
@@ -123,9 +123,9 @@ class PartitionStates:
         if broker is not None:
             broker.candidates.mark(partition)
 
-    def _wake_for(self, partition: TopicPartitionState, node_id: int) -> None:
+    def _wake_for(self, partition: TopicPartitionState, broker: BrokerPartitions) -> None:
         self._on_change(partition)
-        self._wake(node_id)
+        broker.wake()
 
     def _leave_broker(self, partition: TopicPartitionState) -> None:
         """End FETCHING or AWAIT_VALIDATION; data in flight is dropped."""
@@ -137,12 +137,13 @@ class PartitionStates:
         """Enter FETCHING, at a broker that may be new."""
         broker = self.brokers.get(node_id)
         if broker is None:
-            broker = self.brokers[node_id] = BrokerPartitions(node_id, self._new_session(node_id))
+            session, wake = self._new_session(node_id), partial(self._wake, node_id)
+            broker = self.brokers[node_id] = BrokerPartitions(node_id, session, wake)
         partition.fetch_state = FetchState.FETCHING
         partition.retry_at = NEVER
         broker.add(partition)
-        partition.wake_fetcher = partial(self._wake_for, partition, node_id)
-        self._wake(node_id)
+        partition.wake_fetcher = partial(self._wake_for, partition, broker)
+        broker.wake()
 
     def _new_session(self, node_id: int) -> FetchSession | None:
         """Return the node's fetch session, whose next request is a full one that starts it again; None without sessions."""

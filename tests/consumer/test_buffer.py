@@ -11,8 +11,8 @@ from aiokafka.record.util import calc_crc32c
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from asyncgroup.consumer.batch_queue import LARGE_BYTES, MAX_EXPANSION
 from asyncgroup.consumer.buffer import RecordBuffer
-from asyncgroup.consumer.decoding import LARGE_BYTES, MAX_EXPANSION
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Record
 from asyncgroup.wire import batch_run, records

@@ -11,7 +11,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import batch_queue, decoding
-from asyncgroup.consumer.decoding import LARGE_BYTES, LARGE_COUNT, plain_form
+from asyncgroup.consumer.batch_queue import LARGE_BYTES, LARGE_COUNT, plain_form
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import batch_at

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import decoding
-from asyncgroup.consumer.decoding import LARGE_BYTES
+from asyncgroup.consumer.batch_queue import LARGE_BYTES
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.merged_reader import MergedReader, ReadyQueue
 from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
