@@ -176,14 +176,28 @@ async def _produce(servers: str) -> None:
             await asyncio.sleep(PAUSE)
 
 
+_RECORD: Final = ("cluster/", "wire/", "consumer/", "group/")
+"""Rooms of a record's trip: the bytes of a connection, events of hooks and tables of codes are those of every request."""
+
+_MARK: Final = ("group/", "offsets/")
+"""Rooms of a mark's trip: the next fetch, which goes out before the commit, belongs to the fetcher, and the sending of a
+request to every request."""
+
+_BROKER: Final = ("broker/",)
+"""Rooms of the broker's trips: how messages and batches are read and written belongs to `wire/`."""
+
 _QUEUE: Final = ("workqueue/", "group/", "offsets/")
 """Rooms of a queue's trips: before the record and after the commit it is that of a consumer."""
 
 TRIPS: Final = {
-    "record": TripCase("record: socket to handler", consume, RECEIVED, HANDLER, is_last=True, goal=12),
-    "mark": TripCase("mark to OffsetCommit", consume, HANDLED, COMMITTED, goal=10),
+    "record": TripCase(
+        "record: socket to handler", consume, RECEIVED, HANDLER, is_last=True, rooms=_RECORD, goal=12
+    ),
+    "mark": TripCase("mark to OffsetCommit", consume, HANDLED, COMMITTED, rooms=_MARK, goal=10),
     "rebalance": TripCase("eager rebalance of a member", rebalance, REBALANCE, SETUP, goal=12),
-    "append": TripCase("Produce in the broker", append, RECEIVED, WRITTEN, is_last=True, goal=10),
+    "append": TripCase(
+        "Produce in the broker", append, RECEIVED, WRITTEN, is_last=True, rooms=_BROKER, goal=10
+    ),
     "send": TripCase("producer.send to Produce", send, SEND, PRODUCED, goal=12),
     "delivery": TripCase(
         "queue: delivery to handler", queue, RECEIVED, HANDLER, is_last=True, rooms=_QUEUE, goal=12, backs=4
