@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from asyncgroup.group.consumer_group import ConsumerGroup
     from asyncgroup.group.health.health import ClaimHealth, ErrorSeen, Health
+    from asyncgroup.group.health.problems import MemberProblem, ProblemKind
     from asyncgroup.group.locks.exclusive_producer import ExclusiveProducer
     from asyncgroup.group.records import Records
     from asyncgroup.group.sessions.claim import Claim
@@ -51,7 +52,9 @@ __all__ = [
     "ExclusiveProducer",
     "Handler",
     "Health",
+    "MemberProblem",
     "MemberSubscription",
+    "ProblemKind",
     "RangeAssignor",
     "Records",
     "RoundRobinAssignor",
@@ -78,6 +81,7 @@ _NAMES = {
     "locks.exclusive_producer": ["ExclusiveProducer"],
     "sessions.handler": ["Handler"],
     "health.health": ["ClaimHealth", "ErrorSeen", "Health"],
+    "health.problems": ["MemberProblem", "ProblemKind"],
     "records": ["Records"],
     "sessions.session": ["Session"],
     "topics.subscription_pattern": ["SubscriptionPattern"],

@@ -29,7 +29,8 @@ from asyncgroup.errors import (
 from asyncgroup.group.group_protocol import chosen_protocol
 from asyncgroup.group.health.diagnosis import HealthSnapshot, diagnose
 from asyncgroup.group.health.health import Health
-from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.health.member_health import MemberHealth, MemberState
+from asyncgroup.group.health.problems import ProblemKind
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
 from asyncgroup.group.liveness.stalls import CHECKS, Stalls
 from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
@@ -248,7 +249,7 @@ class Member:
         if not is_retriable or not isinstance(error, AsyncGroupError):
             raise error
         _log.warning("group %s: %s", self._group_id, error)
-        self._member_health.report(ProblemSource.JOIN, error)
+        self._member_health.report(ProblemKind.JOIN, error)
         self._member_health.report_error(error)
 
     async def _back_off(self, retry: RetryLoop) -> bool:

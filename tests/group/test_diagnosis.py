@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -17,9 +19,9 @@ from asyncgroup.group.health.member_health import (
     MAX_ERROR_KINDS,
     MemberHealth,
     MemberState,
-    ProblemSource,
     RunningCalls,
 )
+from asyncgroup.group.health.problems import MemberProblem, ProblemKind, WaitKind
 from asyncgroup.group.topics.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
@@ -100,7 +102,7 @@ async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
     await asyncio.sleep(3)
-    member_health.report(ProblemSource.HEARTBEAT, ConnectError("node 1 (10.0.0.1:9092): Connection refused"))
+    member_health.report(ProblemKind.HEARTBEAT, ConnectError("node 1 (10.0.0.1:9092): Connection refused"))
     (problem,) = diagnose(snapshot(member_health), now()).problems
     assert problem == (
         "heartbeats fail, the last successful one was 3.0 s ago: node 1 (10.0.0.1:9092): Connection refused"
@@ -113,13 +115,13 @@ async def test_problems_last_until_cleared() -> None:
     member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.JOINING)
     member_health.report(
-        ProblemSource.JOIN, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'")
+        ProblemKind.JOIN, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'")
     )
     await asyncio.sleep(1)
-    member_health.report(ProblemSource.JOIN, BrokerError(ErrorCode.NOT_COORDINATOR, "join of group 'g'"))
+    member_health.report(ProblemKind.JOIN, BrokerError(ErrorCode.NOT_COORDINATOR, "join of group 'g'"))
     (problem,) = diagnose(snapshot(member_health), now()).problems
     assert problem.startswith("joining fails: join of group 'g': NOT_COORDINATOR")
-    member_health.clear(ProblemSource.JOIN, ProblemSource.COMMIT)
+    member_health.clear(ProblemKind.JOIN, ProblemKind.COMMIT)
     assert diagnose(snapshot(member_health), now()).is_healthy
 
 
@@ -184,13 +186,13 @@ async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
 @pytest.mark.parametrize("state", MemberState)
 async def test_an_unhealthy_member_has_problems(state: MemberState) -> None:
     """In every state, for every problem and at any age: `problems` is empty if and only if the member is healthy."""
-    for sources in [*[(source,) for source in ProblemSource], (), tuple(ProblemSource)]:
+    for sources in [*[(source,) for source in ProblemKind], (), tuple(ProblemKind)]:
         for age, is_busy in itertools.product([0.0, 7.0, 70.0], [False, True]):
             expect_problems_if_unhealthy(state, sources, age, is_busy)
 
 
 def expect_problems_if_unhealthy(
-    state: MemberState, sources: tuple[ProblemSource, ...], age: float, is_busy: bool
+    state: MemberState, sources: tuple[ProblemKind, ...], age: float, is_busy: bool
 ) -> None:
     member_health = MemberHealth(unheeded)
     member_health.transition_to(state)
@@ -213,3 +215,26 @@ def expect_problems_if_unhealthy(
     assert bare.is_healthy is (not bare.problems)
     if state in (MemberState.CLOSED, MemberState.NOT_CONSUMING, MemberState.LEAVING):
         assert not bare.is_healthy
+
+
+async def test_a_problem_is_its_sentence_with_the_data_it_is_made_of() -> None:
+    problem = MemberProblem(ProblemKind.FETCH, 2.5, names=["t-0", "t-1", "t-2", "t-3"], text="timed out")
+    assert problem == "t-0, t-1, t-2 and 1 others cannot be fetched for 2.5 s: timed out"
+    for copied in (copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+        assert (copied, copied.kind, copied.seconds, copied.names, copied.text) == (
+            problem,
+            ProblemKind.FETCH,
+            2.5,
+            ("t-0", "t-1", "t-2", "t-3"),
+            "timed out",
+        )
+
+
+@pytest.mark.parametrize("kind", [*ProblemKind, *WaitKind])
+async def test_every_sentence_can_be_made(kind: ProblemKind | WaitKind) -> None:
+    if isinstance(kind, WaitKind):
+        text = kind.text(["'orders'"], 10.0)
+    else:
+        text = MemberProblem(kind, 1.5, names=["orders-0"], text="refused")
+    assert text
+    assert "{" not in text

@@ -61,6 +61,12 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("is_healthy", "claims", "lag", "paused", "stalled", "errors", "as_dict"),
         *("last_heartbeat", "last_fetch", "live", "ready", "fatal", "not_ready"),
     },
+    "MemberProblem": {"kind", "names", "seconds", "text"} | public_members(str),
+    "ProblemKind": {
+        *("HANDLER", "HOOK", "LOST", "JOIN", "COMMIT", "HEARTBEAT", "HEARTBEAT_UNANSWERED", "START", "FETCH"),
+        *("FETCH_UNANSWERED", "TOPIC_MISSING", "TOPIC_UNUSABLE", "STATE", "CALL_NOT_CANCELLED", "CALL_SLOW"),
+        *("CLOSED", "NOT_CONSUMING", "LEAVING", "NOT_JOINED", "SILENT_BROKERS"),
+    },
     "ClaimHealth": {
         *("topic", "partition", "tp", "position", "next_mark", "high_watermark", "lag", "paused", "stalled"),
     },

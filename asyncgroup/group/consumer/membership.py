@@ -22,7 +22,8 @@ from asyncgroup.group.consumer.group_configs import find_session_timeout
 from asyncgroup.group.consumer.heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer.heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer.member_state import JOIN_EPOCH, ConsumerMemberState, Reconciliation
-from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.health.member_health import MemberHealth, MemberState
+from asyncgroup.group.health.problems import ProblemKind
 from asyncgroup.group.leaving import LeaveResult, leave_group
 from asyncgroup.group.membership import Assignable, JoinedGroup
 from asyncgroup.group.topics.names import TopicNames
@@ -172,7 +173,7 @@ class ConsumerMembership:
             if action is HeartbeatAction.REJOIN_WITH_NEW_ID and _is_fenced(failure):
                 await self._drop(former)
         self._member_health.count_error(failure)
-        self._member_health.report(ProblemSource.JOIN, failure)
+        self._member_health.report(ProblemKind.JOIN, failure)
         loop = first_generation if action is HeartbeatAction.WAIT_FOR_GENERATION else retry
         if action is HeartbeatAction.FAIL or not loop.failed(counted=action is not HeartbeatAction.RETRY):
             raise failure

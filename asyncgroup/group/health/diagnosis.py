@@ -13,13 +13,14 @@ from asyncgroup.group.health.member_health import (
     ENDING,
     JOINING_AGAIN,
     NOT_YET,
+    WAITS_FOR,
     MemberHealth,
     MemberState,
-    ProblemSource,
     RunningCalls,
     error_kind,
     error_text,
 )
+from asyncgroup.group.health.problems import MemberProblem, ProblemKind, WaitKind
 from asyncgroup.group.membership import JOIN_GRACE
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from asyncgroup.group.sessions.claim import Claim
     from asyncgroup.group.sessions.start_lookups import PendingStart
     from asyncgroup.group.topics.topics import Absence
+    from asyncgroup.model import TopicPartition
     from asyncgroup.offsets import MemberIdentity
 
 __all__ = ["HOOK_TIMEOUT_SHOWN", "HealthSnapshot", "diagnose"]
@@ -65,8 +67,8 @@ class HealthSnapshot(NamedTuple):
     running_calls: Sequence[RunningCalls] = ()
     unanswered_fetches: Mapping[int, float] = MappingProxyType({})
     """Nodes with a fetch in flight, and the loop time at which it was sent."""
-    idle_reason: str = "a partition: other members own all of them"
-    """What a member without claims waits for, in words."""
+    idle_reason: WaitKind = WaitKind.PARTITION
+    """What a member without claims waits for."""
     absent_topics: Mapping[str, Absence] = MappingProxyType({})
     """Topics that do not exist, or cannot be used."""
 
@@ -97,14 +99,18 @@ def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
 
 
 def _not_ready(snapshot: HealthSnapshot, now: float) -> str | None:
-    member_health = snapshot.member_health
-    if (state := member_health.state) in _IDLE and member_health.liveness.fatal is None:
-        return _IDLE[state]
-    lost = member_health.problems.get(ProblemSource.LOST)
-    last_response = max(member_health.last_heartbeat, member_health.last_fetch)
-    return member_health.liveness.not_ready(
-        None if lost is None else lost.text, last_response, snapshot.session_timeout, now
-    )
+    """Return why the member does not take part in its group; None if it does, also without a partition."""
+    member_health, liveness = snapshot.member_health, snapshot.member_health.liveness
+    if liveness.fatal is not None:
+        return liveness.fatal
+    if (state := member_health.state) in _IDLE:
+        return MemberProblem(_IDLE[state])
+    if (lost := member_health.problems.get(ProblemKind.LOST)) is not None:
+        return MemberProblem(ProblemKind.LOST, text=lost.text)
+    if not liveness.has_joined:
+        return MemberProblem(ProblemKind.NOT_JOINED)
+    age = now - max(member_health.last_heartbeat, member_health.last_fetch)
+    return MemberProblem(ProblemKind.SILENT_BROKERS, age) if age > snapshot.session_timeout else None
 
 
 def _age(now: float, when: float) -> float:
@@ -135,30 +141,20 @@ _STARTS: Final = (MemberState.STARTING, MemberState.STABLE, *JOINING_AGAIN)
 """States in which `setup` and `on_assigned` run."""
 
 _IDLE: Final = {
-    MemberState.CLOSED: "the group is closed",
-    MemberState.NOT_CONSUMING: "nothing consumes: neither run() nor consume() is running",
-    MemberState.LEAVING: "nothing consumes: the member is leaving the group",
+    MemberState.CLOSED: ProblemKind.CLOSED,
+    MemberState.NOT_CONSUMING: ProblemKind.NOT_CONSUMING,
+    MemberState.LEAVING: ProblemKind.LEAVING,
 }
 """States in which the member neither consumes nor is about to consume, with the problem that is reported."""
 
-_NAMED: Final = (
-    ProblemSource.HANDLER,
-    ProblemSource.HOOK,
-    ProblemSource.LOST,
-    ProblemSource.JOIN,
-    ProblemSource.COMMIT,
+_REPORTED: Final = (
+    ProblemKind.HANDLER,
+    ProblemKind.HOOK,
+    ProblemKind.LOST,
+    ProblemKind.JOIN,
+    ProblemKind.COMMIT,
 )
-"""Sources whose problems are named with the text of their last error."""
-
-_WAITS_FOR: Final = {
-    MemberState.LOOKING_UP_TOPICS: "the metadata of its topics",
-    MemberState.LOOKING_UP_COORDINATOR: "the coordinator of group {!r}",
-    MemberState.JOINING: "the group to complete the join",
-    MemberState.SYNCING: "the group leader to send the assignment",
-    MemberState.COMMITTING: "the response to its last commit",
-    MemberState.WAITING_TO_REJOIN: "the backoff before it joins again",
-    MemberState.LEAVING: "the response to its request to leave",
-}
+"""Problems that are reported where they occur, with the text of the last error."""
 
 
 def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
@@ -170,137 +166,133 @@ def _time_limit(state: MemberState, snapshot: HealthSnapshot) -> float:
     return float("inf")
 
 
-def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
     member_health = snapshot.member_health
     state = member_health.state
     problems, join_age = dict(member_health.problems), member_health.join_age(now)
     is_long_join = join_age > _time_limit(MemberState.JOINING, snapshot)
     if is_long_join and member_health.join_refusal is not None:
-        problems.setdefault(ProblemSource.JOIN, member_health.join_refusal)
+        problems.setdefault(ProblemKind.JOIN, member_health.join_refusal)
     if not _shows_hook(member_health, now):
-        problems.pop(ProblemSource.HOOK, None)
-    for source in _NAMED:
-        if source in problems:
-            yield f"{source.value}: {problems[source].text}"
-    is_lost = state in ENDING and ProblemSource.LOST in problems  # then no heartbeats are sent
+        problems.pop(ProblemKind.HOOK, None)
+    yield from (MemberProblem(kind, text=problems[kind].text) for kind in _REPORTED if kind in problems)
+    is_lost = state in ENDING and ProblemKind.LOST in problems  # then no heartbeats are sent
     if state in _IN_SESSION and not is_lost and member_health.last_heartbeat > NOT_YET:
         yield from _heartbeat_problems(member_health, snapshot.heartbeat_interval, now)
     if state in (MemberState.STARTING, MemberState.STABLE):
         yield from _start_problems(snapshot, now)
     if state is MemberState.STABLE:
         yield from _fetch_problems(snapshot, now)
-    yield from _absence_problems(snapshot, now)
+    for topic, absence in sorted(snapshot.absent_topics.items()):
+        kind = ProblemKind.TOPIC_MISSING if absence.is_missing else ProblemKind.TOPIC_UNUSABLE
+        text = error_name(absence.code)
+        yield MemberProblem(kind, _age(now, absence.since), names=[repr(topic)], text=text)
     if (age := _age(now, member_health.state_since)) > _time_limit(state, snapshot):
-        yield f"{state.value} for {age:.1f} s"
+        yield MemberProblem(ProblemKind.STATE, age, text=state.value)
     elif is_long_join:
-        yield f"{MemberState.JOINING.value} for {join_age:.1f} s"
+        yield MemberProblem(ProblemKind.STATE, join_age, text=MemberState.JOINING.value)
     yield from _call_problems(snapshot, now)
     if state in _IDLE:
-        yield _IDLE[state]
+        yield MemberProblem(_IDLE[state])
 
 
-def _call_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
+def _call_problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
     """Name the calls that ignore their cancellation, and the hooks that claims have waited for too long."""
     running, limit = snapshot.running_calls, snapshot.config.rebalance_timeout
     if overdue := [calls for calls in running if now > calls.deadline]:
         age = now - min(calls.deadline for calls in overdue)
-        yield f"{_labels(overdue)} still running {age:.1f} s after cancellation"
+        yield MemberProblem(ProblemKind.CALL_NOT_CANCELLED, age, names=_labels(overdue))
     is_start = snapshot.member_health.state in _STARTS
     slow = [calls for calls in running if now <= calls.deadline and _age(now, calls.since) > limit]
     if is_start and slow:
         age = _age(now, min(calls.since for calls in slow))
-        yield f"{_labels(slow)} running for {age:.1f} s: claims wait for it"
+        yield MemberProblem(ProblemKind.CALL_SLOW, age, names=_labels(slow))
 
 
-def _labels(running: Iterable[RunningCalls]) -> str:
-    return _names([label for calls in running for label in calls.labels])
+def _labels(running: Iterable[RunningCalls]) -> list[str]:
+    return [label for calls in running for label in calls.labels]
 
 
 def _shows_hook(member_health: MemberHealth, now: float) -> bool:
     """Return whether a hook has timed out so recently that it is still a problem."""
-    problem = member_health.problems.get(ProblemSource.HOOK)
+    problem = member_health.problems.get(ProblemKind.HOOK)
     return problem is not None and now < problem.last_at + HOOK_TIMEOUT_SHOWN
 
 
-def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float) -> Iterable[str]:
-    problem = member_health.problems.get(ProblemSource.HEARTBEAT)
+def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float) -> Iterable[MemberProblem]:
+    problem = member_health.problems.get(ProblemKind.HEARTBEAT)
     age = _age(now, member_health.last_heartbeat)
     if problem is not None and problem.last_at >= member_health.last_heartbeat:
-        yield f"heartbeats fail, the last successful one was {age:.1f} s ago: {problem.text}"
+        yield MemberProblem(ProblemKind.HEARTBEAT, age, text=problem.text)
     elif age > MISSED_HEARTBEATS * interval:
-        yield f"no response to heartbeats for {age:.1f} s"
+        yield MemberProblem(ProblemKind.HEARTBEAT_UNANSWERED, age)
 
 
-def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    by_reason: dict[object, list[tuple[str, float, str]]] = {}
+def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
+    found: list[_Failing] = []
     for claim in snapshot.claims:
         failures = partition_of(claim._state.consumer).fetch_failures
         if failures.error is not None:
-            failing = (str(claim.tp), failures.began_at, error_text(failures.error))
-            by_reason.setdefault(error_kind(failures.error), []).append(failing)
-    for alike in by_reason.values():
-        names, since, texts = zip(*alike, strict=True)
-        yield f"{_names(names)} cannot be fetched for {_age(now, min(since)):.1f} s: {texts[0]}"
+            found.append(_Failing(claim.tp, failures.began_at, failures.error))
+    yield from _by_reason(ProblemKind.FETCH, found, now)
     for node_id, sent_at in snapshot.unanswered_fetches.items():
         if (age := _age(now, sent_at)) > snapshot.config.fetch_max_wait + FETCH_GRACE:
-            yield f"no response to a fetch from node {node_id} for {age:.1f} s"
+            yield MemberProblem(ProblemKind.FETCH_UNANSWERED, age, names=[f"node {node_id}"])
 
 
-def _absence_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    for topic, absence in sorted(snapshot.absent_topics.items()):
-        age = f"{_age(now, absence.since):.1f} s"
-        if absence.is_missing:
-            yield f"topic {topic!r} does not exist, missing for {age}; it is read once it exists"
-        else:
-            yield f"topic {topic!r} cannot be used for {age}: {error_name(absence.code)}"
+def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
+    found = [
+        _Failing(pending.tp, pending.since, pending.error)
+        for pending in snapshot.pending_starts
+        if pending.error is not None or _age(now, pending.since) > START_GRACE
+    ]
+    yield from _by_reason(ProblemKind.START, found, now)
 
 
-def _start_problems(snapshot: HealthSnapshot, now: float) -> Iterable[str]:
-    """Name the partitions that cannot start, together for each reason."""
-    by_reason: dict[object, list[PendingStart]] = {}
-    for pending in snapshot.pending_starts:
-        if pending.error is not None:
-            by_reason.setdefault(error_kind(pending.error), []).append(pending)
-        elif _age(now, pending.since) > START_GRACE:
-            by_reason.setdefault(None, []).append(pending)
-    for waiting in by_reason.values():
-        error, age = waiting[0].error, _age(now, min(pending.since for pending in waiting))
+class _Failing(NamedTuple):
+    tp: TopicPartition
+    since: float
+    error: BaseException | None
+    """None if there is no response."""
+
+
+def _by_reason(kind: ProblemKind, failing: Iterable[_Failing], now: float) -> Iterable[MemberProblem]:
+    """Name the partitions that fail for one reason together."""
+    by_reason: dict[object, list[_Failing]] = {}
+    for each in failing:
+        by_reason.setdefault(each.error and error_kind(each.error), []).append(each)
+    for alike in by_reason.values():
+        age, error = _age(now, min(each.since for each in alike)), alike[0].error
         text = "no response" if error is None else error_text(error)
-        names = _names([str(pending.tp) for pending in waiting])
-        yield f"{names} cannot start for {age:.1f} s: {text}"
+        yield MemberProblem(kind, age, names=[str(each.tp) for each in alike], text=text)
 
 
 def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) -> str | None:
     state, running = snapshot.member_health.state, snapshot.running_calls
     age, join_age = _age(now, snapshot.member_health.state_since), snapshot.member_health.join_age(now)
-    if state in _WAITS_FOR:
+    if state in WAITS_FOR:
         # a state begins again with each attempt to join
         of_join = f", {join_age:.1f} s since it began to join" if join_age > age + QUICK_STEPS else ""
-        return f"{_WAITS_FOR[state].format(snapshot.group_id)}: {age:.1f} s{of_join}"
+        return f"{WAITS_FOR[state].text([repr(snapshot.group_id)])}: {age:.1f} s{of_join}"
     if running:
         since, deadline = min(calls.since for calls in running), min(calls.deadline for calls in running)
         limit = f" of {deadline - since:.1f} s" if deadline < float("inf") else ""
-        return f"{_labels(running)} to end: {_age(now, since):.1f} s{limit}"
+        return f"{WaitKind.CALLS.text(_labels(running))}: {_age(now, since):.1f} s{limit}"
     if state is MemberState.STARTING:
-        return f"its start offsets: {age:.1f} s"
-    if state is MemberState.STABLE and snapshot.pending_starts and not snapshot.claims:
-        names = _names([str(pending.tp) for pending in snapshot.pending_starts])
+        return f"{WaitKind.STARTS.text()}: {age:.1f} s"
+    if state is not MemberState.STABLE:
+        return None
+    if snapshot.pending_starts and not snapshot.claims:
+        names = [str(pending.tp) for pending in snapshot.pending_starts]
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))
-        return f"the start offset of {names}: {age:.1f} s"
+        return f"{WaitKind.PENDING_START.text(names)}: {age:.1f} s"
     # problems that no broker's answer ends
     others = len(snapshot.absent_topics) + _shows_hook(snapshot.member_health, now)
-    others += ProblemSource.HANDLER in snapshot.member_health.problems
-    if state is MemberState.STABLE and len(problems) > others:
-        return (
-            "brokers to respond without errors; it retries, and the session ends after "
-            f"{snapshot.session_timeout:g} s without a heartbeat response"
-        )
-    if state is MemberState.STABLE and snapshot.absent_topics:
+    others += ProblemKind.HANDLER in snapshot.member_health.problems
+    if len(problems) > others:
+        return WaitKind.BROKERS.text(seconds=snapshot.session_timeout)
+    if snapshot.absent_topics:
         topic, absence = min(snapshot.absent_topics.items())
-        return f"topic {topic!r} to {'exist' if absence.is_missing else 'be usable'}"
-    return snapshot.idle_reason if state is MemberState.STABLE and not snapshot.claims else None
-
-
-def _names(labels: Sequence[str]) -> str:
-    shown = ", ".join(labels[:3])
-    return shown if len(labels) <= 3 else f"{shown} and {len(labels) - 3} others"
+        kind = WaitKind.TOPIC_MISSING if absence.is_missing else WaitKind.TOPIC_UNUSABLE
+        return kind.text([repr(topic)])
+    return None if snapshot.claims else snapshot.idle_reason.text()

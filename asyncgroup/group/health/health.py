@@ -63,7 +63,7 @@ class Health:
     - `group_protocol`: `classic` or `consumer`; with `auto` the one chosen for the last join, `classic` before the first.
     - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.
     - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
-    - `problems`: what is wrong now, in words, including that nothing consumes. A handler's exception, with its type,
+    - `problems`: what is wrong now, in words, including that nothing consumes. Those of the member are Problems, with kind and numbers. A handler's exception, with its type,
       topic, partition and offset, and the loss of the membership are problems until a later session is stable; a partition
       that cannot start, and a topic that does not exist, until it can be read; a hook that was cancelled at its limit
       while it still runs, and for 10 s.

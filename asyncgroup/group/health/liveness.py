@@ -36,19 +36,3 @@ class Liveness:
     def fatal(self) -> str | None:
         """Why only a restart helps, in words; None while the member goes on by itself."""
         return str(self.stuck) if self.stuck is not None else self.failure
-
-    def not_ready(self, lost: str | None, last_response: float, limit: float, now: float) -> str | None:
-        """Return why the member does not take part in its group, in words; None if it does, also without a partition.
-
-        `lost` is the loss of the membership, if there was one. `last_response` is the loop time at which a broker last answered
-        a heartbeat or a fetch; at most `limit` seconds may have passed.
-        """
-        if (fatal := self.fatal) is not None:
-            return fatal
-        if lost is not None:
-            return f"the membership was lost: {lost}"
-        if not self.has_joined:
-            return "the member has not joined its group"
-        if now - last_response > limit:
-            return f"no broker has answered for {now - last_response:.1f} s"
-        return None

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.errors import BrokerError
 from asyncgroup.group.health.liveness import Liveness
+from asyncgroup.group.health.problems import ProblemKind, WaitKind
 from asyncgroup.lifecycle import describe_error
 
 __all__ = [
@@ -16,10 +17,10 @@ __all__ = [
     "JOINING_AGAIN",
     "MAX_ERROR_KINDS",
     "NOT_YET",
+    "WAITS_FOR",
     "MemberHealth",
     "MemberState",
     "Occurrences",
-    "ProblemSource",
     "RunningCalls",
     "error_kind",
     "error_text",
@@ -61,15 +62,16 @@ _BETWEEN_ATTEMPTS: Final = (MemberState.NOT_CONSUMING, MemberState.WAITING_TO_RE
 """States in which a join neither goes on nor ends: a backoff comes next, or nothing consumes."""
 
 
-class ProblemSource(Enum):
-    """What a problem affects; the values are texts for `Health.problems`."""
-
-    LOST = "the membership was lost"
-    JOIN = "joining fails"
-    HEARTBEAT = "heartbeats fail"
-    COMMIT = "commits fail"
-    HANDLER = "the handler failed"
-    HOOK = "a hook took too long"
+WAITS_FOR: Final = {
+    MemberState.LOOKING_UP_TOPICS: WaitKind.TOPICS,
+    MemberState.LOOKING_UP_COORDINATOR: WaitKind.COORDINATOR,
+    MemberState.JOINING: WaitKind.JOIN,
+    MemberState.SYNCING: WaitKind.SYNC,
+    MemberState.COMMITTING: WaitKind.COMMIT,
+    MemberState.WAITING_TO_REJOIN: WaitKind.BACKOFF,
+    MemberState.LEAVING: WaitKind.LEAVE,
+}
+"""States of a member without a session, and what it waits for in them."""
 
 
 class Occurrences(NamedTuple):
@@ -144,7 +146,7 @@ class MemberHealth:
         """Time of the last response to a heartbeat."""
         self.last_fetch = NOT_YET
         """Time of the last response to a fetch."""
-        self.problems: dict[ProblemSource, Occurrences] = {}
+        self.problems: dict[ProblemKind, Occurrences] = {}
         self.errors: dict[tuple[str, str], Occurrences] = {}
         """By type and error code or text, the least recent first."""
         self.liveness = Liveness()
@@ -190,7 +192,7 @@ class MemberHealth:
     @property
     def refused_with(self) -> str | None:
         """The error of the last attempt to join, if it was refused and the next one has not begun."""
-        errors = [e for e in (self.join_refusal, self.problems.get(ProblemSource.JOIN)) if e is not None]
+        errors = [e for e in (self.join_refusal, self.problems.get(ProblemKind.JOIN)) if e is not None]
         last = max(errors, key=lambda e: e.last_at, default=None)
         return last.text if last is not None and last.last_at >= self.state_since else None
 
@@ -199,7 +201,7 @@ class MemberHealth:
         self.last_heartbeat = max(self.last_heartbeat, heartbeat)
         self.last_fetch = max(self.last_fetch, fetch)
 
-    def report(self, source: ProblemSource, error: BaseException, text: str | None = None) -> None:
+    def report(self, source: ProblemKind, error: BaseException, text: str | None = None) -> None:
         """Report an error as a problem, which lasts until `clear`. `text` replaces the text of the error."""
         self.problems[source] = _once_more(self.problems.get(source), text or error_text(error))
 
@@ -207,11 +209,11 @@ class MemberHealth:
         """Count the error of an attempt to join, which is a problem at once if `is_failure`, else only during a long join."""
         self.count_error(error)
         if is_failure:
-            self.report(ProblemSource.JOIN, error)
+            self.report(ProblemKind.JOIN, error)
         else:
             self.join_refusal = _once_more(self.join_refusal, error_text(error))
 
-    def clear(self, *sources: ProblemSource) -> None:
+    def clear(self, *sources: ProblemKind) -> None:
         """Remove the problems of these sources: they work again."""
         for source in sources:
             self.problems.pop(source, None)

@@ -7,7 +7,8 @@ import logging
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import CommitFailedError
-from asyncgroup.group.health.member_health import MemberHealth, ProblemSource
+from asyncgroup.group.health.member_health import MemberHealth
+from asyncgroup.group.health.problems import ProblemKind
 from asyncgroup.group.sessions.state import SessionState
 from asyncgroup.log_events import commit_failed_fields, log_fields
 from asyncgroup.model import TopicPartition
@@ -72,9 +73,9 @@ class SessionCommits:
             else:
                 await self._offsets.commit_last(last_within, partitions)
         except CommitFailedError as error:
-            self._member_health.report(ProblemSource.COMMIT, error)
+            self._member_health.report(ProblemKind.COMMIT, error)
             self._member_health.report_error(error)
             if not self._state.is_lost:
                 _log.warning("%s", error, extra=commit_failed_fields(error))
         else:
-            self._member_health.clear(ProblemSource.COMMIT)
+            self._member_health.clear(ProblemKind.COMMIT)

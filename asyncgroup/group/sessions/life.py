@@ -36,7 +36,8 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.group.health.diagnosis import HealthSnapshot
-from asyncgroup.group.health.member_health import MemberHealth, MemberState, ProblemSource
+from asyncgroup.group.health.member_health import MemberHealth, MemberState
+from asyncgroup.group.health.problems import ProblemKind, WaitKind
 from asyncgroup.group.liveness.stalls import Stalls, StuckClaims
 from asyncgroup.group.membership import ClaimChanges, HeartbeatResult, JoinedGroup, Membership
 from asyncgroup.group.sessions.claim_source import ClaimSource
@@ -194,7 +195,7 @@ class SessionLife:
         self._is_watching = True
         if self._member_health.state is MemberState.STARTING:  # else it joins again already
             self._member_health.transition_to(MemberState.STABLE)
-        self._member_health.clear(ProblemSource.LOST, ProblemSource.JOIN, ProblemSource.HANDLER)
+        self._member_health.clear(ProblemKind.LOST, ProblemKind.JOIN, ProblemKind.HANDLER)
 
     def _note_topics(self) -> None:
         """Record the topics of the metadata at an assignment: one may have been recreated since it was resolved.
@@ -265,7 +266,7 @@ class SessionLife:
             if self.state.ended:
                 return ClaimChanges([], [])
             self._member_health.transition_to(MemberState.STABLE)
-            self._member_health.clear(ProblemSource.JOIN)
+            self._member_health.clear(ProblemKind.JOIN)
             self._joined = joined
             self._topic_watch.track(joined, self._resolved)
             self._note_topics()
@@ -319,7 +320,7 @@ class SessionLife:
                 with cluster.tracking(subscription.names):
                     return await self._source.resolve_topics(subscription)
             except TransportError as error:
-                self._member_health.report(ProblemSource.JOIN, error)
+                self._member_health.report(ProblemKind.JOIN, error)
                 await retry.wait()
 
     # --- 3. what ends it --------------------------------------------------------------------------------------------
@@ -335,7 +336,7 @@ class SessionLife:
             by_thread = isinstance(error, ClaimStuck | EventLoopBlocked)  # which has logged it
             self._on_lost(error, is_fatal=result is HeartbeatResult.FATAL, is_logged=by_thread)
         elif error is not None:
-            self._member_health.report(ProblemSource.HEARTBEAT, error)
+            self._member_health.report(ProblemKind.HEARTBEAT, error)
             self._member_health.report_error(error)
             heartbeats = self._membership.heartbeats
             self._stalls.on_silence(heartbeats.last_response_at, heartbeats.heartbeat_interval)
@@ -366,7 +367,7 @@ class SessionLife:
         If a rebalance waits for one that claims wait for, and it ignores its cancellation, the member leaves the group: the
         coordinator has no limit for a revocation after a join (KIP-429).
         """
-        self._member_health.report(ProblemSource.HOOK, error)
+        self._member_health.report(ProblemKind.HOOK, error)
         _log.warning("%s", error)
         if error.still_runs and error.method in ("setup", "on_assigned") and not self.state.ended:
             self._stuck_start.set_result(error)  # the loss is in `errors()` with this error
@@ -426,10 +427,9 @@ class SessionLife:
             unanswered_fetches=self._fetcher.pending_since,
         )
         if self._resolved.pattern is not None and not self._resolved.existing:
-            snapshot = snapshot._replace(idle_reason="a topic that its pattern matches")
+            snapshot = snapshot._replace(idle_reason=WaitKind.TOPIC_OF_PATTERN)
         elif self._resolved.broker_pattern is not None:
-            reason = "a partition: other members own all of them, or the pattern matches no topic"
-            snapshot = snapshot._replace(idle_reason=reason)
+            snapshot = snapshot._replace(idle_reason=WaitKind.PARTITION_OF_PATTERN)
         return snapshot
 
     def _update_last_responses(self) -> None:
@@ -440,5 +440,5 @@ class SessionLife:
     def _update_health(self) -> None:
         """At the end: a handler's exception and a loss remain problems until a later session is stable, a hook's timeout for its time."""
         self._update_last_responses()
-        lasting = {ProblemSource.HANDLER, ProblemSource.LOST, ProblemSource.HOOK}
-        self._member_health.clear(*(set(ProblemSource) - lasting))
+        lasting = {ProblemKind.HANDLER, ProblemKind.LOST, ProblemKind.HOOK}
+        self._member_health.clear(*(set(ProblemKind) - lasting))

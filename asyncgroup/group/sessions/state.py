@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Se
 from typing import Any, TypeVar
 
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
-from asyncgroup.group.health.member_health import MemberHealth, ProblemSource
+from asyncgroup.group.health.member_health import MemberHealth
+from asyncgroup.group.health.problems import ProblemKind
 from asyncgroup.group.membership import ClaimChanges
 from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.lifecycle import add_note, describe_error, run_until
@@ -198,7 +199,7 @@ class SessionState:
             )
             level = logging.INFO if is_logged else logging.WARNING
             _log.log(level, "group %s: %s", self.group_id, text, extra=fields)
-            self._member_health.report(ProblemSource.LOST, error or cause)
+            self._member_health.report(ProblemKind.LOST, error or cause)
         if error is not None and is_fatal:
             self._member_health.count_error(error)
         elif error is not None:
@@ -216,7 +217,7 @@ class SessionState:
         if by_handler:
             self._member_health.count_error(error, text)
             if is_first:
-                self._member_health.report(ProblemSource.HANDLER, error, text)
+                self._member_health.report(ProblemKind.HANDLER, error, text)
         else:
             self._member_health.count_error(error)
         kind = HandlerFailed if by_handler else SessionFailed

@@ -19,7 +19,7 @@ from asyncgroup.consumer.list_offsets import parse_start
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, OffsetLookupError, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.health.health import Health
-from asyncgroup.group.health.member_health import MemberState
+from asyncgroup.group.health.problems import MemberProblem, ProblemKind
 from asyncgroup.group.sessions.session import Session
 from asyncgroup.hooks import delivery_listeners
 from asyncgroup.lifecycle import cancel_and_wait, start_task
@@ -61,11 +61,11 @@ Then it is known which partitions have not answered.
 """
 
 _IDLE: Final = {
-    MemberState.CLOSED.value: "the queue is closed",
-    MemberState.NOT_CONSUMING.value: "the queue reads nothing: its group member does not run",
-    MemberState.LEAVING.value: "the queue reads nothing: its group member is leaving the group",
+    ProblemKind.CLOSED: "the queue is closed",
+    ProblemKind.NOT_CONSUMING: "the queue reads nothing: its group member does not run",
+    ProblemKind.LEAVING: "the queue reads nothing: its group member is leaving the group",
 }
-"""States of a member that consumes nothing, with the problem of its queue."""
+"""Problems of a member that consumes nothing, in the words of its queue, which has no consume()."""
 
 
 class ConsumerGroupEngine:
@@ -322,13 +322,10 @@ class ConsumerGroupEngine:
     def health(self, problems: Sequence[str]) -> Health:
         """Return the health of the group member with the problems of the queue and its partitions."""
         member = self.group.health()
-        # the last problem of a member that consumes nothing says so with calls that a queue does not have
-        if (idle := _IDLE.get(member.state)) is not None:
-            not_ready = idle if member.fatal is None else member.not_ready
-            member = replace(member, problems=(*member.problems[:-1], idle), not_ready=not_ready)
         own = [] if self._handler is None else self._handler.problems()
-        found = (*own, *self._creation.problems(), *problems)
-        return replace(member, problems=(*member.problems, *found)) if found else member
+        found = (*map(_of_queue, member.problems), *own, *self._creation.problems(), *problems)
+        not_ready = member.not_ready and _of_queue(member.not_ready)
+        return replace(member, problems=found, not_ready=not_ready)
 
     def statistics(self) -> tuple[tuple[PartitionStatistics, ...], tuple[PartitionStatistics, ...]]:
         """Return the partitions that are assigned, and those that a closed queue had last."""
@@ -351,3 +348,7 @@ class ConsumerGroupEngine:
         await self.copies.aclose()
         if self._owns_cluster:
             await self.cluster.aclose()
+
+
+def _of_queue(problem: str) -> str:
+    return _IDLE.get(problem.kind, problem) if isinstance(problem, MemberProblem) else problem
