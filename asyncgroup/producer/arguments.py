@@ -53,7 +53,7 @@ def measure_record(
     ):
         return size + RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
     check_record(value, key, headers, partition, timestamp)
-    return record_size(key, value, headers)
+    return record_size(value, key, headers)
 
 
 def copy_headers(headers: Sequence[Header]) -> list[Header]:

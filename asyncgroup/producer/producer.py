@@ -307,7 +307,7 @@ class Producer(ClientArguments):
             return await future
         if not self._memory.try_reserve(size):
             headers = await self._writer.wait_for_memory(size, headers)
-        self._put(topic, timestamp, key, value, headers, partition, size, future)
+        self._put(topic, value, key, headers, partition, timestamp, size, future)
         return await future
 
     def send_nowait(
@@ -343,7 +343,7 @@ class Producer(ClientArguments):
             return future
         if not self._memory.try_reserve(size):
             raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
-        self._put(topic, timestamp, key, value, headers, partition, size, future)
+        self._put(topic, value, key, headers, partition, timestamp, size, future)
         return future
 
     async def enqueue(
@@ -381,7 +381,7 @@ class Producer(ClientArguments):
             return
         if not self._memory.try_reserve(size):
             headers = await self._writer.wait_for_memory(size, headers)
-        if self._put(topic, timestamp, key, value, headers, partition, size, None) or (
+        if self._put(topic, value, key, headers, partition, timestamp, size, None) or (
             self._writer.turn_is_over()
         ):
             await self._writer.rest()  # a caller that never has to wait must still let other tasks run

@@ -45,10 +45,10 @@ def made(**config: Any) -> tuple[RecordAccumulator, Time]:
 
 def put(accumulator: RecordAccumulator, tp: TopicPartition, value: bytes) -> bool | None:
     """Append a record; None if the buffer is full."""
-    size = record_size(None, value, ())
+    size = record_size(value, None, ())
     if not accumulator.memory.try_reserve(size):
         return None
-    return accumulator.append(accumulator.queue(tp), 0, None, value, (), size, None)
+    return accumulator.append(accumulator.queue(tp), value, None, (), 0, size, None)
 
 
 def values(batch: ProducerBatch) -> list[bytes | None]:
@@ -81,7 +81,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @rule(tp=st.sampled_from(TPS), length=st.integers(0, 700))
     def add(self, tp: TopicPartition, length: int) -> None:
         value = b"%06d" % self.count + b"." * length
-        size = record_size(None, value, ())
+        size = record_size(value, None, ())
         fits = self.reserved == 0 or self.reserved + size <= 5000
         taken = put(self.accumulator, tp, value)
         assert (taken is not None) == fits

@@ -71,7 +71,7 @@ async def test_ten_mebibytes_over_a_limit_of_one() -> None:
         }
         assert {tuple(record.headers[len(CHUNK_HEADERS) :]) for record in records} == {(("trace", b"1"),)}
         # as large as possible, but no larger
-        sizes = [record_size(record.key, record.value, record.headers) for record in records]
+        sizes = [record_size(record.value, record.key, record.headers) for record in records]
         assert MIB - 200 < max(sizes) <= MIB - BATCH_OVERHEAD
         # smaller records are sent whole, to the same partition for the same key
         metadata = await producer.send(TOPIC, b"small", key=b"k")
@@ -97,7 +97,7 @@ async def test_the_size_of_a_chunk_is_limited_whatever_the_key_and_headers_take(
             await producer.send(TOPIC, VALUE, key=b"k" * length, headers=[("h" * length, b"v")])
         for records in chunks_of(cluster).values():
             assert joined(records) == VALUE
-            assert max(record_size(each.key, each.value, each.headers) for each in records) <= KIB
+            assert max(record_size(each.value, each.key, each.headers) for each in records) <= KIB
 
 
 @pytest.mark.full

@@ -188,7 +188,7 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
 
     async def call(number: int) -> None:
         future = CallerFuture(loop=wake_ups)
-        batch.append(1, None, b"x", (), 22, future)
+        batch.append(b"x", None, (), 1, 22, future)
         assert (await future).offset == number
         if number == 999:
             objects.append(len(gc.get_objects()))

@@ -22,7 +22,7 @@ def batch_of(count: int, first: int = 0, now: float = 0.0) -> ProducerBatch:
     """Return a closed batch with the numbers from `first` on as values."""
     batch = ProducerBatch(TP, "none", 1 << 20, now, now + LIFETIME)
     for number in range(first, first + count):
-        assert batch.append(0, None, b"%d" % number, (), 1, None)
+        assert batch.append(b"%d" % number, None, (), 0, 1, None)
     batch.closed = True
     return batch
 

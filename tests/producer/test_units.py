@@ -27,7 +27,7 @@ def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.
         future = asyncio.get_running_loop().create_future() if number >= count - waiting else None
         if future is not None:
             futures.append(future)
-        assert batch.append(1000 + number, None, b"x", (), 22, future)
+        assert batch.append(b"x", None, (), 1000 + number, 22, future)
     return batch, futures
 
 
@@ -172,7 +172,7 @@ async def test_each_failed_future_has_its_own_error_and_cancelled_ones_are_skipp
 def test_record_size_is_an_upper_bound(key: Any, value: Any, headers: Any) -> None:
     builder = BatchBuilder()
     builder.append(2**40, key, value, headers)
-    assert len(builder.build()) <= BATCH_OVERHEAD + record_size(key, value, headers)
+    assert len(builder.build()) <= BATCH_OVERHEAD + record_size(value, key, headers)
 
 
 # --- error actions --------------------------------------------------------------------------------------------------

@@ -167,16 +167,16 @@ class RecordAccumulator:
     def append(
         self,
         queue: PartitionQueue,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
+        timestamp: int,
         size: int,
         future: ResultReceiver | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved; True if it filled a batch, which is sent at once."""
         batch = queue.open
-        if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+        if batch is not None and batch.append(value, key, headers, timestamp, size, future):
             if future is not None:
                 self.on_future(queue, future)
             return batch.closed and self.on_filled(queue)
@@ -192,7 +192,7 @@ class RecordAccumulator:
             transactional=self._is_transactional,
             most_records=self._batch_records,
         )
-        batch.append(timestamp, key, value, headers, size, future)
+        batch.append(value, key, headers, timestamp, size, future)
         queue.add(batch)
         self.incomplete[batch] = None
         self.schedule.on_batch_begun(queue, batch)

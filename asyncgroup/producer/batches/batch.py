@@ -58,13 +58,13 @@ _new_tuple: Final[Any] = tuple.__new__
 """Creates a named tuple without a call of the class's `__new__`, for each record that is awaited."""
 
 
-def record_size(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+def record_size(value: bytes | None, key: bytes | None, headers: Sequence[Header]) -> int:
     """Return the most bytes that a record takes in a batch, uncompressed; buffer memory is counted in these."""
     size = RECORD_OVERHEAD
-    if key is not None:
-        size += len(key)
     if value is not None:
         size += len(value)
+    if key is not None:
+        size += len(key)
     for name, content in headers:
         size += HEADER_OVERHEAD + len(name.encode()) + len(content or b"")
     return size
@@ -179,10 +179,10 @@ class ProducerBatch:
 
     def append(
         self,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
+        timestamp: int,
         size: int,
         future: ResultReceiver | None,
     ) -> bool:
@@ -196,7 +196,7 @@ class ProducerBatch:
         if not headers:
             encoded = self._append(index, timestamp, key, value, _NO_HEADERS)
         else:
-            encoded = self._append_with_headers(index, timestamp, key, value, headers)
+            encoded = self._append_with_headers(index, value, key, headers, timestamp)
         if encoded is None:
             return False
         self.count = index = index + 1
@@ -210,7 +210,7 @@ class ProducerBatch:
         return True
 
     def _append_with_headers(
-        self, index: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]
+        self, index: int, value: bytes | None, key: bytes | None, headers: Sequence[Header], timestamp: int
     ) -> object:
         try:
             return self._append(
@@ -247,7 +247,7 @@ class ProducerBatch:
     def split(self, codec: str, level: int | None = None) -> list[ProducerBatch]:
         """Return two batches of about the same size with its records and their futures; it must have two records."""
         records = decode_batch(*self.tp, BatchView(self.encoded()), check_crc=False)
-        sizes = [record_size(record.key, record.value, record.headers) for record in records]
+        sizes = [record_size(record.value, record.key, record.headers) for record in records]
         middle = next(
             n for n in range(1, len(sizes)) if n == len(sizes) - 1 or sum(sizes[: n + 1]) > sum(sizes) / 2
         )
@@ -266,7 +266,7 @@ class ProducerBatch:
             for index in indexes:
                 record, size = records[index], sizes[index]
                 part.append(
-                    record.timestamp, record.key, record.value, record.headers, size, futures.get(index)
+                    record.value, record.key, record.headers, record.timestamp, size, futures.get(index)
                 )
             part.closed, part.last_error, part.attempts = True, self.last_error, self.attempts
             parts.append(part)

@@ -132,12 +132,12 @@ class ChunkWriter:
 
     def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
         """Append a chunk for which memory is reserved; frees it if it raises."""
-        topic, timestamp, key = record.topic, record.timestamp or 0, record.key
+        topic, key, timestamp = record.topic, record.key, record.timestamp or 0
         try:
             self._writer.check_accepting()
             future = delivery.next_future()
             self._router.put_chunk(
-                topic, timestamp, key, chunk.value, chunk.headers, delivery.placement, chunk.size, future
+                topic, chunk.value, key, chunk.headers, delivery.placement, timestamp, chunk.size, future
             )
         except BaseException:
             self._memory.release(chunk.size)
@@ -155,7 +155,7 @@ class ChunkWriter:
         value = record.value or b""
         length = len(value)
         widest = ChunkInfo("f" * 16 + f"-{2**63}", length, length, length).headers()
-        room = self._limit - record_size(record.key, b"", [*widest, *record.headers])
+        room = self._limit - record_size(b"", record.key, [*widest, *record.headers])
         if room < self._limit * LEAST_ROOM:
             allowed = (
                 f"a record that can be split: of the {self._limit} bytes of a chunk its key and headers leave {max(room, 0)}, "
@@ -167,7 +167,7 @@ class ChunkWriter:
     def _chunks(self, record: ProducerRecord, value: bytes, room: int) -> Iterator[_Chunk]:
         for info, part in split_value(self._next_uuid(), value, room):
             headers = [*info.headers(), *record.headers]
-            yield _Chunk(part, headers, record_size(record.key, part, headers))
+            yield _Chunk(part, headers, record_size(part, record.key, headers))
 
     def _next_uuid(self) -> str:
         """Return the id of a new value: as in Pulsar the producer's name, here a random one, and a number."""

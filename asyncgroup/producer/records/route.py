@@ -47,11 +47,11 @@ class Placement:
 class PendingRecord(NamedTuple):
     """A record that waits for the metadata of its topic or partition."""
 
-    timestamp: int
-    key: bytes | None
     value: bytes | None
+    key: bytes | None
     headers: Sequence[Header]
     partition: int | None
+    timestamp: int
     size: int
     """Bytes of buffer memory reserved for it."""
     future: RecordFuture
@@ -203,11 +203,11 @@ class Route:
 
     def put(
         self,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
         partition: int | None,
+        timestamp: int,
         size: int,
         future: RecordFuture,
     ) -> bool:
@@ -219,7 +219,7 @@ class Route:
         # the most frequent case, without another call
         if key is None and partition is None and sticky.current >= 0:
             batch = self._queues[sticky.current].open
-            if batch is not None and batch.append(timestamp, key, value, headers, size, future):
+            if batch is not None and batch.append(value, key, headers, timestamp, size, future):
                 sticky.produced += size
                 if future is not None:
                     self._accumulator.on_future(self._queues[sticky.current], future)
@@ -228,16 +228,16 @@ class Route:
             if not 0 <= partition < self.partition_count:
                 raise self.missing_partition(partition)
             return self._accumulator.append(
-                self._queues[partition], timestamp, key, value, headers, size, future
+                self._queues[partition], value, key, headers, timestamp, size, future
             )
         if key is not None and self._key_partition is not None:
             queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
             if queue is not None:
-                return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+                return self._accumulator.append(queue, value, key, headers, timestamp, size, future)
         if self._choose is None:
-            return self._put_sticky(timestamp, key, value, headers, size, future)
+            return self._put_sticky(value, key, headers, timestamp, size, future)
         queue = self._queues[self._chosen_partition(self._choose, key)]
-        return self._accumulator.append(queue, timestamp, key, value, headers, size, future)
+        return self._accumulator.append(queue, value, key, headers, timestamp, size, future)
 
     def missing_partition(self, number: int) -> InvalidRecordError:
         """Return the error of a record for a partition that the topic does not have."""
@@ -247,10 +247,10 @@ class Route:
 
     def put_pending(self, record: PendingRecord) -> bool:
         """Append a record that waited for the lookup. Raises as `put`."""
-        timestamp, key, value, headers, partition, size, future, _, placement = record
+        value, key, headers, partition, timestamp, size, future, _, placement = record
         if placement is not None:
             partition = self.place(placement, key)
-        return self.put(timestamp, key, value, headers, partition, size, future)
+        return self.put(value, key, headers, partition, timestamp, size, future)
 
     def place(self, placement: Placement, key: bytes | None) -> int:
         """Return the partition of a chunk; choose it if it is the first one. Raises ConfigError as `put`."""
@@ -260,10 +260,10 @@ class Route:
 
     def _put_sticky(
         self,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
+        timestamp: int,
         size: int,
         future: RecordFuture,
     ) -> bool:
@@ -278,7 +278,7 @@ class Route:
             sticky.next_partition(self._available, self._queued_batches())
             sticky.produced = size
         queue = self._queues[sticky.current]
-        return self._accumulator.append(queue, timestamp, key, value, headers, size, future) or is_filled
+        return self._accumulator.append(queue, value, key, headers, timestamp, size, future) or is_filled
 
     def choose(self, key: bytes | None, size: int, is_full: Callable[[TopicPartition, int], bool]) -> int:
         """Return the partition for a record of `size` bytes; the topic must be known. Without a key, not a full one.

@@ -77,11 +77,11 @@ class Router:
     def put(
         self,
         topic: str,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
         partition: int | None,
+        timestamp: int,
         size: int,
         future: RecordFuture,
     ) -> bool:
@@ -99,20 +99,20 @@ class Router:
         if route.view is not self._network.view:
             route.update(self._network.view)
         if route.is_known(partition):
-            return route.put(timestamp, key, value, headers, partition, size, future)
+            return route.put(value, key, headers, partition, timestamp, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
         fixed = [(name, content) for name, content in headers]  # the caller may modify its list
-        self._wait(route, PendingRecord(timestamp, key, value, fixed, partition, size, future, deadline))
+        self._wait(route, PendingRecord(value, key, fixed, partition, timestamp, size, future, deadline))
         return False
 
     def put_chunk(
         self,
         topic: str,
-        timestamp: int,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
         placement: Placement,
+        timestamp: int,
         size: int,
         future: RecordFuture,
     ) -> None:
@@ -121,12 +121,12 @@ class Router:
         route = self._routes.get(topic) or self._add(topic)
         if self._update(route).is_known(None):
             partition = route.place(placement, key)
-            self.put(topic, timestamp, key, value, headers, partition, size, future)
+            self.put(topic, value, key, headers, partition, timestamp, size, future)
             return
         route.recently_used = True
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
         number = placement.partition
-        pending = PendingRecord(timestamp, key, value, headers, number, size, future, deadline, placement)
+        pending = PendingRecord(value, key, headers, number, timestamp, size, future, deadline, placement)
         self._wait(route, pending)
 
     def _wait(self, route: Route, record: PendingRecord) -> None:

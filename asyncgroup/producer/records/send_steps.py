@@ -152,7 +152,7 @@ class SendSteps:
         topic, value, key, headers, partition, timestamp = end.record
         number = partition if tp is None else tp.partition
         try:
-            is_filled = self._writer.put(topic, timestamp, key, value, headers, number, size, end)
+            is_filled = self._writer.put(topic, value, key, headers, number, timestamp, size, end)
         except BaseException:
             self._give_back(tp, size)
             raise

@@ -102,11 +102,11 @@ class RecordWriter:
     def put(
         self,
         topic: str,
-        timestamp: int | None,
-        key: bytes | None,
         value: bytes | None,
+        key: bytes | None,
         headers: Sequence[Header],
         partition: int | None,
+        timestamp: int | None,
         size: int,
         future: RecordFuture,
     ) -> bool:
@@ -117,8 +117,8 @@ class RecordWriter:
                 raise self._refusal()
             route = self._router.current_route(topic)
             if route is not None and (partition or 0) < route.partition_count:
-                return route.put(stamp, key, value, headers, partition, size, future)
-            return self._router.put(topic, stamp, key, value, headers, partition, size, future)
+                return route.put(value, key, headers, partition, stamp, size, future)
+            return self._router.put(topic, value, key, headers, partition, stamp, size, future)
         except BaseException:
             self._memory.release(size)
             raise
@@ -159,9 +159,9 @@ class RecordWriter:
                 stamp = clock() if timestamp is None else timestamp
                 # not by `put`: that spares two calls for each record
                 if route is not None and (partition or 0) < route.partition_count:
-                    is_filled = route.put(stamp, key, value, headers, partition, size, None)
+                    is_filled = route.put(value, key, headers, partition, stamp, size, None)
                 else:
-                    is_filled = router.put(topic, stamp, key, value, headers, partition, size, None)
+                    is_filled = router.put(topic, value, key, headers, partition, stamp, size, None)
                 size = 0
                 if is_filled or self.turn_is_over():
                     await self.rest()
