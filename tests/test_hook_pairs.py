@@ -25,6 +25,8 @@ from asyncgroup import (
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError
 from asyncgroup.hooks import Hooks, delivery_listeners
+from asyncgroup.producer.records.send_steps import SendSteps
+from asyncgroup.producer.records.writer import RecordWriter
 
 
 class Spans:
@@ -272,10 +274,10 @@ class Others(Hook):
 
 @pytest.mark.parametrize("hooks", [[], [Others()]], ids=["none", "other events"])
 def test_without_a_listener_a_record_takes_the_short_way(hooks: list[object]) -> None:
-    assert Producer("127.0.0.1:9092", hooks=hooks)._steps is None
+    assert isinstance(Producer("127.0.0.1:9092", hooks=hooks)._records, RecordWriter)
     assert delivery_listeners(Hooks(hooks)) is None
-    limited = Producer("127.0.0.1:9092", hooks=hooks, initial_sequence_id=0)._steps
-    assert limited is not None
+    limited = Producer("127.0.0.1:9092", hooks=hooks, initial_sequence_id=0)._records
+    assert isinstance(limited, SendSteps)
     assert limited._hooks is None
 
 

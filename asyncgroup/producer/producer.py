@@ -13,32 +13,25 @@ from typing import Any, Self
 from asyncgroup.cluster import Cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import (
-    AsyncGroupError,
-    ClosedError,
-    DeliveryFailedError,
-    NotTransactionalError,
-    QueueFull,
-)
+from asyncgroup.errors import ClosedError, DeliveryFailedError, NotTransactionalError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
-from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
-from asyncgroup.lifecycle import BackgroundTasks, add_note, copy_error, start_task, wait_shielded
+from asyncgroup.interceptor import ProduceInterceptor
+from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget, check_budget
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.named_arguments import ClientArguments
-from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
-from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.arguments import RecordFields
+from asyncgroup.producer.batches.results import CallerFuture
 from asyncgroup.producer.foreign_names import PRODUCER
 from asyncgroup.producer.open_transaction import OpenTransaction
-from asyncgroup.producer.records.chunks import ChunkWriter, largest_record
+from asyncgroup.producer.records.chunks import ChunkWriter
 from asyncgroup.producer.records.delivery_headers import add_delivery_headers
-from asyncgroup.producer.records.pipeline import RecordPath, loop_time
+from asyncgroup.producer.records.pipeline import RecordPipeline, loop_time
 from asyncgroup.producer.records.send_steps import send_steps
 from asyncgroup.producer.records.writer import RecordWriter
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
-from asyncgroup.producer.transactions.state import TransactionPhase
 
 __all__ = ["Producer", "fail_producer", "producer_load", "watch_retries"]
 
@@ -97,42 +90,35 @@ class Producer(ClientArguments):
             else Cluster(bootstrap_servers, self.config, hooks=self._hooks, rng=rng)
         )
         client = client_of(self.cluster)
-        rng = rng or client.random
         self._tasks = BackgroundTasks("Producer", self._on_failure)
-        spawn, wake_ups = self._tasks.spawn, WakeUps()
-        self._path = path = RecordPath(
+        self._clock = clock
+        self._pipeline = pipeline = RecordPipeline(
             client,
             self.config,
             hooks=self._hooks,
-            spawn=spawn,
-            wake_ups=wake_ups,
-            rng=rng,
+            spawn=self._tasks.spawn,
+            clock=clock,
+            rng=rng or client.random,
             budget=check_budget(memory),
-            on_transaction_change=self._update_accepting,
         )
-        self._memory = path.memory
         self._transactions = (
             None
-            if path.transaction is None
-            else TransactionClient(client, self.config, path, path.transaction, spawn)
+            if pipeline.transaction is None
+            else TransactionClient(client, self.config, pipeline, pipeline.transaction, self._tasks.spawn)
         )
-        self._max_size = largest_record(self.config)
-        self._writer = writer = RecordWriter(
-            path, clock=clock, max_size=self._max_size, refusal=self._refusal
-        )
-        self._put = writer.put
-        self._wake_ups: Any = wake_ups  # the loop of its callers' futures
-        self._chunks = ChunkWriter(self.config, path, writer, rng)
-        self._steps = send_steps(path, writer, self._chunks, interceptors, self._hooks, initial_sequence_id)
-        self._open = False
-        self._failure: ClosedError | None = None  # of `fail_producer`
+        self._callbacks: Any = pipeline.callbacks  # the loop of its callers' futures
+        chunks = ChunkWriter(pipeline, rng or client.random)
+        self._writer = RecordWriter(pipeline, chunks)
+        steps = send_steps(pipeline, self._writer, chunks, interceptors, self._hooks, initial_sequence_id)
+        self._records = steps or self._writer
+        self._put = self._records.put
         self._closing: asyncio.Task[None] | None = None
         self._drains = True  # aclose waits for acknowledgements
         self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
-        state = "open" if self._open else "closed"
-        buffer, memory = self._path.accumulator, self._memory
+        state = "open" if self._pipeline.is_open else "closed"
+        buffer, memory = self._pipeline.accumulator, self._pipeline.memory
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
             f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
@@ -142,17 +128,15 @@ class Producer(ClientArguments):
 
     async def __aenter__(self) -> Self:
         await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
-        self._path.start()
+        self._pipeline.start()
         if self._transactions is not None:
             try:
                 await self._transactions.start()
             except BaseException:
                 await self._abandon()
                 raise
-        self._wake_ups.start()
         self._writer.start()
-        self._open = True
-        self._update_accepting()
+        self._pipeline.accept()
         self._hooks.emit("on_open", self)
         return self
 
@@ -161,14 +145,9 @@ class Producer(ClientArguments):
         try:
             await self._tasks.stop()
         finally:
-            self._path.close()
+            self._pipeline.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-
-    def _update_accepting(self) -> None:
-        self._writer.is_accepting = self._open and (
-            self._transactions is None or self._transactions.manager.state is TransactionPhase.IN_TRANSACTION
-        )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -196,13 +175,12 @@ class Producer(ClientArguments):
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
-        self._open = False
-        self._update_accepting()
+        self._pipeline.refuse()
         self._closing = start_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
     async def _close(self) -> None:
-        self._path.fail_waiting(self._closed_error)
+        self._pipeline.fail_waiting(self._pipeline.closed_error)
         if self._drains:
             await self._drain()
         is_reported = self._transactions is not None and self._transactions.has_failed
@@ -212,11 +190,11 @@ class Producer(ClientArguments):
             await self._tasks.stop()
         finally:
             why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
-            self._path.abort_incomplete(why)
-            self._path.close()
+            self._pipeline.abort_incomplete(why)
+            self._pipeline.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        lost = self._path.take_lost()
+        lost = self._pipeline.deliveries.take_lost()
         if lost is not None and not is_reported:
             raise lost
 
@@ -234,7 +212,7 @@ class Producer(ClientArguments):
             )
         try:
             async with asyncio.timeout(limit if self._drains else 0.0) as self._drain_limit:
-                await self._path.wait_until_done()
+                await self._pipeline.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
         finally:
@@ -242,21 +220,9 @@ class Producer(ClientArguments):
 
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
-        self._open = False
-        self._update_accepting()
-        self._path.fail_waiting(self._closed_error)
-        self._path.fail_records(error)
-
-    def _refusal(self) -> AsyncGroupError:
-        """Return why no record is accepted."""
-        if self._transactions is None or not self._open:
-            return self._closed_error()
-        return self._transactions.manager.refusal()
-
-    def _closed_error(self) -> ClosedError:
-        if self._failure is not None:
-            return copy_error(self._failure)
-        return ClosedError("the producer is closed, or was never entered with `async with`")
+        self._pipeline.refuse()
+        self._pipeline.fail_waiting(self._pipeline.closed_error)
+        self._pipeline.fail_records(error)
 
     # --- send --------------------------------------------------------------------------------------------------
 
@@ -293,21 +259,10 @@ class Producer(ClientArguments):
         `delivery_timeout`, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(
-                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
-            )
-        if self._steps is not None:
-            return await self._steps.send(ProducerRecord(topic, value, key, headers, partition, timestamp))
-        size = measure_record(value, key, headers, partition, timestamp)
-        future = CallerFuture(loop=self._wake_ups)
-        if size > self._max_size:
-            await self._chunks.write(
-                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
-            )
-            return await future
-        if not self._memory.try_reserve(size):
-            headers = await self._writer.wait_for_memory(size, headers)
-        self._put(topic, value, key, headers, partition, timestamp, size, future)
+            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
+        future = CallerFuture(loop=self._callbacks)
+        if self._put(topic, value, key, headers, partition, timestamp, future) is None:
+            await self._records.put_waiting(topic, value, key, headers, partition, timestamp, future)
         return await future
 
     def send_nowait(
@@ -329,21 +284,10 @@ class Producer(ClientArguments):
         Cancelling the future does not withdraw the record.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(
-                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
-            )
-        if self._steps is not None:
-            return self._steps.send_nowait(ProducerRecord(topic, value, key, headers, partition, timestamp))
-        size = measure_record(value, key, headers, partition, timestamp)
+            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        if size > self._max_size:
-            self._chunks.write_nowait(
-                ProducerRecord(topic, value, key, headers, partition, timestamp), size, future
-            )
-            return future
-        if not self._memory.try_reserve(size):
-            raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
-        self._put(topic, value, key, headers, partition, timestamp, size, future)
+        if self._put(topic, value, key, headers, partition, timestamp, future) is None:
+            self._records.put_at_once(topic, value, key, headers, partition, timestamp, future)
         return future
 
     async def enqueue(
@@ -365,25 +309,13 @@ class Producer(ClientArguments):
         InvalidRecordError, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(
-                headers, ordering_key, deliver_at, deliver_after, self._writer.clock
+            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
+        is_filled = self._put(topic, value, key, headers, partition, timestamp, None)
+        if is_filled is None:
+            is_filled = await self._records.put_waiting(
+                topic, value, key, headers, partition, timestamp, None
             )
-        if self._steps is not None:
-            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
-            if await self._steps.enqueue(record) or self._writer.turn_is_over():
-                await self._writer.rest()
-            return
-        size = measure_record(value, key, headers, partition, timestamp)
-        if size > self._max_size:
-            await self._chunks.write(
-                ProducerRecord(topic, value, key, headers, partition, timestamp), size, None
-            )
-            return
-        if not self._memory.try_reserve(size):
-            headers = await self._writer.wait_for_memory(size, headers)
-        if self._put(topic, value, key, headers, partition, timestamp, size, None) or (
-            self._writer.turn_is_over()
-        ):
+        if is_filled or self._writer.turn_is_over():
             await self._writer.rest()  # a caller that never has to wait must still let other tasks run
 
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
@@ -393,16 +325,7 @@ class Producer(ClientArguments):
         timestamp. The iterable must not block. Other tasks run whenever a batch is full, and about every 5 ms. If it raises, the earlier records
         are written.
         """
-        if self._steps is None:
-            await self._writer.put_all(records, self.enqueue)
-            return
-        check_records(records)
-        for record in records:
-            check_fields(record)
-            topic, value, key, headers, partition, timestamp = record
-            await self.enqueue(
-                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
-            )
+        await self._records.put_all(records)
 
     # --- transactions ------------------------------------------------------------------------------------------
 
@@ -434,8 +357,8 @@ class Producer(ClientArguments):
         ProducerFencedError, RequestTimedOut after `delivery_timeout`, BrokerError, ClosedError.
         """
         transactions = self._transactional("send_offsets")
-        if not self._open:
-            raise self._closed_error()
+        if not self._pipeline.is_open:
+            raise self._pipeline.closed_error()
         await transactions.offsets.send(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
@@ -445,8 +368,8 @@ class Producer(ClientArguments):
         transaction's block.
         """
         transactions = self._transactional("detach_transaction")
-        if not self._open:
-            raise self._closed_error()
+        if not self._pipeline.is_open:
+            raise self._pipeline.closed_error()
         return await transactions.detach()
 
     def _transactional(self, call: str) -> TransactionClient:
@@ -464,22 +387,22 @@ class Producer(ClientArguments):
         be called there. Unlike Java's, it raises the error that made a transactional producer unusable, as
         ProducerFencedError: its records are lost.
         """
-        await self._path.wait_until_done()
+        await self._pipeline.wait_until_done()
         if self._transactions is not None and self._transactions.has_failed:
             raise self._transactions.manager.refusal()
-        if (lost := self._path.take_lost()) is not None:
+        if (lost := self._pipeline.deliveries.take_lost()) is not None:
             raise lost
 
 
 def fail_producer(producer: Producer, error: ClosedError) -> None:
     """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
-    producer._failure = error
+    producer._pipeline.failure = error
     producer._on_failure(error)
 
 
 def producer_load(producer: Producer) -> int | None:
     """Return the bytes of buffer memory that are in use, for metrics; None if the producer is not open."""
-    return producer._memory.used if producer._open else None
+    return producer._pipeline.memory.used if producer._pipeline.is_open else None
 
 
 def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], object]) -> None:
@@ -487,7 +410,7 @@ def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], objec
 
     The topic is that of the records; it is empty for requests of a transaction.
     """
-    producer._path.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
+    producer._pipeline.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
     if producer._transactions is not None:
         producer._transactions.watch_retries(lambda error: on_retry("", error))
 

@@ -34,15 +34,15 @@ from asyncgroup.lifecycle import (
 )
 from asyncgroup.log_events import log_fields
 from asyncgroup.producer.open_transaction import OpenTransaction
-from asyncgroup.producer.records.pipeline import RecordPath
+from asyncgroup.producer.records.pipeline import RecordPipeline
 from asyncgroup.producer.transactions.coordinator import Answer, TransactionCoordinatorClient, code_of
 from asyncgroup.producer.transactions.ending import describe_outcome, is_stopped, outlast_cancellation
 from asyncgroup.producer.transactions.offsets import TransactionOffsets
-from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
 from asyncgroup.producer.transactions.requests import TransactionAction
 from asyncgroup.producer.transactions.state import (
     NO_PRODUCER,
     ProducerIdentity,
+    TransactionManager,
     TransactionPhase,
 )
 
@@ -52,7 +52,7 @@ _log = logging.getLogger("asyncgroup.producer")
 
 
 class TransactionClient:
-    """Coroutines of one transactional id; `path` has the producer's records, which belong to `transaction`.
+    """Coroutines of one transactional id; `pipeline` has the producer's records, and `manager` their transaction.
 
     `spawn` runs coroutine functions in tasks that the producer ends.
     """
@@ -61,15 +61,14 @@ class TransactionClient:
         self,
         cluster: ClusterClient,
         config: ProducerConfig,
-        path: RecordPath,
-        transaction: ProduceTransaction,
+        pipeline: RecordPipeline,
+        manager: TransactionManager,
         spawn: Callable[..., None],
     ) -> None:
         self._config = config
-        self._path = path
-        self._transaction = transaction
+        self._pipeline = pipeline
         self._spawn = spawn
-        self.manager = transaction.manager
+        self.manager = manager
         self._coordinator = TransactionCoordinatorClient(
             cluster, self.transactional_id, config.delivery_timeout, config.transaction_timeout
         )
@@ -114,10 +113,10 @@ class TransactionClient:
         answer = await self._coordinator.init_producer_id(current)
         if answer.producer is None:
             error = await self._error_of(answer)
-            self._transaction.fail_fatally(error)
+            self.manager.fail_fatally(error)
             return error
         is_v2 = await self._coordinator.supports_v2()
-        self._path.use_producer_id(*answer.producer)
+        self._pipeline.use_producer_id(*answer.producer)
         self.manager.initialize(*answer.producer, is_v2=is_v2)
         return None
 
@@ -130,8 +129,8 @@ class TransactionClient:
 
     async def _add_partitions(self) -> None:
         while True:
-            await self._transaction.partitions_wanted.wait()
-            self._transaction.partitions_wanted.clear()
+            await self.manager.partitions_wanted.wait()
+            self.manager.partitions_wanted.clear()
             async with self._lock:
                 partitions = list(self.manager.new_partitions)
                 if not partitions:
@@ -141,7 +140,7 @@ class TransactionClient:
                 )
                 if answer.error is None:
                     self.manager.on_partitions_added(partitions)
-                    self._path.wake()
+                    self._pipeline.wake()
                 else:
                     await self._on_failed_answer(answer)
 
@@ -151,8 +150,8 @@ class TransactionClient:
 
     async def _watch_fencing(self) -> None:
         """When a broker has refused the epoch, fail all records with what the coordinator knows of the current one."""
-        await self._transaction.fenced.wait()
-        self._transaction.fail_fatally(await self._coordinator.fenced_error(self.manager.producer))
+        await self.manager.fenced.wait()
+        self.manager.fail_fatally(await self._coordinator.fenced_error(self.manager.producer))
 
     # --- failures -------------------------------------------------------------------------------------------------
 
@@ -162,9 +161,9 @@ class TransactionClient:
         if answer.is_uncertain:
             self.manager.on_unknown_result()
         if answer.action >= TransactionAction.FATAL:
-            self._transaction.fail_fatally(error)
+            self.manager.fail_fatally(error)
         else:
-            self._transaction.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+            self.manager.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
         return error
 
     async def _error_of(self, answer: Answer) -> AsyncGroupError:
@@ -203,7 +202,7 @@ class TransactionClient:
             if self.manager.state is TransactionPhase.IN_TRANSACTION:  # else another task is detaching it
                 self.manager.begin_commit()
             try:
-                await self._path.flush(self.manager.refusal())
+                await self._pipeline.flush(self.manager.refusal())
                 await self.offsets.wait()
             except BaseException as error:
                 await self.abort(error)
@@ -252,7 +251,7 @@ class TransactionClient:
     def _begin_abort(self) -> None:
         error = self.manager.aborted_error()
         self.manager.begin_abort()
-        self._path.fail_all(error)
+        self._pipeline.fail_all(error)
 
     @property
     def _is_end_sent(self) -> bool:
@@ -305,7 +304,7 @@ class TransactionClient:
     async def _end_once(self, *, commit: bool) -> bool:
         manager = self.manager
         if not commit:
-            has_gap = await self._path.wait_idle()
+            has_gap = await self._pipeline.wait_idle()
             await self.offsets.wait()
             if manager.state is TransactionPhase.FATAL_ERROR:
                 return False
@@ -322,7 +321,7 @@ class TransactionClient:
                     return False
                 next_producer = answer.producer
             if not commit:
-                self._path.forget_lost()
+                self._pipeline.deliveries.take_lost()  # the error of the transaction reports them
             await self._complete(next_producer)
         return True
 
@@ -333,7 +332,7 @@ class TransactionClient:
         is_unknown |= commit and answer.leaves_commit_unknown
         if not is_unknown and answer.action in (TransactionAction.ABORT, TransactionAction.REINITIALIZE):
             if commit:
-                self._transaction.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
+                self.manager.fail(error, skips_end=answer.action is TransactionAction.REINITIALIZE)
                 return False
             self.manager.skips_end = True
             return True
@@ -341,7 +340,7 @@ class TransactionClient:
             unknown = TransactionOutcomeUnknown(self.transactional_id, describe_error(error), commit=commit)
             unknown.__cause__ = error
             error = unknown
-        self._transaction.fail_fatally(error)
+        self.manager.fail_fatally(error)
         return False
 
     async def _complete(self, next_producer: ProducerIdentity | None) -> None:
@@ -349,7 +348,7 @@ class TransactionClient:
         manager = self.manager
         is_v2 = await self._coordinator.supports_v2()
         if next_producer is not None:
-            self._path.use_producer_id(*next_producer)
+            self._pipeline.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)
         if manager.state is TransactionPhase.UNINITIALIZED:
             await self._initialize(self.manager.producer)
@@ -361,11 +360,11 @@ class TransactionClient:
         self.manager.check_open("detach_transaction")
         self.manager.begin_commit()
         try:
-            await self._path.flush(self.manager.refusal())
+            await self._pipeline.flush(self.manager.refusal())
             await self.offsets.wait()
         except BaseException as error:
             # no record may be written after it was refused, so the transaction cannot go on
-            self._transaction.fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
+            self.manager.fail(AsyncGroupError(f"detach_transaction failed: {describe_error(error)}"))
             raise
         if self.manager.state is not TransactionPhase.COMMITTING:
             raise self.manager.refusal()

@@ -17,7 +17,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
-from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.batches.results import CallbackQueue, CallerFuture
 from tests.producer.support import TOPIC, produced, stored, writing
 from tests.producer.test_accumulator import made, put
 
@@ -180,14 +180,14 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
 
     More of them alive at a time means more full collections, which stop all callers for 20 ms and more.
     """
-    wake_ups: Any = WakeUps()
-    wake_ups.start()
+    callbacks: Any = CallbackQueue()
+    callbacks.start()
     batch = ProducerBatch(TopicPartition("t", 0), "none", 1 << 20, 0.0, 60.0)
     objects: list[int] = []
     all_woken = asyncio.Event()
 
     async def call(number: int) -> None:
-        future = CallerFuture(loop=wake_ups)
+        future = CallerFuture(loop=callbacks)
         batch.append(b"x", None, (), 1, 22, future)
         assert (await future).offset == number
         if number == 999:
@@ -200,8 +200,8 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
     gc.disable()
     try:
         before = len(gc.get_objects())
-        wake_ups.hold()
-        asyncio.get_running_loop().call_soon(wake_ups.wake_held)
+        callbacks.hold()
+        asyncio.get_running_loop().call_soon(callbacks.call_held)
         batch.complete(0)
         await all_woken.wait()
     finally:

@@ -14,7 +14,7 @@ from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
 from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, ProducerBatch, record_size
-from asyncgroup.producer.sending.delivery_tracker import DeliveryTracker
+from asyncgroup.producer.records.pipeline import DeliveryTracker
 from asyncgroup.producer.sending.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
 

@@ -21,6 +21,7 @@ from opentelemetry.trace import get_current_span
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Delivery, Producer, Session, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.hooks import Hooks, add_default_hook, remove_default_hook
+from asyncgroup.producer.records.writer import RecordWriter
 from asyncgroup.telemetry import AsyncGroupInstrumentor
 from tests.telemetry.spans import Sdk, current_name, link_ids, parent_id, span_id
 
@@ -159,7 +160,7 @@ def test_default_hooks_are_added_once_for_each_class() -> None:
     try:
         assert Hooks()._listeners["on_heartbeat"] == [default.on_heartbeat]
         assert Hooks([own])._listeners["on_heartbeat"] == [own.on_heartbeat]
-        assert Producer("127.0.0.1:9092")._steps is None  # it is no interceptor
+        assert isinstance(Producer("127.0.0.1:9092")._records, RecordWriter)  # it is no interceptor
     finally:
         remove_default_hook(default)
     assert not Hooks().has_listener("on_heartbeat")

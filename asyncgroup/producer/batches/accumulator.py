@@ -15,10 +15,10 @@ from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.memory.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.batches.batch import ProducerBatch, ResultReceiver
+from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.producer.batches.partition_queue import LONG_AGO, NO_ID, PartitionQueue
 from asyncgroup.producer.batches.queue_times import NEVER
-from asyncgroup.producer.batches.record_end import is_awaited
+from asyncgroup.producer.batches.results import ResultReceiver, is_awaited
 from asyncgroup.producer.batches.schedule import SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 

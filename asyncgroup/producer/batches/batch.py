@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.producer.batches.results import ResultReceiver
 from asyncgroup.wire.batch_view import BatchView, with_producer
 from asyncgroup.wire.records import BatchBuilder, decode_batch
 
@@ -17,25 +18,11 @@ __all__ = [
     "RECORD_OVERHEAD",
     "ErrorFactory",
     "ProducerBatch",
-    "ResultReceiver",
     "record_size",
 ]
 
 ErrorFactory = Callable[[], Exception]
 """Returns a new error at each call: every waiting caller raises its own, with its own traceback."""
-
-
-class ResultReceiver(Protocol):
-    """Receives the result of a record: a future, or what stands in its place in a batch."""
-
-    def done(self) -> bool:
-        """Return whether it needs no result any more."""
-
-    def set_result(self, metadata: RecordMetadata, /) -> None:
-        """The record is acknowledged."""
-
-    def set_exception(self, error: Exception, /) -> None:
-        """The record has failed."""
 
 
 RECORD_OVERHEAD: Final = 21

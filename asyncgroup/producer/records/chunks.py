@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,10 +22,9 @@ from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import DetailedRecordMetadata, Header, RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, record_size
-from asyncgroup.producer.batches.record_end import is_silent, report_start
-from asyncgroup.producer.records.pipeline import RecordPath
-from asyncgroup.producer.records.route import Placement, RecordFuture
-from asyncgroup.producer.records.writer import RecordWriter
+from asyncgroup.producer.batches.results import ResultReceiver, is_silent, report_start
+from asyncgroup.producer.records.pipeline import RecordPipeline
+from asyncgroup.producer.records.route import Placement
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 
 __all__ = ["ChunkWriter", "ChunkedDelivery", "OnLost", "largest_record"]
@@ -60,89 +59,77 @@ def largest_record(config: ProducerConfig) -> int:
 class ChunkWriter:
     """Splits large records, and writes the chunks."""
 
-    def __init__(
-        self, config: ProducerConfig, path: RecordPath, writer: RecordWriter, rng: random.Random
-    ) -> None:
-        self._config = config
-        self._memory = path.memory
-        self._router = path.router
-        self._wake = path.wake
-        self._on_lost = path.deliveries.add_lost
-        self._writer = writer
+    def __init__(self, pipeline: RecordPipeline, rng: random.Random) -> None:
+        self._pipeline = pipeline
+        self._config = pipeline.config
+        self._memory = pipeline.memory
         self._random = rng
-        self._limit = writer.max_size
+        self.max_size = largest_record(pipeline.config)
+        """Bytes (by `record_size`) of the largest record that is not split, and of the largest chunk."""
         self._name = ""  # random, set at the first value
         self._values = 0
 
     def __repr__(self) -> str:
-        return f"<ChunkWriter: {self._values} values split into chunks of up to {self._limit} bytes>"
+        return f"<ChunkWriter: {self._values} values split into chunks of up to {self.max_size} bytes>"
 
-    async def write(self, record: ProducerRecord, size: int, end: RecordFuture) -> None:
+    async def write(self, record: ProducerRecord, size: int, receiver: ResultReceiver | None) -> None:
         """Write a record of `size` bytes in chunks, each when there is memory for it; stop when one has failed.
 
-        `end` gets the result; without a caller that waits, a failure is counted for `flush`.
+        `receiver` gets the result; without a caller that waits, a failure is counted for `flush`.
         """
-        record = self._stamped(record)
-        count, chunks = self._split(record, size)
-        delivery = ChunkedDelivery(record, size, count, end, self._on_lost)
+        delivery, chunks = self._begin(record, size, receiver)
         try:
             for chunk in chunks:
                 if not self._memory.try_reserve(chunk.size):
-                    await self._writer.wait_for_memory(chunk.size)
+                    await self._pipeline.wait_for_memory(chunk.size)
                 if delivery.has_failed:
                     self._memory.release(chunk.size)
                     break
-                self._put(record, chunk, delivery)
+                self._put(chunk, delivery)
         except BaseException:
             delivery.abandon()
             raise
 
-    def write_nowait(self, record: ProducerRecord, size: int, end: RecordFuture) -> None:
+    def write_nowait(self, record: ProducerRecord, size: int, receiver: ResultReceiver | None) -> None:
         """Write a record in chunks as `write` if there is memory for all of them; raise QueueFull otherwise."""
-        record = self._stamped(record)
-        count, chunks = self._split(record, size)
-        delivery = ChunkedDelivery(record, size, count, end, self._on_lost)
-        found = list(chunks)
-        self._reserve_nowait(found)
-        left = deque(found)
+        delivery, chunks = self._begin(record, size, receiver)
+        left = deque(chunks)
+        total, count = sum(chunk.size for chunk in left), len(left)
+        if not self._memory.try_reserve(total, count):
+            reason = self._memory.shortage(total, count)
+            raise QueueFull(f"no room for {total} bytes in {count} chunks: {reason}")
         try:
             while left:
                 # `_put` frees the memory of this chunk if it raises
-                self._put(record, left.popleft(), delivery)
+                self._put(left.popleft(), delivery)
         except BaseException:
-            self._release(left)
+            self._memory.release(sum(chunk.size for chunk in left), len(left))
             delivery.abandon()
             raise
 
-    def _reserve_nowait(self, chunks: Sequence[_Chunk]) -> None:
-        """Reserve memory for all chunks, or raise QueueFull with the limit that is reached."""
-        size = sum(chunk.size for chunk in chunks)
-        if not self._memory.try_reserve(size, len(chunks)):
-            reason = self._memory.shortage(size, len(chunks))
-            raise QueueFull(f"no room for {size} bytes in {len(chunks)} chunks: {reason}")
+    def _begin(
+        self, record: ProducerRecord, size: int, receiver: ResultReceiver | None
+    ) -> tuple[ChunkedDelivery, Iterator[_Chunk]]:
+        """Return the delivery of a record, with a timestamp and a separate list of headers, and its chunks."""
+        timestamp = self._pipeline.clock() if record.timestamp is None else record.timestamp
+        record = record._replace(timestamp=timestamp, headers=copy_headers(record.headers))
+        count, chunks = self._split(record, size)
+        on_lost = self._pipeline.deliveries.add_lost
+        return ChunkedDelivery(record, size, count, receiver, on_lost), chunks
 
-    def _release(self, chunks: Iterable[_Chunk]) -> None:
-        for chunk in chunks:
-            self._memory.release(chunk.size)
-
-    def _stamped(self, record: ProducerRecord) -> ProducerRecord:
-        """Return the record with a timestamp, and with a separate list of headers."""
-        timestamp = self._writer.clock() if record.timestamp is None else record.timestamp
-        return record._replace(timestamp=timestamp, headers=copy_headers(record.headers))
-
-    def _put(self, record: ProducerRecord, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
+    def _put(self, chunk: _Chunk, delivery: ChunkedDelivery) -> None:
         """Append a chunk for which memory is reserved; frees it if it raises."""
-        topic, key, timestamp = record.topic, record.key, record.timestamp or 0
+        topic, _, key, _, _, timestamp = delivery.record
         try:
-            self._writer.check_accepting()
+            self._pipeline.check_accepting()
             future = delivery.next_future()
-            self._router.put_chunk(
-                topic, chunk.value, key, chunk.headers, delivery.placement, timestamp, chunk.size, future
+            self._pipeline.router.put_chunk(
+                topic, chunk.value, key, chunk.headers, delivery.placement, timestamp or 0, chunk.size, future
             )
         except BaseException:
             self._memory.release(chunk.size)
             raise
-        self._wake()
+        self._pipeline.wake()
 
     # --- split --------------------------------------------------------------------------------------------------
 
@@ -155,10 +142,10 @@ class ChunkWriter:
         value = record.value or b""
         length = len(value)
         widest = ChunkInfo("f" * 16 + f"-{2**63}", length, length, length).headers()
-        room = self._limit - record_size(b"", record.key, [*widest, *record.headers])
-        if room < self._limit * LEAST_ROOM:
+        room = self.max_size - record_size(b"", record.key, [*widest, *record.headers])
+        if room < self.max_size * LEAST_ROOM:
             allowed = (
-                f"a record that can be split: of the {self._limit} bytes of a chunk its key and headers leave {max(room, 0)}, "
+                f"a record that can be split: of the {self.max_size} bytes of a chunk its key and headers leave {max(room, 0)}, "
                 "at least half is needed"
             )
             raise InvalidRecordError("size", size, allowed)
@@ -179,13 +166,13 @@ class ChunkWriter:
 class ChunkedDelivery:
     """The result of one value of `size` bytes, when all chunks are acknowledged, or when the first has failed.
 
-    `end` gets the result: the future of the caller, or what stands in its place; None if no caller waits.
+    `receiver` gets the result; None if no caller waits.
     """
 
     def __init__(
-        self, record: ProducerRecord, size: int, count: int, end: RecordFuture, on_lost: OnLost
+        self, record: ProducerRecord, size: int, count: int, receiver: ResultReceiver | None, on_lost: OnLost
     ) -> None:
-        self._end = end
+        self._receiver = receiver
         self._size = size
         self.placement = Placement(record.partition)
         self._failed = False
@@ -193,7 +180,7 @@ class ChunkedDelivery:
         self._futures: deque[asyncio.Future[RecordMetadata]] = (
             deque()
         )  # of the chunks that are not acknowledged
-        self._record = record
+        self.record = record
         self._on_lost = on_lost
         self._metadata: list[RecordMetadata | None] = [None] * count
         self._given = 0
@@ -215,7 +202,7 @@ class ChunkedDelivery:
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.add_done_callback(partial(self._on_chunk_done, self._given))
         if self._given == 0:
-            report_start(self._end)
+            report_start(self._receiver)
         self._futures.append(future)
         self._given += 1
         return future
@@ -223,7 +210,7 @@ class ChunkedDelivery:
     def abandon(self) -> None:
         """The caller was cancelled or gets an error: ignore the results of the chunks that were written."""
         self._is_reported = True
-        self._end = None
+        self._receiver = None
 
     def _on_chunk_done(self, index: int, future: asyncio.Future[RecordMetadata]) -> None:
         if future.cancelled():
@@ -234,9 +221,9 @@ class ChunkedDelivery:
         self._metadata[index] = future.result()
         self._open -= 1
         first, last = self._metadata[0], self._metadata[-1]
-        if self._open or first is None or last is None or self._end is None or self._end.done():
+        if self._open or first is None or last is None or self._receiver is None or self._receiver.done():
             return
-        self._end.set_result(DetailedRecordMetadata.of(last, first_offset=first.offset))
+        self._receiver.set_result(DetailedRecordMetadata.of(last, first_offset=first.offset))
 
     def _fail(self, index: int, error: BaseException) -> None:
         self._failed = True
@@ -247,8 +234,8 @@ class ChunkedDelivery:
         add_note(error, f"chunk {index + 1} of {len(self._metadata)} of a record of {self._size} bytes")
         if isinstance(error, BrokerError) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
             add_note(error, "set max_chunk_size below max.message.bytes of the topic")
-        if is_silent(self._end):
+        if is_silent(self._receiver):
             partition = -1 if self.placement.partition is None else self.placement.partition
-            self._on_lost(TopicPartition(self._record.topic, partition), 1, error)
-        if self._end is not None and not self._end.done():
-            self._end.set_exception(error)
+            self._on_lost(TopicPartition(self.record.topic, partition), 1, error)
+        if self._receiver is not None and not self._receiver.done():
+            self._receiver.set_exception(error)

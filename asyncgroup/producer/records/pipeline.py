@@ -1,10 +1,10 @@
-"""The way of records through a producer: from the lookup of their topic to batches, to the sender, to their results."""
+"""All that follows the call of a producer: the lookup of topics, batches, the sender, the results, and the state of transactions."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
@@ -13,18 +13,16 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.memory_budget import MemoryBudget, add_listener, remove_listener
 from asyncgroup.memory.pending_limits import producer_memory
-from asyncgroup.model import BatchResult, TopicPartition
+from asyncgroup.model import BatchResult, Header, MillisClock, TopicPartition
+from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ProducerBatch
-from asyncgroup.producer.batches.record_end import is_silent
-from asyncgroup.producer.batches.wake_ups import WakeUps
+from asyncgroup.producer.batches.results import CallbackQueue, is_silent
 from asyncgroup.producer.records.router import Router
-from asyncgroup.producer.sending.delivery_tracker import DeliveryTracker
 from asyncgroup.producer.sending.sender import Sender
-from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
-from asyncgroup.producer.transactions.state import TransactionManager
+from asyncgroup.producer.transactions.state import TransactionManager, TransactionPhase
 
-__all__ = ["RecordPath", "loop_time"]
+__all__ = ["DeliveryTracker", "RecordPipeline", "loop_time"]
 
 
 def loop_time() -> float:
@@ -32,10 +30,63 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-class RecordPath:
-    """All records of a producer that are not done yet. `spawn` runs coroutine functions in tasks that the producer ends.
+class DeliveryTracker:
+    """Lost records per partition, and the `flush` calls that wait for batches."""
 
-    `on_transaction_change()` is called after each change of the state of its transactions.
+    def __init__(self) -> None:
+        self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
+        """The number of lost records and the first error, until reported."""
+        self._may_be_written = False  # whether one of them may be in the log
+        self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
+        """Of each flush under way: its batches that are not done, and the future that resolves when all are."""
+
+    def __repr__(self) -> str:
+        lost = sum(count for count, _ in self._lost.values())
+        return f"<DeliveryTracker: {lost} records lost, {len(self._flushes)} flushes under way>"
+
+    def add_lost(self, tp: TopicPartition, count: int, error: Exception) -> None:
+        """Count `count` lost records of a partition; -1 as its number means that none was chosen yet."""
+        before, first = self._lost.get(tp, (0, error))
+        self._lost[tp] = (before + count, first)
+        self._may_be_written |= isinstance(error, AsyncGroupError) and error.may_be_written
+
+    def take_lost(self) -> DeliveryFailedError | None:
+        """Return an error with all records lost since the last call, or None if there are none."""
+        lost, self._lost = self._lost, {}
+        may_be_written, self._may_be_written = self._may_be_written, False
+        return DeliveryFailedError(lost, may_be_written=may_be_written) if lost else None
+
+    async def wait(self, batches: Iterable[ProducerBatch]) -> None:
+        """Wait until all these batches are done."""
+        left = {batch for batch in batches if not batch.done}
+        if not left:
+            return
+        entry = (left, asyncio.get_running_loop().create_future())
+        self._flushes.append(entry)
+        try:
+            await entry[1]
+        finally:
+            self._flushes.remove(entry)
+
+    def on_batch_done(self, batch: ProducerBatch) -> None:
+        """Remove a batch that is done from the flushes that wait for it."""
+        for left, done in self._flushes:
+            left.discard(batch)
+            if not left and not done.done():
+                done.set_result(None)
+
+    def on_batch_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """Replace a batch by its parts in the flushes that wait for it."""
+        for left, _ in self._flushes:
+            if batch in left:
+                left.remove(batch)
+                left.update(parts)
+
+
+class RecordPipeline:
+    """All records of a producer that are not done yet, and whether it accepts more.
+
+    `spawn` runs coroutine functions in tasks that the producer ends. `clock` returns the timestamp (ms) of records that have none.
     """
 
     def __init__(
@@ -45,28 +96,37 @@ class RecordPath:
         *,
         hooks: Hooks,
         spawn: Callable[..., None],
-        wake_ups: WakeUps,
+        clock: MillisClock,
         rng: random.Random,
         budget: MemoryBudget | None,
-        on_transaction_change: Callable[[], None],
     ) -> None:
+        self.config = config
+        self.clock = clock
         self._batch_hooks = hooks.with_listener("on_produce", "on_delivered", "on_batch_done")
         self._spawn = spawn
         self._budget = budget
+        self.is_open = False
+        """Whether the producer is open."""
+        self.is_accepting = False
+        """Whether records are accepted: the producer is open and, with a transactional id, in a transaction."""
+        self.failure: ClosedError | None = None
+        """Why the producer was closed by `fail_producer`."""
+        self.transaction: TransactionManager | None = None
+        """The transaction that all records belong to; None without a transactional id."""
+        if config.transactional_id is not None:
+            self.transaction = TransactionManager(
+                config.transactional_id, self.fail_all, self._update_accepting
+            )
+        self.callbacks = CallbackQueue()
         self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
         self.memory = self.accumulator.memory
         self.deliveries = DeliveryTracker()
-        self.transaction: ProduceTransaction | None = None
-        """The transaction that all records belong to; None without a transactional id."""
-        if config.transactional_id is not None:
-            manager = TransactionManager(config.transactional_id, on_transaction_change)
-            self.transaction = ProduceTransaction(manager, self.fail_all)
         self.sender = Sender(
             client,
             config,
             self.accumulator,
             spawn,
-            wake_ups,
+            self.callbacks,
             self._on_batch_done,
             self.deliveries.on_batch_split,
             self.transaction,
@@ -83,20 +143,54 @@ class RecordPath:
         )
 
     def __repr__(self) -> str:
-        return f"<RecordPath {self.accumulator!r}>"
+        return f"<RecordPipeline {self.accumulator!r}>"
 
     @property
     def pending(self) -> int:
         """The number of records that are not done yet."""
         return self.accumulator.records + self.router.waiting
 
+    # --- life -----------------------------------------------------------------------------------------------------
+
     def start(self) -> None:
         """Start the tasks that send, and that forget idle topics."""
         self.accumulator.clock = asyncio.get_running_loop().time
+        self.callbacks.start()
         self.sender.start()
         self._spawn(self.router.forget_idle, name="forget idle topics")
         if self._budget is not None:
             add_listener(self._budget, self.sender.wake)
+
+    def accept(self) -> None:
+        """Accept records from now on."""
+        self.is_open = True
+        self._update_accepting()
+
+    def refuse(self) -> None:
+        """Accept no more records."""
+        self.is_open = self.is_accepting = False
+
+    def _update_accepting(self) -> None:
+        self.is_accepting = self.is_open and (
+            self.transaction is None or self.transaction.state is TransactionPhase.IN_TRANSACTION
+        )
+
+    def refusal(self) -> AsyncGroupError:
+        """Return why no record is accepted."""
+        if self.transaction is None or not self.is_open:
+            return self.closed_error()
+        return self.transaction.refusal()
+
+    def closed_error(self) -> ClosedError:
+        """Return the error of calls of a producer that is not open."""
+        if self.failure is not None:
+            return copy_error(self.failure)
+        return ClosedError("the producer is closed, or was never entered with `async with`")
+
+    def check_accepting(self) -> None:
+        """Raise unless records are accepted."""
+        if not self.is_accepting:
+            raise self.refusal()
 
     def close(self) -> None:
         """Forget the topics; the tasks have ended."""
@@ -132,10 +226,22 @@ class RecordPath:
         """
         waiting = {batch.tp for batch in self.accumulator.incomplete if batch.tp.topic == topic}
         if self.transaction is not None:
-            waiting &= self.transaction.manager.partitions
+            waiting &= self.transaction.partitions
         return waiting | self.router.without_leader(topic)
 
     # --- wait ---------------------------------------------------------------------------------------------------
+
+    def before_wait(self) -> None:
+        """Raise unless records are accepted; send lingering batches, because they hold what the caller waits for."""
+        self.check_accepting()
+        self.sender.wake()
+
+    async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:
+        """Wait until `size` bytes are reserved for a record; return its headers as they are now."""
+        self.before_wait()
+        headers = copy_headers(headers)
+        await self.memory.reserve(size)
+        return headers
 
     async def wait_until_done(self) -> None:
         """Send all records without lingering, and wait until those accepted so far are done."""
@@ -183,14 +289,6 @@ class RecordPath:
             f"partition{'s' if partitions != 1 else ''} not acknowledged ({why}); those that were sent may be in the log"
         )
         self.fail_records(error)
-
-    def forget_lost(self) -> None:
-        """Forget the lost records of `enqueue`: the error of their transaction reports them."""
-        self.deliveries.take_lost()
-
-    def take_lost(self) -> DeliveryFailedError | None:
-        """Return an error with the records of `enqueue` that were lost since the last call, or None."""
-        return self.deliveries.take_lost()
 
     def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
         silent = batch.count - len(batch.futures)

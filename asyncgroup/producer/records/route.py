@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
@@ -19,14 +19,11 @@ from asyncgroup.counting import counted
 from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
-from asyncgroup.producer.batches.batch import ResultReceiver
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
+from asyncgroup.producer.batches.results import ResultReceiver
 from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
 
 __all__ = ["Lookup", "PendingRecord", "Placement", "Route"]
-
-RecordFuture: TypeAlias = ResultReceiver | None
-"""Where the result of a record goes; None if its caller does not wait."""
 
 MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
@@ -54,7 +51,7 @@ class PendingRecord(NamedTuple):
     timestamp: int
     size: int
     """Bytes of buffer memory reserved for it."""
-    future: RecordFuture
+    future: ResultReceiver | None
     deadline: float
     """Loop time at which its delivery timeout expires."""
     placement: Placement | None = None
@@ -209,7 +206,7 @@ class Route:
         partition: int | None,
         timestamp: int,
         size: int,
-        future: RecordFuture,
+        future: ResultReceiver | None,
     ) -> bool:
         """Append a record for which `size` bytes are reserved to its partition; True if it filled a batch.
 
@@ -265,7 +262,7 @@ class Route:
         headers: Sequence[Header],
         timestamp: int,
         size: int,
-        future: RecordFuture,
+        future: ResultReceiver | None,
     ) -> bool:
         """Begin a batch in the sticky partition, perhaps another one than before.
 

@@ -14,8 +14,8 @@ from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.arguments import check_topic_name
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
-from asyncgroup.producer.batches.record_end import is_silent
-from asyncgroup.producer.records.route import Lookup, PendingRecord, Placement, RecordFuture, Route
+from asyncgroup.producer.batches.results import ResultReceiver, is_silent
+from asyncgroup.producer.records.route import Lookup, PendingRecord, Placement, Route
 from asyncgroup.producer.sending.named_errors import named_error
 
 __all__ = ["Router"]
@@ -83,7 +83,7 @@ class Router:
         partition: int | None,
         timestamp: int,
         size: int,
-        future: RecordFuture,
+        future: ResultReceiver | None,
     ) -> bool:
         """Route a record for which `size` bytes are reserved; True if it filled a batch.
 
@@ -114,7 +114,7 @@ class Router:
         placement: Placement,
         timestamp: int,
         size: int,
-        future: RecordFuture,
+        future: ResultReceiver | None,
     ) -> None:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
         check_topic_name(topic)

@@ -1,25 +1,19 @@
-"""RecordWriter: the short way of a record: wait for memory, append it to its batch, wake the sender.
-
-`chunks` and `send_steps` also use it; `producer` decides which way a record takes.
-"""
+"""RecordWriter: measure a record, reserve memory for it, and append it to its batch."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
-from asyncgroup.errors import AsyncGroupError
-from asyncgroup.model import Header, MillisClock
-from asyncgroup.producer.arguments import (
-    RecordFields,
-    check_fields,
-    check_records,
-    copy_headers,
-    measure_record,
-)
-from asyncgroup.producer.records.pipeline import RecordPath, loop_time
-from asyncgroup.producer.records.route import RecordFuture, Route
+from asyncgroup.errors import QueueFull
+from asyncgroup.interceptor import ProducerRecord
+from asyncgroup.model import Header
+from asyncgroup.producer.arguments import RecordFields, check_fields, check_records, measure_record
+from asyncgroup.producer.batches.results import ResultReceiver
+from asyncgroup.producer.records.chunks import ChunkWriter
+from asyncgroup.producer.records.pipeline import RecordPipeline, loop_time
+from asyncgroup.producer.records.route import Route
 
 __all__ = ["RecordWriter"]
 
@@ -36,30 +30,27 @@ UNTIMED: Final = 8
 
 
 class RecordWriter:
-    """Appends records to the batches of `path` while `is_accepting`.
+    """Writes records while `pipeline` accepts them.
 
-    `clock` returns the timestamp (ms) of records that have none, `max_size` is the largest record in bytes, and `refusal()`
-    returns the error for callers while no record is accepted.
+    Almost all take `put` alone, at the least cost. One that it returns None for goes on to `put_waiting` or, if its caller does
+    not wait, to `put_at_once`. `SendSteps` has the same methods, for producers whose records need more steps.
     """
 
-    def __init__(
-        self, path: RecordPath, *, clock: MillisClock, max_size: int, refusal: Callable[[], AsyncGroupError]
-    ) -> None:
-        self.clock = clock
-        self.max_size = max_size
-        self.is_accepting = False
-        """Whether records are accepted: the producer is open and, with a transactional id, in a transaction."""
-        self._refusal = refusal
-        self._memory = path.memory
-        self._router = path.router
-        self._wake = path.sender.wake
+    def __init__(self, pipeline: RecordPipeline, chunks: ChunkWriter) -> None:
+        self._pipeline = pipeline
+        self._clock = pipeline.clock
+        self._memory = pipeline.memory
+        self._reserve = pipeline.memory.try_reserve
+        self._router = pipeline.router
+        self._chunks = chunks
+        self._max_size = chunks.max_size
         self._time: Callable[[], float] = loop_time
         self._turn_ends_at = 0.0  # loop time
         self._untimed = 0  # records until the next look at the clock
         self._resting = 0  # callers in `rest`
 
     def __repr__(self) -> str:
-        return f"<RecordWriter {'accepting' if self.is_accepting else 'refusing'} records>"
+        return f"<RecordWriter {'accepting' if self._pipeline.is_accepting else 'refusing'} records>"
 
     def start(self) -> None:
         """Use the clock of the running event loop."""
@@ -82,23 +73,6 @@ class RecordWriter:
             self._turn_ends_at = self._time() + MAX_TURN / self._resting
             self._resting -= 1
 
-    def check_accepting(self) -> None:
-        """Raise unless records are accepted."""
-        if not self.is_accepting:
-            raise self._refusal()
-
-    def before_wait(self) -> None:
-        """Raise unless records are accepted; send lingering batches, because they hold what the caller waits for."""
-        self.check_accepting()
-        self._wake()
-
-    async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:
-        """Wait until `size` bytes are reserved for a record; return its headers as they are now."""
-        self.before_wait()
-        headers = copy_headers(headers)
-        await self._memory.reserve(size)
-        return headers
-
     def put(
         self,
         topic: str,
@@ -107,14 +81,22 @@ class RecordWriter:
         headers: Sequence[Header],
         partition: int | None,
         timestamp: int | None,
-        size: int,
-        future: RecordFuture,
-    ) -> bool:
-        """Append a record for which `size` bytes are reserved; True if it filled a batch. Frees them if it raises."""
+        future: ResultReceiver | None,
+        reserved: int = 0,
+    ) -> bool | None:
+        """Append a record; True if it filled a batch, None if it was not accepted: there is no room for it, or it is too large.
+
+        `reserved`: the bytes reserved for it before this call. They are freed if it raises.
+        """
+        size = reserved
+        if not size:
+            size = measure_record(value, key, headers, partition, timestamp)
+            if size > self._max_size or not self._reserve(size):
+                return None
         try:
-            stamp = self.clock() if timestamp is None else timestamp
-            if not self.is_accepting:
-                raise self._refusal()
+            stamp = self._clock() if timestamp is None else timestamp
+            if not self._pipeline.is_accepting:
+                raise self._pipeline.refusal()
             route = self._router.current_route(topic)
             if route is not None and (partition or 0) < route.partition_count:
                 return route.put(value, key, headers, partition, stamp, size, future)
@@ -123,15 +105,49 @@ class RecordWriter:
             self._memory.release(size)
             raise
 
-    async def put_all(
-        self, records: Iterable[RecordFields], write_large: Callable[..., Awaitable[Any]]
+    async def put_waiting(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp: int | None,
+        future: ResultReceiver | None,
+    ) -> bool | None:
+        """Append a record when there is memory for it, or in chunks; True if it filled a batch."""
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size > self._max_size:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            await self._chunks.write(record, size, future)
+            return False
+        headers = await self._pipeline.wait_for_memory(size, headers)
+        return self.put(topic, value, key, headers, partition, timestamp, future, size)
+
+    def put_at_once(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp: int | None,
+        future: ResultReceiver | None,
     ) -> None:
-        """Append records without futures; `write_large` (`Producer.enqueue`) gets those above `max_size`.
+        """Append a record in chunks if there is memory for all of them; raise QueueFull otherwise."""
+        size = measure_record(value, key, headers, partition, timestamp)
+        if size <= self._max_size:
+            raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+        self._chunks.write_nowait(record, size, future)
+
+    async def put_all(self, records: Iterable[RecordFields]) -> None:
+        """Append records without futures.
 
         Other tasks run whenever a batch is full, and at the end of a turn. If it raises, the earlier records are appended.
         """
         check_records(records)
-        reserve, clock, router = self._memory.try_reserve, self.clock, self._router
+        reserve, clock, router = self._reserve, self._clock, self._router
         size = 0  # bytes reserved for a record that is not appended yet
         route_topic: str | None = None  # the topic of `route`; None after other tasks have run
         route: Route | None = None
@@ -143,18 +159,16 @@ class RecordWriter:
                     check_fields(record)
                     raise
                 needed = measure_record(value, key, headers, partition, timestamp)
-                if needed > self.max_size:
-                    await write_large(
-                        topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
-                    )
+                if needed > self._max_size:
+                    await self.put_waiting(topic, value, key, headers, partition, timestamp, None)
                     route_topic = None
                     continue
                 if not reserve(needed):
-                    headers = await self.wait_for_memory(needed, headers)
+                    headers = await self._pipeline.wait_for_memory(needed, headers)
                     route_topic = None
                 size = needed
                 if topic is not route_topic:
-                    self.check_accepting()
+                    self._pipeline.check_accepting()
                     route_topic, route = topic, router.current_route(topic)
                 stamp = clock() if timestamp is None else timestamp
                 # not by `put`: that spares two calls for each record

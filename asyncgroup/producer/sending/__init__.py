@@ -2,6 +2,5 @@
 
 `sender` sends the plan of `batches.schedule`: `requests` builds Produce requests, `request_queue` sends them in order,
 `compressor` compresses large batches on threads before, and `producer_ids` obtains ids for idempotent partitions.
-`batch_results` says what a response means for each batch (`requests` has the table of error codes). `delivery_tracker` counts
-the lost records of `enqueue`, which have no future, until `flush` reports them.
+`batch_results` says what a response means for each batch (`requests` has the table of error codes).
 """

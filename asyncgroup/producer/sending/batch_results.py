@@ -19,8 +19,8 @@ from asyncgroup.producer.batches.batch import ErrorFactory, ProducerBatch
 from asyncgroup.producer.sending.named_errors import named_error
 from asyncgroup.producer.sending.record_errors import batch_error, describe_rejection, record_errors
 from asyncgroup.producer.sending.requests import PartitionProduceResponse, ProduceAction, produce_action
-from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
 from asyncgroup.producer.transactions.requests import CONCURRENT_PAUSE
+from asyncgroup.producer.transactions.state import TransactionManager
 
 __all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
 
@@ -55,7 +55,7 @@ class BatchResults:
         on_batch_split: OnBatchSplit,
         on_stale_metadata: Callable[[], None],
         is_unsent: Callable[[ProducerBatch], bool],
-        transaction: ProduceTransaction | None,
+        transaction: TransactionManager | None,
     ) -> None:
         self._cluster = cluster
         self._config = config
@@ -92,7 +92,7 @@ class BatchResults:
         what = _records(batch)
         if self._transaction is not None and self._transaction.is_fencing(code):
             self._accumulator.drop(batch)
-            self._transaction.on_fenced()
+            self._transaction.fenced.set()
         elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
             self._split(batch)
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):

@@ -21,7 +21,7 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ProducerBatch
-from asyncgroup.producer.batches.wake_ups import WakeUps
+from asyncgroup.producer.batches.results import CallbackQueue
 from asyncgroup.producer.sending.batch_results import BatchResults, OnBatchDone, OnBatchSplit
 from asyncgroup.producer.sending.compressor import BatchCompressor
 from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
@@ -35,7 +35,7 @@ from asyncgroup.producer.sending.requests import (
     responses_by_partition,
     topic_ids,
 )
-from asyncgroup.producer.transactions.produce_transaction import ProduceTransaction
+from asyncgroup.producer.transactions.state import TransactionManager
 from asyncgroup.wire import messages as m
 
 __all__ = ["Sender"]
@@ -67,16 +67,16 @@ class Sender:
         config: ProducerConfig,
         accumulator: RecordAccumulator,
         spawn: Callable[..., None],
-        wake_ups: WakeUps,
+        callbacks: CallbackQueue,
         on_batch_done: OnBatchDone,
         on_batch_split: OnBatchSplit,
-        transaction: ProduceTransaction | None = None,
+        transaction: TransactionManager | None = None,
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
         self._spawn = spawn
-        self._wake_ups = wake_ups
+        self._callbacks = callbacks
         self._transaction = transaction
         self._compressor = BatchCompressor(spawn, self._on_compressed)
         self._acks = -1 if config.acks == "all" else int(config.acks)
@@ -319,7 +319,7 @@ class Sender:
         """The response to a request was received, or the request has failed with `error`."""
         if self._loop is None:
             return
-        self._wake_ups.hold()
+        self._callbacks.hold()
         began = self._loop.time()
         try:
             if response is not None:
@@ -329,7 +329,7 @@ class Sender:
         except Exception as bug:  # noqa: BLE001  raised by `_run`
             self._report(bug)
         self._load.add(began, self._loop.time())  # what follows belongs to the callers
-        self._wake_ups.wake_held()
+        self._callbacks.call_held()
         self._plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:

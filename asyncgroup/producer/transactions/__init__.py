@@ -1,6 +1,6 @@
 """The state of a transactional producer, and the requests to its coordinator.
 
-`state` says what is allowed when, `produce_transaction` what the sender may send and what the loss of a record means.
+`state` says what is allowed when, what the sender may send and what the loss of a record means.
 `coordinator` sends the requests, `requests` has the tables of error codes; `offsets` commits offsets. `ending` waits for the
 end of a transaction although its caller is cancelled.
 """

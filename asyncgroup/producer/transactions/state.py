@@ -1,4 +1,4 @@
-"""The state of a transactional producer: which call is allowed when, and what a failure means. State without I/O or tasks.
+"""The state of a transactional producer: which call is allowed when, what may be sent, and what a failure means. State without I/O.
 
 The states are those of Java's `TransactionManager`, and DETACHED. A transaction is of *version 1* or of *version 2* (KIP-890,
 the finalized feature `transaction.version` ≥ 2):
@@ -14,21 +14,28 @@ the next epoch. Under the former one the brokers could take a new batch for a fa
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import (
     AsyncGroupError,
+    BrokerError,
     ClosedError,
     NoTransactionError,
     TransactionAbortedError,
     TransactionInProgressError,
 )
 from asyncgroup.lifecycle import copy_error, describe_error
+from asyncgroup.log_events import log_fields
 from asyncgroup.model import TopicPartition
+from asyncgroup.producer.transactions.requests import PRODUCE, TransactionAction, action_of
 
 __all__ = ["NO_PRODUCER", "ProducerIdentity", "TransactionManager", "TransactionPhase"]
+
+_log = logging.getLogger("asyncgroup.producer")
 
 
 class ProducerIdentity(NamedTuple):
@@ -67,11 +74,24 @@ WRITING: Final = frozenset({TransactionPhase.IN_TRANSACTION, TransactionPhase.CO
 """States in which records and offsets that were accepted are sent."""
 
 
-class TransactionManager:
-    """The state of one transactional id. `on_change` is called after each change of `state`."""
+def _keep(_error: AsyncGroupError) -> None:
+    """Fail no records."""
 
-    def __init__(self, transactional_id: str, on_change: Callable[[], None] = lambda: None) -> None:
+
+class TransactionManager:
+    """The state of one transactional id, as its client, the sender and the router see it.
+
+    `fail_records(error)` fails all records that are not done. `on_change` is called after each change of `state`.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        fail_records: Callable[[AsyncGroupError], None] = _keep,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self.transactional_id = transactional_id
+        self._fail_records = fail_records
         self._on_change = on_change
         self._state = TransactionPhase.UNINITIALIZED
         self.producer_id, self.epoch = NO_PRODUCER
@@ -89,6 +109,10 @@ class TransactionManager:
         """Whether the epoch must be bumped by InitProducerId before the next transaction."""
         self.skips_end = False
         """Whether the coordinator would refuse EndTxn, so that InitProducerId has to abort the transaction."""
+        self.partitions_wanted = asyncio.Event()
+        """Set when there are new partitions to add (version 1)."""
+        self.fenced = asyncio.Event()
+        """Set when a broker has refused the epoch: all records fail once the coordinator was asked for the current one."""
 
     def __repr__(self) -> str:
         return (
@@ -199,6 +223,7 @@ class TransactionManager:
             self.is_started = True
             return True
         self.new_partitions[tp] = None
+        self.partitions_wanted.set()
         return False
 
     def on_partitions_added(self, partitions: Iterable[TopicPartition]) -> None:
@@ -214,26 +239,6 @@ class TransactionManager:
     def on_unknown_result(self) -> None:
         """A request got no answer: the coordinator may have added what it asked for (version 1)."""
         self.needs_bump |= not self.is_v2
-
-    def fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> bool:
-        """A part of the transaction failed, so it can only be aborted; return whether this is its first failure."""
-        self.skips_end |= skips_end
-        if not self.may_add:
-            return False
-        self.needs_bump |= not self.is_v2
-        self.error = error
-        self.new_partitions.clear()  # AddPartitionsToTxn would add them to a transaction that is to be aborted
-        self._enter(TransactionPhase.ABORTABLE_ERROR)
-        return True
-
-    def fail_fatally(self, error: AsyncGroupError) -> bool:
-        """The producer can only be closed; return whether this is its first fatal error, which stays."""
-        if self._state is TransactionPhase.FATAL_ERROR:
-            return False
-        self.error = error
-        self.new_partitions.clear()
-        self._enter(TransactionPhase.FATAL_ERROR)
-        return True
 
     def begin_commit(self) -> None:
         """Accept no more records; those accepted must be acknowledged before EndTxn is sent."""
@@ -278,3 +283,52 @@ class TransactionManager:
         self.partitions.clear()
         self.new_partitions.clear()
         self.is_started = self.needs_bump = self.skips_end = False
+
+    # --- failures -------------------------------------------------------------------------------------------------
+
+    def is_fencing(self, code: int) -> bool:
+        """Return whether an error code of Produce means that the producer is fenced."""
+        return action_of(PRODUCE, code) is TransactionAction.FENCED
+
+    def on_record_failed(self, error: Exception) -> None:
+        """A record that was accepted is lost: the transaction can only be aborted."""
+        action = action_of(PRODUCE, error.code) if isinstance(error, BrokerError) else TransactionAction.ABORT
+        if not isinstance(error, AsyncGroupError):  # a partitioner's, or a bug
+            wrapped = AsyncGroupError(describe_error(error))
+            wrapped.__cause__ = error
+            error = wrapped
+        if action is TransactionAction.FATAL:
+            self.fail_fatally(error)
+        else:
+            self.fail(error, skips_end=action is TransactionAction.REINITIALIZE)
+
+    def fail(self, error: AsyncGroupError, *, skips_end: bool = False) -> bool:
+        """The transaction can only be aborted: its other records fail at once; return whether this is its first failure.
+
+        `skips_end`: by InitProducerId, as the coordinator would refuse EndTxn.
+        """
+        self.skips_end |= skips_end
+        if not self.may_add:
+            return False
+        self.needs_bump |= not self.is_v2
+        self.error = error
+        self.new_partitions.clear()  # AddPartitionsToTxn would add them to a transaction that is to be aborted
+        self._enter(TransactionPhase.ABORTABLE_ERROR)
+        fields = log_fields("transaction_failed", transactional_id=self.transactional_id, error=error)
+        text = "transactional id %s: the transaction must be aborted: %s"
+        _log.info(text, self.transactional_id, error, extra=fields)
+        self._fail_records(self.aborted_error())
+        return True
+
+    def fail_fatally(self, error: AsyncGroupError) -> bool:
+        """The producer can only be closed, and all its records fail; return whether this is its first fatal error, which stays."""
+        is_first = self._state is not TransactionPhase.FATAL_ERROR
+        if is_first:
+            self.error = error
+            self.new_partitions.clear()
+            self._enter(TransactionPhase.FATAL_ERROR)
+            fields = log_fields("producer_failed", transactional_id=self.transactional_id, error=error)
+            text = "transactional id %s: the producer can only be closed: %s"
+            _log.info(text, self.transactional_id, error, extra=fields)  # its callers get the error
+        self._fail_records(error)
+        return is_first

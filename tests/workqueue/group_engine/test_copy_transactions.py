@@ -58,7 +58,7 @@ class HandProducer:
         self.answers: list[Exception | None] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self._transactions = self._path = self
+        self._transactions = self._pipeline = self
         self.has_failed = False
         self.silent: set[int] = set()
         self._unwritten: set[TopicPartition] = set()

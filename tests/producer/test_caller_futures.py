@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from asyncgroup import RecordMetadata
-from asyncgroup.producer.batches.wake_ups import CallerFuture, WakeUps
+from asyncgroup.producer.batches.results import CallbackQueue, CallerFuture
 
 pytestmark = pytest.mark.real
 
@@ -19,9 +19,9 @@ METADATA = RecordMetadata("t", 0, 1, 2)
 
 
 def started() -> Any:
-    wake_ups = WakeUps()
-    wake_ups.start()
-    return wake_ups
+    callbacks = CallbackQueue()
+    callbacks.start()
+    return callbacks
 
 
 async def wait(future: CallerFuture) -> RecordMetadata:
@@ -35,8 +35,8 @@ async def tasks_of(futures: list[CallerFuture]) -> list[asyncio.Task[RecordMetad
 
 
 async def test_one_callback_wakes_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    wake_ups, woken = started(), list[int]()
-    futures = [CallerFuture(loop=wake_ups) for _ in range(5)]
+    callbacks, woken = started(), list[int]()
+    futures = [CallerFuture(loop=callbacks) for _ in range(5)]
 
     async def caller(number: int) -> None:
         await futures[number]
@@ -58,8 +58,8 @@ async def test_one_callback_wakes_all_in_order(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_results_errors_and_cancellation() -> None:
-    wake_ups = started()
-    futures = [CallerFuture(loop=wake_ups) for _ in range(4)]
+    callbacks = started()
+    futures = [CallerFuture(loop=callbacks) for _ in range(4)]
     tasks = await tasks_of(futures)
     tasks[0].cancel("enough")
     futures[1].set_result(METADATA)
@@ -77,8 +77,8 @@ async def test_results_errors_and_cancellation() -> None:
 
 
 async def test_cancelled_after_its_result_as_with_any_future() -> None:
-    wake_ups = started()
-    future = CallerFuture(loop=wake_ups)
+    callbacks = started()
+    future = CallerFuture(loop=callbacks)
     (task,) = await tasks_of([future])
     future.set_result(METADATA)
     assert task.cancel()
@@ -87,18 +87,18 @@ async def test_cancelled_after_its_result_as_with_any_future() -> None:
 
 
 async def test_time_limits_and_scopes() -> None:
-    wake_ups = started()
-    future = CallerFuture(loop=wake_ups)
+    callbacks = started()
+    future = CallerFuture(loop=callbacks)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await future
     with anyio.move_on_after(0.01) as scope:
-        await CallerFuture(loop=wake_ups)
+        await CallerFuture(loop=callbacks)
     assert scope.cancelled_caught
 
 
 async def test_callers_keep_their_context() -> None:
-    wake_ups, variable = started(), ContextVar[int]("variable")
+    callbacks, variable = started(), ContextVar[int]("variable")
     seen = []
 
     async def caller(number: int, future: CallerFuture) -> None:
@@ -106,7 +106,7 @@ async def test_callers_keep_their_context() -> None:
         await future
         seen.append(variable.get())
 
-    futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+    futures = [CallerFuture(loop=callbacks) for _ in range(3)]
     tasks = [asyncio.create_task(caller(n, future)) for n, future in enumerate(futures)]
     await asyncio.sleep(0)
     for future in futures:
@@ -129,8 +129,8 @@ def test_a_caller_that_ends_the_loop_leaves_the_others_waiting_for_its_next_run(
         tasks: list[asyncio.Task[None]] = []
 
         async def begin() -> None:
-            wake_ups = started()
-            futures = [CallerFuture(loop=wake_ups) for _ in range(4)]
+            callbacks = started()
+            futures = [CallerFuture(loop=callbacks) for _ in range(4)]
             tasks.extend(asyncio.create_task(caller(n, future)) for n, future in enumerate(futures))
             await asyncio.sleep(0)
             for future in futures:
@@ -160,15 +160,15 @@ async def test_an_error_that_was_never_read_is_reported() -> None:
 
 
 async def test_it_knows_its_loop() -> None:
-    wake_ups = started()
-    assert CallerFuture(loop=wake_ups).get_loop() is asyncio.get_running_loop()
+    callbacks = started()
+    assert CallerFuture(loop=callbacks).get_loop() is asyncio.get_running_loop()
     with pytest.raises(RuntimeError, match="before the producer is open"):
-        CallerFuture(loop=WakeUps()).get_loop()  # type: ignore[arg-type]
+        CallerFuture(loop=CallbackQueue()).get_loop()  # type: ignore[arg-type]
 
 
 async def test_held_callers_are_woken_in_the_same_turn() -> None:
-    wake_ups, events = started(), list[object]()
-    futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+    callbacks, events = started(), list[object]()
+    futures = [CallerFuture(loop=callbacks) for _ in range(3)]
 
     async def caller(number: int) -> None:
         await futures[number]
@@ -178,11 +178,11 @@ async def test_held_callers_are_woken_in_the_same_turn() -> None:
     await asyncio.sleep(0)
 
     def on_response() -> None:
-        wake_ups.hold()
+        callbacks.hold()
         for future in futures:
             future.set_result(METADATA)
         events.append("handled")
-        wake_ups.wake_held()
+        callbacks.call_held()
         events.append("woken")
 
     asyncio.get_running_loop().call_soon(on_response)
@@ -191,13 +191,13 @@ async def test_held_callers_are_woken_in_the_same_turn() -> None:
 
 
 async def test_a_task_cannot_wake_others_at_once() -> None:
-    wake_ups = started()
-    futures = [CallerFuture(loop=wake_ups) for _ in range(2)]
+    callbacks = started()
+    futures = [CallerFuture(loop=callbacks) for _ in range(2)]
     tasks = await tasks_of(futures)
-    wake_ups.hold()
+    callbacks.hold()
     for future in futures:
         future.set_result(METADATA)
-    wake_ups.wake_held()
+    callbacks.call_held()
     assert not any(task.done() for task in tasks)
     assert await asyncio.gather(*tasks) == [METADATA, METADATA]
 
@@ -213,16 +213,16 @@ def test_an_exit_by_a_held_caller_leaves_the_loop_after_the_turn() -> None:
             raise SystemExit(7)
 
     async def main() -> None:
-        wake_ups = started()
-        futures = [CallerFuture(loop=wake_ups) for _ in range(3)]
+        callbacks = started()
+        futures = [CallerFuture(loop=callbacks) for _ in range(3)]
         tasks.extend(asyncio.create_task(caller(n, future)) for n, future in enumerate(futures))
         await asyncio.sleep(0)
 
         def on_response() -> None:
-            wake_ups.hold()
+            callbacks.hold()
             for future in futures:
                 future.set_result(METADATA)
-            wake_ups.wake_held()
+            callbacks.call_held()
             handled.append("response")
 
         asyncio.get_running_loop().call_soon(on_response)
