@@ -307,7 +307,8 @@ class Node:
         """Check the requests parked for the partition on all nodes, after an append or when followers caught up."""
         key = TopicPartition(partition.topic, partition.index)
         for peer in self._shared.nodes.values():
-            peer.purgatory.check_and_complete(key)
+            if key in peer.purgatory.watchers:
+                peer.purgatory.check_and_complete(key)
         if partition.topic == OFFSETS_TOPIC and partition.leader in self._shared.nodes:
             self._shared.nodes[partition.leader].coordinator.on_high_watermark_updated(partition.index)
 

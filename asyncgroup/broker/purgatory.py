@@ -73,14 +73,14 @@ class Purgatory:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
-        """The parked requests by watch key, in order, so that runs are reproducible."""
+        self.watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        """The parked requests by watch key, in order, so that runs are reproducible; a key without any is absent."""
 
     def __repr__(self) -> str:
         return f"<Purgatory {len(self)} parked>"
 
     def __len__(self) -> int:
-        return len({parked for watchers in self._watchers.values() for parked in watchers})
+        return len({parked for watchers in self.watchers.values() for parked in watchers})
 
     def park(
         self,
@@ -98,31 +98,31 @@ class Purgatory:
         parked = DelayedOperation(tuple(keys), future, is_ready, finish)
         parked.timer = self._loop.call_later(timeout, parked.complete)
         for key in parked.keys:
-            self._watchers.setdefault(key, {})[parked] = None
+            self.watchers.setdefault(key, {})[parked] = None
         future.add_done_callback(lambda _future: self._remove(parked))
         return future
 
     def check_and_complete(self, key: Hashable) -> None:
         """Complete the requests watching `key` that are ready; called when the state of `key` has changed."""
-        watchers = self._watchers.get(key)
+        watchers = self.watchers.get(key)
         if watchers:
             for parked in [p for p in list(watchers) if p.try_complete()]:
                 self._remove(parked)
 
     def drop_all(self) -> None:
         """Cancel all parked requests, as when the node stops."""
-        for watchers in list(self._watchers.values()):
+        for watchers in list(self.watchers.values()):
             for parked in list(watchers):
                 parked.drop()
-        self._watchers.clear()
+        self.watchers.clear()
 
     def _remove(self, parked: DelayedOperation) -> None:
         if parked.timer is not None:
             parked.timer.cancel()
             parked.timer = None  # break the reference cycle of timer, action and request
         for key in parked.keys:
-            watchers = self._watchers.get(key)
+            watchers = self.watchers.get(key)
             if watchers is not None:
                 watchers.pop(parked, None)
                 if not watchers:
-                    del self._watchers[key]
+                    del self.watchers[key]

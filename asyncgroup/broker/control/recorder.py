@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from asyncgroup.broker.control.message_fields import errors_in, group_ids_in
-from asyncgroup.broker.traffic.exchange import RecordedExchange
 from asyncgroup.broker.traffic.history import timed_line
 from asyncgroup.broker.traffic.recorder import (
     DEFAULT_HISTORY_BYTES,
     DEFAULT_HISTORY_LIMIT,
+    RecordedExchange,
     TrafficRecorder,
 )
 from asyncgroup.error_codes import ErrorCode

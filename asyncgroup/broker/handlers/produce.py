@@ -58,6 +58,7 @@ _WITH_MESSAGE: Final = frozenset(
 """The error codes of `ProduceRequestError` that Kafka sends with a message."""
 
 _NO_HINT: Final = m.ProduceResponse.LeaderIdAndEpoch()
+_NO_LEADERS: Final = frozenset({_NO_HINT.leader_id})
 
 Topic = m.ProduceRequest.TopicProduceData
 Produced = m.ProduceRequest.PartitionProduceData
@@ -367,8 +368,10 @@ def _close_on_error(response: m.ProduceResponse) -> None:
 
 
 def _add_endpoints(node: Node, response: m.ProduceResponse) -> None:
-    """Add the addresses of the current leaders (KIP-951)."""
+    """Add the addresses of the current leaders that partitions name, as this node does not lead them (KIP-951)."""
     leaders = {p.current_leader.leader_id for topic in response.responses for p in topic.partition_responses}
+    if leaders <= _NO_LEADERS:
+        return
     response.node_endpoints = [
         m.ProduceResponse.NodeEndpoint(peer.id, peer.advertised_host, peer.port, peer.rack)
         for peer in node.live_peers()

@@ -25,11 +25,6 @@ class LeaderEpochs:
             self.entries.pop()
         self.entries.append((leader_epoch, end_offset))
 
-    def assign(self, leader_epoch: int, offset: int) -> None:
-        """Begin the epoch at `offset`, where its batch was appended, unless it has begun already."""
-        if not self.entries or self.entries[-1][0] < leader_epoch:
-            self.start(leader_epoch, offset)
-
     def first(self, start_offset: int) -> int:
         """Return the epoch of the log start offset, -1 if there is none."""
         count = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])

@@ -153,8 +153,14 @@ class PartitionLog:
     def _store(self, batch: BatchView, leader_epoch: int) -> None:
         base_offset = self.end_offset
         self.segments.append(batch, base_offset, leader_epoch)
-        self._epochs.assign(leader_epoch, base_offset)
+        self._note_epoch(leader_epoch, base_offset)
         self.end_offset = base_offset + batch.last_offset_delta + 1
+
+    def _note_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        """Begin an epoch at its first batch, unless it has begun already."""
+        epochs = self._epochs.entries
+        if not epochs or epochs[-1][0] < leader_epoch:
+            self._epochs.start(leader_epoch, base_offset)
 
     def _update_producers(self, batch: BatchView, control_type: ControlType | None) -> None:
         """Update the producer state from a batch found in the log."""
@@ -199,7 +205,7 @@ class PartitionLog:
             if header.next_offset > start_offset:
                 self.segments.batch_index.add(stored, header.last_offset)
             self._update_producers(header, control_type)
-            self._epochs.assign(header.leader_epoch, header.base_offset)
+            self._note_epoch(header.leader_epoch, header.base_offset)
         self.producers.accept_any_sequence()
         self.end_offset = max(end_offset, start_offset)
         self._epochs.truncate_from_end(self.end_offset)

@@ -6,9 +6,8 @@ from abc import abstractmethod
 from collections.abc import Container, Iterator
 from typing import Any, Generic, TypeVar
 
-from asyncgroup.broker.traffic.exchange import RecordedExchange
 from asyncgroup.broker.traffic.folding import fold_repeats
-from asyncgroup.broker.traffic.recorder import TrafficRecorder
+from asyncgroup.broker.traffic.recorder import RecordedExchange, TrafficRecorder
 
 __all__ = ["TrafficHistory", "timed_line"]
 

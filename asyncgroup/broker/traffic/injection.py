@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from asyncgroup.broker.errors import UnusedFaults
-from asyncgroup.broker.traffic.exchange import RequestInfo
 from asyncgroup.broker.traffic.matching import RequestFilter
+from asyncgroup.broker.traffic.recorder import RequestInfo
 
 __all__ = ["Cut", "Injection", "Injector"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from asyncgroup.broker.traffic.exchange import RequestInfo
+from asyncgroup.broker.traffic.recorder import RequestInfo
 from asyncgroup.errors import ConfigError
 
 __all__ = ["RequestFilter", "check_counts", "request_filter"]

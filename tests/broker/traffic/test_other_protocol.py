@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from asyncgroup.broker import UnusedFaults
-from asyncgroup.broker.traffic.exchange import RecordedExchange
 from asyncgroup.broker.traffic.fault import RequestFault
 from asyncgroup.broker.traffic.history import TrafficHistory
 from asyncgroup.broker.traffic.injection import Injection, Injector
 from asyncgroup.broker.traffic.matching import RequestFilter, check_counts, request_filter
-from asyncgroup.broker.traffic.recorder import TrafficRecorder
+from asyncgroup.broker.traffic.recorder import RecordedExchange, TrafficRecorder
 from asyncgroup.errors import ConfigError
 
 
