@@ -74,6 +74,7 @@ class RecordRun:
             return True
         if isinstance(offsets, range):
             return False
+        # in place: the list belongs to the run
         mine += offsets
         return True
 
@@ -112,6 +113,7 @@ class RecordColumns:
 
     def add_run(self, topic: str, partition: int, timestamp_type: int, offsets: range | list[int]) -> None:
         """Describe the records that were appended since the last call; without offsets this does nothing."""
+        # an empty run would have no place in the columns of constants
         if not offsets or (self.runs and self.runs[-1].try_extend(topic, partition, timestamp_type, offsets)):
             return
         self.runs.append(RecordRun(topic, partition, timestamp_type, offsets))
@@ -140,6 +142,7 @@ class RecordColumns:
             self._constant(lambda run: run.timestamp_type, pa.int32()),
         ]
         if self.headers is not None:
+            # most topics have no headers: nulls take no time to build
             columns.append(_headers(self.headers) if any(self.headers) else pa.nulls(count, _headers_type()))
         schema = arrow_schema(include_headers=self.headers is not None)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -152,12 +155,14 @@ class RecordColumns:
         found = [
             (value, sum(len(run.offsets) for run in runs)) for value, runs in groupby(self.runs, value_of)
         ]
+        # the common case: all records of one partition
         if len(found) == 1:
             return pa.repeat(pa.scalar(found[0][0], kind), found[0][1])
         ends, end = [], 0
         for _, count in found:
             end += count
             ends.append(end)
+        # a value and its end for each run, expanded in C
         values = pa.array([value for value, _ in found], kind)
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), values))
 
@@ -168,6 +173,7 @@ class RecordColumns:
         def column(offsets: range | list[int]) -> pa.Array:
             if isinstance(offsets, list):
                 return pa.array(offsets, pa.int64())
+            # a sum over ones is the range, without a Python int for each offset
             ones = pa.repeat(pa.scalar(1, pa.int64()), len(offsets))
             return pc.cumulative_sum(ones, start=offsets.start - 1)
 
@@ -202,6 +208,7 @@ def _whole(column: Any) -> pa.Array:
     """Return the column if it is one array; pyarrow splits data that would overflow its 32-bit offsets."""
     import pyarrow as pa
 
+    # a RecordBatch takes arrays only; chunks would need a Table
     if isinstance(column, pa.ChunkedArray):
         raise UsageError(f"{column.nbytes} bytes of records: {_ARROW_LIMIT}; use smaller batches")
     return column
@@ -215,10 +222,12 @@ def _headers(headers: list[Headers]) -> pa.Array:
     keys: list[str] = []
     values: list[bytes | None] = []
     for found in headers:
+        # None makes the list null, as Spark has records without headers
         starts.append(len(keys) if found else None)
         for key, value in found:
             keys.append(key)
             values.append(value)
+    # a list array has one more offset than lists
     starts.append(len(keys))
     kind = _headers_type()
     struct = kind.value_type

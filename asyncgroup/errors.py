@@ -147,6 +147,7 @@ class AsyncGroupError(Exception):
 
     def __init__(self, *args: object) -> None:
         if self._has_foreign_text:
+            # in `args`, which log handlers and reports may read without `str`
             args = tuple(printable(each) if isinstance(each, str) else each for each in args)
         super().__init__(*args)
 
@@ -162,6 +163,7 @@ class ConfigError(AsyncGroupError, ValueError):
         self.key = key
         self.value = value
         self.allowed = allowed
+        # the repr of a value has no control characters; the key may come from a file
         text = key if allowed is None else f"{printable(key)}={value!r} is not allowed: {allowed}"
         super().__init__(text)
 
@@ -277,6 +279,7 @@ class BrokerError(AsyncGroupError):
         self.name = error_name(code)
         self.retriable = is_retriable(code)
         self.what = what
+        # a broker's text is shortened: it may contain a whole request
         text = f": {printable(detail, MAX_TEXT_LENGTH)}" if detail else ""
         super().__init__(f"{what}: {self.name} ({code}){text}")
 
@@ -295,11 +298,15 @@ class BatchRejectedError(BrokerError):
         self, code: int, what: str, rejected: Sequence[int], *, may_be_written: bool = False
     ) -> None:
         named = ", ".join(map(str, rejected[: self._MAX_NAMED]))
+        # a batch may have thousands of records
         if (more := len(rejected) - self._MAX_NAMED) > 0:
             named += f" and {more} more"
         reason = f"record{'s' if len(rejected) > 1 else ''} {named} of its batch {'were' if len(rejected) > 1 else 'was'} rejected"
         super().__init__(
-            code, what, reason if may_be_written else f"not written, because {reason}; send it again"
+            # an earlier attempt may be in the log: sending the record again could write it twice
+            code,
+            what,
+            reason if may_be_written else f"not written, because {reason}; send it again",
         )
         self.may_be_written = may_be_written
         self.retriable = not may_be_written
@@ -312,6 +319,7 @@ class RecordRejectedError(InvalidRecordError, BrokerError):
     """
 
     def __init__(self, code: int, what: str, detail: str | None = None) -> None:
+        # not by `super()`: the text of InvalidRecordError would name neither the code nor the topic
         BrokerError.__init__(self, code, what, detail)
         self.field = "record"
         self.value = None
@@ -325,6 +333,7 @@ class OffsetLookupError(AsyncGroupError):
     """The largest number of partitions that the message lists."""
 
     def __init__(self, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
+        # a copy: the caller's mapping may go on
         self.errors = dict(errors)
         rows = [f"{tp}: {error}" for tp, error in sorted(self.errors.items())]
         if (more := len(rows) - self._MAX_NAMED) > 0:
@@ -351,6 +360,7 @@ class LogTruncatedError(OffsetOutOfRangeError):
         self.topic, self.partition = tp
         self.position = position
         self.divergent_offset = divergent_offset
+        # the leader knows no epoch of the reader's: its log may have nothing in common with the read one
         same = "at an unknown offset" if divergent_offset is None else f"at offset {divergent_offset}"
         super().__init__(f"partition {tp}: the log was truncated {same}, records up to {position} were read")
 
@@ -379,6 +389,7 @@ class RetriesExhausted(AsyncGroupError):
     def __init__(self, tp: TopicPartition, tries: int, cause: Exception) -> None:
         self.tp = tp
         self.tries = tries
+        # set here, as the error is kept and raised later, without `from`
         self.__cause__ = cause
         super().__init__(f"partition {tp}: {tries} fetch attempts failed, the last one with: {cause}")
 
@@ -414,6 +425,7 @@ class CommitFailedError(AsyncGroupError):
     def __init__(self, group_id: str, errors: Mapping[TopicPartition, AsyncGroupError]) -> None:
         self.group_id = group_id
         self.errors = dict(errors)
+        # one line for each partition up to the limit; `errors` has all of them
         rows = [f"{tp.topic}-{tp.partition}: {error}" for tp, error in sorted(self.errors.items())]
         if (more := len(rows) - self._MAX_NAMED) > 0:
             rows[self._MAX_NAMED :] = [f"and {more} more"]
@@ -455,6 +467,7 @@ class HookTimeout(AsyncGroupError):
         self.method = method
         self.seconds = seconds
         self.still_runs = still_runs
+        # only then is there something to do: the hook ignores its cancellation
         goes_on = ", and still runs" if still_runs else ""
         super().__init__(f"group {group_id!r}: {method} was cancelled after {seconds:.1f} s{goes_on}")
 
@@ -527,6 +540,7 @@ class DeliveryFailedError(AsyncGroupError):
         self.failed = dict(failed)
         self.may_be_written = may_be_written
         self.count = sum(count for count, _ in self.failed.values())
+        # the first error of each partition: the others of it are mostly the same
         rows = "; ".join(str(error) for _, (_, error) in sorted(self.failed.items()))
         super().__init__(f"{self.count} record{'s' if self.count != 1 else ''} not delivered: {rows}")
 
@@ -576,6 +590,7 @@ class ProducerFencedError(TransactionError):
         limit = "" if transaction_timeout is None else f"={transaction_timeout:g} s"
         now = ""
         if current is not None:
+            # who has fenced this producer: a larger epoch of the same id was given to its successor
             now = f"; the coordinator has producer id {current[0]} with epoch {current[1]}, state {state}"
         super().__init__(
             transactional_id,
@@ -668,6 +683,7 @@ class CopyFailedError(AsyncGroupError):
         self.topic = topic
         self.tries = tries
         self.__cause__ = cause
+        # a queue that is closed tries no more
         self.retriable = not isinstance(cause, ClosedError)
         where, why = f"{record_topic}-{partition}@{offset}", f"{type(cause).__name__}: {cause}"
         super().__init__(f"{where}: copy to topic {topic!r} failed ({tries}): {why}")

@@ -43,6 +43,7 @@ async def plan_reset(
 ) -> ResetPlan:
     """Return the plan for a group without members. Raises ResetRefused, and the error of the group."""
     await _require_inactive(cluster, group_id, budget)
+    # not stable ones: those of an open transaction do not delay a plan, which is only looked at first
     committed = (await list_group_offsets(cluster, group_id, budget.retry(), require_stable=False)).require()
     wanted = await _partitions(cluster, group_id, scope, committed, budget)
     facts = await _facts(cluster, target, wanted, committed, budget)
@@ -53,6 +54,7 @@ async def _require_inactive(cluster: ClusterClient, group_id: str, budget: Reque
     """Raise ResetRefused for a group with members or of another type; one that does not exist is created by the commit."""
     described = await describe_groups(cluster, [group_id], budget)
     error = described.errors.get(group_id)
+    # also the error of a group of another type, which has nothing that is reset
     if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_ID_NOT_FOUND:
         for group_type in (await other_types(cluster, [group_id], budget)).values():
             reason = "only classic and consumer groups have committed offsets that are reset"
@@ -82,6 +84,7 @@ async def _partitions(
     budget: RequestBudget,
 ) -> list[TopicPartition]:
     """Return the partitions of a scope. Raises ResetRefused for topics that do not exist."""
+    # all that the group has commits of, also in topics that are gone: the lookup of their logs reports those
     if scope.topics is None and scope.partitions is None:
         return list(committed)
     found = await budget.limit(cluster.existing_topics(scope.topics)) if scope.topics else {}
@@ -110,17 +113,21 @@ async def _facts(
     async with existing_partitions(cluster, partitions, "offset of", budget.deadline) as (found, errors):
         problems = dict(errors)
         for tp in found:
+            # known from the metadata: a request for it would wait for an election until the deadline
             if cluster.view.leader(tp) < 0:
                 problems[tp] = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"offset of {tp}")
 
         async def listed(timestamp: int) -> dict[TopicPartition, int]:
+            # the plan is refused already: the remaining lookups would only delay that
             wanted = {} if problems else dict.fromkeys(found, timestamp)
             results = await list_offsets_of_leaders(cluster, wanted, retry=budget.node_retry())
             problems.update(results.errors)
             return {tp: each.offset for tp, each in results.values.items()}
 
         topics = {name: cluster.view.topics[name] for name in {tp.topic for tp in found}}
+        # of the same metadata as the leaders that were asked; brokers before 2.8 have none
         topic_ids = {name: topic.topic_id for name, topic in topics.items() if topic.topic_id != NO_UUID}
+        # one after the other: a record that arrives in between moves only the end
         starts, ends = await listed(EARLIEST), await listed(LATEST)
         at_time = await listed(target.number) if target.kind is TargetKind.TIME else {}
     return ResetFacts(
@@ -146,6 +153,7 @@ async def commit_plan(
     Without metadata and without a leader epoch, as `OffsetsUtils` in Kafka: the epoch of the record before an offset is not known.
     The offsets of a topic that was recreated after the plan was made say nothing about its new log: they are not committed.
     """
+    # right before the commit: a plan may lie for hours between its making and its execution
     recreated = await _recreated(cluster, plan, budget)
     offsets = {tp: GroupOffset(offset) for tp, offset in plan.offsets.items() if tp.topic not in recreated}
     done = await alter_group_offsets(cluster, plan.group_id, offsets, budget.retry())
@@ -157,7 +165,9 @@ async def commit_plan(
             what = f"resetting the offset of group {plan.group_id!r}, partition {tp}"
             detail = "the topic was recreated after the plan was made: make a new plan"
             results.errors[tp] = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, what, detail)
+    # the order of the plan, not that of errors after values
     results = results.in_order(plan.offsets)
+    # a member has joined since the plan: its name helps more than the code
     if any(_has_members(error) for error in results.errors.values()):
         await _explain(cluster, plan.group_id, results, budget)
     return results

@@ -143,15 +143,19 @@ async def run_list(options: argparse.Namespace) -> int:
     from asyncgroup.consumer import Consumer
 
     if not options.json:
+        # before anything is read: a topic may take minutes
         require_rich("the table", f"{INSTALL_RICH}, or use --json")
     servers = connection_options(options).require_servers(options.usage)
     rows: list[DeadLetterRow] = []
     reasons: Counter[str | None] = Counter()
     async with Consumer(servers, reading_config(options)) as consumer:
+        # up to the end as it is now: the list ends also while the topic grows
         spans = await log_spans(consumer, options.topic)
         async with aclosing(read_topic(consumer, options.topic, spans.values())) as records:
             async for record in records:
+                # without the value, which may be large: all rows are kept until the end
                 row = DeadLetterRow.of(record)
+                # all of them, also those beyond --max
                 reasons[row.reason] += 1
                 if options.max is None or len(rows) < options.max:
                     rows.append(row)
@@ -186,10 +190,12 @@ def _place(options: argparse.Namespace) -> OffsetSpan:
     """Return the record that `show` was given; exit with a usage error if it is not one."""
     try:
         spans = parse_spans(options.place if options.offset is None else f"{options.place}@{options.offset}")
+        # `parse_spans` also accepts lists and ranges
         if len(spans) != 1 or spans[0].end != spans[0].start + 1:
             raise ValueError("more than one record")
     except ValueError:
         given = options.place if options.offset is None else f"{options.place} {options.offset}"
+        # this exits, so `spans` is known below
         options.usage.error(f"{given!r} is not a record: PARTITION@OFFSET, or PARTITION OFFSET")
     return spans[0]
 

@@ -106,6 +106,7 @@ def add_reset(actions: Commands, common: argparse.ArgumentParser) -> None:
 
 def _shift(text: str) -> int:
     digits = text.removeprefix("-").removeprefix("+")
+    # both signs would be removed from `-+5`
     if len(text) - len(digits) > 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as -10")
     number = whole_64(digits)
@@ -114,23 +115,31 @@ def _shift(text: str) -> int:
 
 async def run_reset(options: argparse.Namespace) -> int:
     """Print the plan of a reset, and commit it with --execute."""
+    # here and not above: --help and usage errors start without the client
     from asyncgroup.admin import ResetRefused
 
     _check(options)
     target = _target(options)
     report = Report(options)
+    # all partitions of a topic are looked up with the plan; of others the arguments name them
     topics = [each.topic for each in options.scopes if each.partitions is None]
     partitions = [tp for each in options.scopes if each.partitions is not None for tp in each.chosen(())]
     async with opened_admin(options) as admin:
         try:
             plan = await admin.plan_reset(
-                options.group, target, topics=topics or None, partitions=partitions or None
+                # None and not an empty list, which would name no partition at all
+                options.group,
+                target,
+                topics=topics or None,
+                partitions=partitions or None,
             )
         except ResetRefused as refused:
+            # refused as a whole, so that there is no plan to show
             for name, reason in refused.reasons.items():
                 report.error(f"{name}: {reason}")
             report.error(f"the offsets of group {options.group!r} are not reset")
             return report.exit_code
+        # by the connections that have looked the offsets up; the plan is printed in any case
         errors = (await admin.reset_offsets(plan)).errors if options.execute else {}
     for warning in plan.warnings:
         report.note(warning)
@@ -163,6 +172,7 @@ def _offsets_of_file(options: argparse.Namespace) -> Mapping[TopicPartition, int
 
     try:
         with options.from_file.open("rb") as file:
+            # one byte more than allowed: a pipe has no size to ask for
             data: bytes = file.read(_MAX_CSV + 1)
         if len(data) > _MAX_CSV:
             options.usage.error(f"--from-file {options.from_file}: larger than {_MAX_CSV >> 20} MiB")
@@ -173,6 +183,7 @@ def _offsets_of_file(options: argparse.Namespace) -> Mapping[TopicPartition, int
         options.usage.error(f"--from-file {options.from_file}: byte {error.start} is not valid UTF-8")
     except ConfigError as error:
         options.usage.error(f"--from-file {options.from_file}: {error}")
+    # argparse says nothing about that in its types
     raise AssertionError("a usage error exits")
 
 
@@ -180,6 +191,7 @@ def _print(
     options: argparse.Namespace, report: Report, plan: ResetPlan, errors: Mapping[TopicPartition, Exception]
 ) -> None:
     if options.export:
+        # nothing else on standard output: it is the input of --from-file
         report.text(plan.to_csv())
         return
     done = "reset" if options.execute else "planned"

@@ -127,6 +127,7 @@ def _add_remove_members(actions: Commands, common: argparse.ArgumentParser) -> N
 
 
 def _states(text: str) -> list[str]:
+    # imported when the option is given: other commands start without the client
     from asyncgroup.admin.groups import checked_states
 
     return checked_states(comma_separated(text))
@@ -144,6 +145,7 @@ async def run_list(options: argparse.Namespace) -> int:
     async with opened_admin(options) as admin:
         listed = await admin.list_groups(states=options.state, types=options.types)
     report.rows(LIST_COLUMNS, map(listing_row, listed.groups))
+    # a node that does not answer hides its groups only; the exit code says that some may be missing
     report.node_errors(listed.errors)
     return report.exit_code
 
@@ -152,9 +154,11 @@ async def run_describe(options: argparse.Namespace) -> int:
     """Describe groups or their members."""
     report = Report(options)
     async with connected(options) as (cluster, admin):
+        # without names all groups of the classic and the consumer protocol
         names = await chosen_groups(admin, options.groups, report.node_errors)
         described = await admin.describe_groups(names)
         found = described.values_by_name
+        # in the order of the arguments, as the rows of all commands
         groups = [found[name] for name in names if name in found]
         # known since the description, unless a node failed in between
         coordinators = {} if options.members else {name: await _coordinator(cluster, name) for name in found}
@@ -173,6 +177,7 @@ async def run_describe(options: argparse.Namespace) -> int:
 async def _coordinator(cluster: Cluster, group: str) -> int | None:
     try:
         return await cluster.coordinators.find(group)
+    # the group was described, so its row is shown, without the column
     except AsyncGroupError:
         return None
 
@@ -181,6 +186,7 @@ async def run_remove_members(options: argparse.Namespace) -> int:
     """Remove members from a group."""
     from asyncgroup.admin import MemberToRemove
 
+    # argparse cannot exclude one option by two that go together
     if bool(options.all) == bool(options.member or options.instance):
         options.usage.error("give either --member and --instance, or --all")
     named = [MemberToRemove(member_id=each) for each in options.member]
@@ -188,7 +194,10 @@ async def run_remove_members(options: argparse.Namespace) -> int:
     report = Report(options)
     async with opened_admin(options) as admin:
         removed = await admin.remove_members(
-            options.group, "all" if options.all else named, reason=options.reason
+            # `all` is looked up by Admin in the same call: members that join later stay
+            options.group,
+            "all" if options.all else named,
+            reason=options.reason,
         )
     rows = status_rows(
         removed,
@@ -208,6 +217,7 @@ async def run_remove_members(options: argparse.Namespace) -> int:
 async def run_delete(options: argparse.Namespace) -> int:
     """Delete groups."""
     report = Report(options)
+    # once each, in the order given
     names = list(dict.fromkeys(options.groups))
     async with opened_admin(options) as admin:
         deleted = await admin.delete_groups(names)

@@ -112,6 +112,7 @@ def _move(text: str) -> tuple[TopicPartition, list[int]]:
     found = _ASSIGNMENT.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC:PARTITION=NODES, such as orders:0=2,3,1")
+    # the same checks as for --replica-assignment, which separates nodes by colons
     (nodes,) = parse_assignments(found[2].replace(",", ":"))
     return parse_partition(found[1]), nodes
 
@@ -122,11 +123,13 @@ def _place(tp: TopicPartition) -> Row:
 
 async def run_elect(options: argparse.Namespace) -> int:
     """Elect leaders."""
+    # without partitions Kafka elects for all that need it: by oversight, this would lose records
     if options.unclean and not options.scopes:
         options.usage.error("--unclean loses records: name the partitions")
     report = Report(options)
     async with opened_admin(options) as admin:
         partitions = await partitions_in(admin, report, options.scopes) if options.scopes else None
+        # all scopes were wrong, which is reported; None would mean all partitions
         if partitions == []:
             return report.exit_code
         elected = await admin.replicas.elect_leaders(
@@ -137,7 +140,10 @@ async def run_elect(options: argparse.Namespace) -> int:
     rows = [
         {**row, "status": done.get(tp, row["status"])}
         for tp, row in zip(
-            sorted(elected), status_rows(sorted(elected), elected.errors, "", _place), strict=True
+            # without scopes the response says which partitions there were
+            sorted(elected),
+            status_rows(sorted(elected), elected.errors, "", _place),
+            strict=True,
         )
     ]
     report.rows(_CHANGE, rows)
@@ -150,6 +156,7 @@ async def run_list(options: argparse.Namespace) -> int:
     report = Report(options)
     async with opened_admin(options) as admin:
         partitions = await partitions_in(admin, report, options.scopes) if options.scopes else None
+        # as above: an empty list must not become all partitions
         found = {} if partitions == [] else await admin.replicas.list_reassignments(partitions)
     rows = [
         {**_place(tp), "replicas": each.replicas, "adding": each.adding, "removing": each.removing}
@@ -162,6 +169,7 @@ async def run_list(options: argparse.Namespace) -> int:
 async def run_reassign(options: argparse.Namespace) -> int:
     """Begin reassignments."""
     moves = dict(options.moves)
+    # a dict keeps the last one; two plans for a partition are a mistake
     if len(moves) < len(options.moves):
         options.usage.error("a partition is given twice")
     report = Report(options)
@@ -177,6 +185,7 @@ async def run_cancel(options: argparse.Namespace) -> int:
     """Cancel reassignments; of a topic without partitions those that are in progress."""
     report = Report(options)
     async with opened_admin(options) as admin:
+        # a topic stands for what moves now; for a partition that does not move, the broker has the error
         moving = await admin.replicas.list_reassignments()
         chosen: set[TopicPartition] = set()
         for scope in options.scopes:

@@ -110,6 +110,7 @@ def _add_describe(actions: Commands, common: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the topics whose configurations override the defaults, and these, instead of partitions",
     )
+    # Kafka calls topics internal that brokers write for themselves
     parser.add_argument("--exclude-internal", action="store_true", help="without Kafka's own topics")
 
 
@@ -189,6 +190,7 @@ def _add_delete_records(actions: Commands, common: argparse.ArgumentParser) -> N
 
 
 def _before(text: str) -> int | None:
+    # Admin takes None for the high watermark
     return None if text == "latest" else whole_64(text)
 
 
@@ -219,15 +221,18 @@ async def run_describe(options: argparse.Namespace) -> int:
     """Describe the partitions of topics, or their configurations."""
     report = Report(options)
     async with opened_admin(options) as admin:
+        # one connection for all lookups: what follows concerns the topics that were found
         names = await all_topic_names(admin, options.topics, internal=not options.exclude_internal)
         found = await admin.describe_topics(names)
         report.errors(found.errors)
         topics = found.values_by_name
+        # a row for each topic in place of partitions, so the other filters do not apply
         if options.with_overrides:
             described = await admin.describe_configs("topic", topics)
             report.errors(described.errors)
             report.rows(OVERRIDE_COLUMNS, override_rows(topics, described.values_by_name))
             return report.exit_code
+        # requests that only these filters need; a denied one is an error of its topics, and the others are shown
         least = await _min_isr(admin, report, topics) if options.under_min_isr or options.at_min_isr else {}
         adding = await _adding(admin) if options.under_replicated else {}
     rows = [
@@ -238,6 +243,7 @@ async def run_describe(options: argparse.Namespace) -> int:
         for name, topic in topics.items()
         for partition in topic.partitions
     ]
+    # filtered at the end: --json and the table have the same rows
     report.rows(DESCRIBE_COLUMNS, [row for row in rows if _is_wanted(row, options)])
     return report.exit_code
 
@@ -247,6 +253,7 @@ async def _min_isr(admin: Admin, report: Report, topics: Iterable[str]) -> dict[
     name = "min.insync.replicas"
     found = await admin.describe_configs("topic", topics, keys=[name])
     report.errors(found.errors)
+    # Kafka's default, should a broker name no value
     return {topic: int(configs[name].value or 1) for topic, configs in found.values_by_name.items()}
 
 
@@ -254,6 +261,7 @@ async def _adding(admin: Admin) -> dict[TopicPartition, int]:
     """Return how many replicas of each partition are being added, none if that is denied: `TopicService.listAllReassignments` in Kafka."""
     try:
         moving = await admin.replicas.list_reassignments()
+    # without these, replicas that are being added count as missing: rather too many rows than none
     except (BrokerError, UnsupportedVersionError):
         return {}
     return {tp: len(each.adding) for tp, each in moving.items()}
@@ -261,6 +269,7 @@ async def _adding(admin: Admin) -> dict[TopicPartition, int]:
 
 def _is_wanted(row: Row, options: argparse.Namespace) -> bool:
     """Apply the filters of `TopicCommand.PartitionDescription` in Kafka: without a leader a partition is below any minimum."""
+    # `isr` is of the leader: without one it says who was in sync last
     in_sync, least, has_leader = len(row["isr"]), row["min_isr"], row["leader"] is not None
     filters = (
         (options.under_replicated, in_sync < len(row["replicas"]) - row["adding"]),
@@ -268,15 +277,18 @@ def _is_wanted(row: Row, options: argparse.Namespace) -> bool:
         (options.under_min_isr, not has_leader or (least is not None and in_sync < least)),
         (options.at_min_isr, least is not None and in_sync == least),
     )
+    # one of them is enough, as for kafka-topics; without any all are shown
     chosen = [applies for is_set, applies in filters if is_set]
     return any(chosen) if chosen else True
 
 
 async def run_create(options: argparse.Namespace) -> int:
     """Create topics."""
+    # a usage error comes before the connection
     new = _new_topic(options)
     report = Report(options)
     async with opened_admin(options) as admin:
+        # once each, in the order given: a broker refuses a request that names a topic twice
         names = list(dict.fromkeys(options.topics))
         created = await admin.create_topics(dict.fromkeys(names, new), validate_only=options.dry_run)
     _report_change(
@@ -302,6 +314,7 @@ def _report_change(
         for name, error in errors.items()
         if isinstance(error, BrokerError) and error.code in accepted
     }
+    # the exit code follows the errors, so an accepted one must not be among them
     failed = {name: error for name, error in errors.items() if name not in statuses}
     rows = status_rows(names, failed, done, lambda name: {"topic": name})
     report.rows(_CHANGE, [{**row, "status": statuses.get(row["topic"], row["status"])} for row in rows])
@@ -312,6 +325,7 @@ def _new_topic(options: argparse.Namespace) -> NewTopic:
     from asyncgroup.admin import NewTopic
 
     assignments = options.replica_assignment or ()
+    # argparse cannot exclude one option by two that go together
     if assignments and (options.partitions is not None or options.replication_factor is not None):
         options.usage.error("--replica-assignment excludes --partitions and --replication-factor")
     configs = merged_configs(options.configs, "--set", options.usage)
@@ -358,6 +372,7 @@ async def run_delete_records(options: argparse.Namespace) -> int:
     """Delete the records of partitions before an offset."""
     report = Report(options)
     async with opened_admin(options) as admin:
+        # a topic without partitions stands for all it has now
         partitions = await partitions_in(admin, report, options.scopes)
         deleted = await admin.delete_records(dict.fromkeys(partitions, options.before))
     starts = deleted.values_by_name

@@ -67,6 +67,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topics", required=True, type=_topics, metavar="TOPIC,TOPIC", help="one topic or several"
     )
+    # an option for each setting that has one: a new setting needs no line here
     for each in fields(QueueSettings):
         if (option := each.metadata["option"]) is not None:
             _add_setting(parser, each.name, each.default, option)
@@ -93,6 +94,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def _add_setting(parser: argparse.ArgumentParser, name: str, default: Any, option: CommandLineOption) -> None:
     """Add the option of a setting; one that is not given leaves the setting as it is."""
+    # an enum is shown as the user writes it
     shown = option.default or getattr(default, "value", default)
     about: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": option.help}
     if option.kind == "flag":
@@ -137,13 +139,16 @@ class RunningQueue(Protocol):
 
 async def run(options: argparse.Namespace) -> int:
     """Run the handler until Ctrl-C or SIGTERM. Raises HandlerNotFound, ConfigError, ConsumerBusy, and as `WorkQueue.run`."""
+    # wrong options are usage errors before the handler is imported, which may take long
     metrics = CommandMetrics(options)
     queue = _queue(options, metrics.hooks)
     handler = load_handler(options.handler, plain=options.in_thread)
+    # from here on Ctrl-C ends the command in order, also while it connects
     with stop_signals() as stop:
         opening = await run_until(stop.wait(), queue.__aenter__(), "open")
         if not opening.cancelled():
             opening.result()
+            # the queue was entered above, where a signal could interrupt that
             async with aclosing(queue), metrics.serving(queue):
                 await serve(queue, handler, stop, _title(queue, options), as_json=options.json)
     return stop.exit_code
@@ -167,6 +172,7 @@ def _queue(options: argparse.Namespace, hooks: Sequence[object] = ()) -> WorkQue
         hooks=hooks,
     )
     names = [each.name for each in fields(QueueSettings)]
+    # only what was given: the others keep the defaults of the queue
     settings: Any = {name: getattr(options, name) for name in names if hasattr(options, name)}
     return WorkQueue(source, **settings)
 
@@ -207,14 +213,17 @@ async def serve(
     try:
         first: list[asyncio.Future[Any]] = [running, showing, stopped]
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        # a queue that has ended by itself is not closed: its error is raised below
         view.is_closing = not running.done()
         if view.is_closing and queue.statistics().handlers:
             with suppress(OSError):
                 print(CLOSING, file=sys.stderr, flush=True)
         await _close(queue, running)
+        # raises what has ended the queue; nothing after a close
         await running
     finally:
         ended.set()
+        # the last table or object has the counts of the end
         await asyncio.wait([showing])
         await cancel_and_wait(running, stopped)
         with suppress(OSError):

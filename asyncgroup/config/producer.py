@@ -38,6 +38,7 @@ _ACKS: Final[Mapping[object, object]] = {"-1": "all", -1: "all", "0": 0, "1": 1}
 
 def _acks(value: object) -> object:
     """Return the value of `acks` that Kafka's word means; others unchanged, as 1.0 and True, which are equal to 1."""
+    # by `type`: True and 1.0 are equal to 1, and would find its entry
     return _ACKS.get(value, value) if type(value) in (str, int) else value
 
 
@@ -147,6 +148,7 @@ class ProducerConfig(ClientConfig):
             f"None, or {TEXT[1]} that is not empty",
         ),
         "transaction_timeout": DURATION,
+        # a class is callable, and would be called for each record in place of its object
         "partitioner": (
             (
                 lambda value: (
@@ -185,12 +187,15 @@ class ProducerConfig(ClientConfig):
         return DEFAULT_LINGER if self.linger is None else self.linger
 
     def _check_together(self) -> None:
+        # single values are right from here on: only pairs of them are checked
         super()._check_together()
         self._check_chunking()
+        # None is fine with any acks: idempotence is off then, unless acks="all"
         if self.enable_idempotence and self.acks != "all":
             raise ConfigError(
                 "enable_idempotence", True, f"None or False with acks={self.acks!r}: it needs acks='all'"
             )
+        # the coordinator knows a producer by its id and epoch, which idempotence gives it (KIP-98)
         if self.transactional_id is not None and not self.effective_enable_idempotence:
             raise ConfigError(
                 "transactional_id",
@@ -198,6 +203,7 @@ class ProducerConfig(ClientConfig):
                 "only with acks='all' and without enable_idempotence=False",
             )
         self._check_level()
+        # as in Java (KIP-91): the first attempt of a record that lingers has to end before its time does
         shortest = self.request_timeout + self.effective_linger
         if self.delivery_timeout < shortest:
             limit = f"at least linger={self.effective_linger!r} + request_timeout={self.request_timeout!r}"
@@ -210,6 +216,7 @@ class ProducerConfig(ClientConfig):
         if not self.effective_batching and self.batch_records not in (None, 1):
             reason = "chunking=True, which excludes batching" if self.chunking else "batching=False"
             raise ConfigError("batch_records", self.batch_records, f"None or 1 with {reason}")
+        # chunks would count one by one: a value of more chunks than the limit could never be sent
         for key in ("max_pending_records_per_partition", "max_pending_bytes_per_partition"):
             if self.chunking and getattr(self, key) is not None:
                 raise ConfigError(
@@ -219,6 +226,7 @@ class ProducerConfig(ClientConfig):
             return
         if not self.chunking:
             raise ConfigError("max_chunk_size", self.max_chunk_size, "None without chunking=True")
+        # a chunk is sent as a record
         if self.max_chunk_size > self.max_request_size:
             raise ConfigError(
                 "max_chunk_size", self.max_chunk_size, f"at most max_request_size={self.max_request_size}"

@@ -129,6 +129,7 @@ TABLES: Final[dict[str, str]] = {
 
 def _field_lines(fields: Iterable[dict[str, Any]], depth: int = 0) -> Iterator[str]:
     for spec in fields:
+        # the facts only, in this order: `schema.parse_table` reads them by their words
         words = [spec["name"], spec["type"], spec["versions"]]
         if "nullableVersions" in spec:
             words += ["null", spec["nullableVersions"]]
@@ -142,6 +143,7 @@ def _field_lines(fields: Iterable[dict[str, Any]], depth: int = 0) -> Iterator[s
         if spec.get("ignorable") in (True, "true"):
             words.append("ignorable")
         yield "  " * depth + " ".join(words)
+        # the depth is the structure: no braces
         yield from _field_lines(spec.get("fields", ()), depth + 1)
 
 
@@ -154,9 +156,11 @@ def table_text(spec: dict[str, Any]) -> str:
         "flexible",
         spec["flexibleVersions"],
     ]
+    # brokers offer that version only with `unstable.api.versions.enable`
     if spec.get("latestVersionUnstable"):
         head.append("unstable")
     lines = [" ".join(head), *_field_lines(spec["fields"])]
+    # structs with a name are used by several fields, so they stand beside the message
     for struct in spec.get("commonStructs", ()):
         lines += [f"= {struct['name']}", *_field_lines(struct["fields"])]
     return "\n".join(lines) + "\n"
@@ -174,7 +178,9 @@ def _read_specs(sources: Iterable[Path]) -> dict[str, dict[str, Any]]:
                 names = [name for name in jar.namelist() if re.fullmatch(r"common/message/\w+\.json", name)]
                 texts = [jar.read(name).decode() for name in names]
         for text in texts:
+            # Kafka's files are JSON with comments on lines by themselves
             spec = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+            # of several sources the last one counts
             specs[spec["name"]] = spec
     return specs
 
@@ -185,6 +191,7 @@ def generate(sources: Iterable[Path]) -> dict[str, str]:
     Raises KeyError if a message is in none of them.
     """
     specs = _read_specs(sources)
+    # a missing one is a KeyError before any file is written
     wanted = [*(name + kind for name in APIS for kind in ("Request", "Response"))]
     wanted += [name for names in DATA.values() for name in names]
     tables = {name: table_text(specs[name]) for name in wanted}
@@ -211,6 +218,7 @@ def main(arguments: list[str]) -> int:
         return 2
     for name, text in generate(Path(argument) for argument in arguments).items():
         path = Path(__file__).parent / name
+        # the package `messages` does not exist before the first run
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         sys.stdout.write(f"wrote {name}: {text.count(chr(10))} lines\n")

@@ -56,6 +56,7 @@ class Backoff(QueueArguments):
     """The longest delay in seconds."""
 
     def __post_init__(self) -> None:
+        # limits, then the pair, then the units: each check relies on those before it
         check_seconds("maximum", self.maximum)
         check_seconds("initial", self.initial)
         if self.initial > self.maximum:
@@ -78,10 +79,12 @@ class Backoff(QueueArguments):
 
         It never becomes shorter with more failures, and is at most `maximum` for any number of them.
         """
+        # 0 stays 0 also where the power overflows
         if failures <= 1 or self.factor == 1 or self.initial == 0:
             return self.initial
         try:
             return min(self.initial * float(self.factor) ** (failures - 1), self.maximum)
+        # a float power overflows after some hundred failures
         except OverflowError:
             return self.maximum
 
@@ -175,6 +178,7 @@ class DeadLetter(QueueArguments):
         _check_topic("topic", self.topic)
         check_topic_names(self.names)
         _check_new_topic(self.partitions, self.replication_factor)
+        # a type checker has excluded what the check is for
         breaker: object = self.breaker
         if breaker is not None and not isinstance(breaker, Breaker):
             raise ConfigError("breaker", breaker, "None or Breaker(...)")
@@ -184,6 +188,7 @@ def as_retry_topic(key: str, value: Any) -> RetryTopic | None:
     """Return the value of a setting as a RetryTopic: True for the defaults, or the name of the topic. Raises ConfigError."""
     if value is None or isinstance(value, RetryTopic):
         return value
+    # before str and int: a bool is an int
     if isinstance(value, bool):
         return RetryTopic() if value else None
     if isinstance(value, str):
@@ -225,6 +230,7 @@ class BatchPolicy(QueueArguments):
         if timeout is not None and not (_is_number(timeout) and 0 < timeout <= MAX_SECONDS):
             allowed = f"None or a number of seconds above 0, at most {MAX_SECONDS:g}"
             raise ConfigError("timeout", timeout, allowed)
+        # after the type: the check of the unit takes any value
         check_unit("timeout", timeout)
         if self.max_records is None and self.max_bytes is None and timeout is None:
             raise ConfigError("max_records", None, "at least one of max_records, max_bytes and timeout")
@@ -255,6 +261,7 @@ def check_unit(key: str, value: Any) -> None:
     """
     if type(value) is not int or value < 1000 or value % 1000:
         return
+    # 1000 and 60_000 look like Pulsar's milliseconds; 3600 and 7200 are more likely meant as seconds
     if value % _HOUR or (value > _DAY and value % _DAY):
         raise ConfigError(key, value, f"in seconds{seconds_hint(value)} (for {value} s write {value}.0)")
 

@@ -173,6 +173,7 @@ def view_partition(partition: Partition) -> PartitionView:
         log_start_offset=log.start_offset,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
+        # one log for all replicas: the end is the same at each of them
         log_end_offset=log.end_offset,
     )
 
@@ -185,6 +186,7 @@ def view_transaction(transaction: TransactionMetadata) -> TransactionView:
         producer_id=transaction.producer.id,
         producer_epoch=transaction.producer.epoch,
         timeout=transaction.timeout,
+        # each marker that is written removes its partition
         partitions=tuple(transaction.partitions),
     )
 
@@ -197,6 +199,7 @@ def view_group(
 ) -> GroupView:
     """Return a snapshot of `group` (None: it does not exist)."""
     if group is None:
+        # the defaults of an empty group; Kafka describes a group that does not exist in the same way
         group = ClassicGroup(group_id)
         state = "Dead"
     else:
@@ -225,7 +228,9 @@ def view_consumer_group(
         coordinator=coordinator,
         state=str(group.state),
         generation=group.epoch,
+        # without a preference the broker's first assignor counts
         protocol=group.preferred_assignor() or DEFAULT_ASSIGNOR,
+        # the coordinator computes the assignment, so no member leads
         leader=None,
         members={key: _view_consumer(group, member, topics) for key, member in group.members.items()},
         offsets=dict(offsets),
@@ -233,6 +238,7 @@ def view_consumer_group(
 
 
 def _view_consumer(group: ModernGroup, member: ConsumerGroupMember, topics: TopicsImage) -> MemberView:
+    # what the member may read now; its target may have more, which other members still give up
     named = {topics.name_of(topic_id): indexes for topic_id, indexes in by_topic(member.assigned).items()}
     return MemberView(
         member_id=member.member_id,
@@ -240,6 +246,7 @@ def _view_consumer(group: ModernGroup, member: ConsumerGroupMember, topics: Topi
         client_id=member.client_id,
         client_host=member.client_host,
         topics=tuple(sorted(group.topics_of(member))),
+        # a deleted topic has an id and no name, until the member gives its partitions up
         assignment={name: tuple(indexes) for name, indexes in named.items() if name is not None},
     )
 
@@ -247,6 +254,7 @@ def _view_consumer(group: ModernGroup, member: ConsumerGroupMember, topics: Topi
 def _view_member(group: ClassicGroup, member: GroupMember) -> MemberView:
     topics: tuple[str, ...] = ()
     assignment: dict[str, tuple[int, ...]] = {}
+    # the bytes of other types, such as those of Connect's workers, have other formats
     if group.protocol_type == CONSUMER_PROTOCOL:
         topics, assignment = _topics(group, member), _assignment(member)
     return MemberView(
@@ -260,18 +268,22 @@ def _view_member(group: ClassicGroup, member: GroupMember) -> MemberView:
 
 
 def _topics(group: ClassicGroup, member: GroupMember) -> tuple[str, ...]:
+    # during a join the member may not offer the group's last protocol, or there is none yet
     name = group.protocol_name if group.protocol_name in member.protocol_names else member.protocol_names[0]
     try:
         return tuple(decode_versioned(m.ConsumerProtocolSubscription, member.metadata(name)).topics)
+    # the broker keeps any bytes of a member, as Kafka does: a client may have sent its own
     except DecodeError:
         return ()
 
 
 def _assignment(member: GroupMember) -> dict[str, tuple[int, ...]]:
+    # before the leader's first SyncGroup
     if not member.assignment:
         return {}
     try:
         assigned = decode_versioned(m.ConsumerProtocolAssignment, member.assignment).assigned_partitions
     except DecodeError:
         return {}
+    # a topic without partitions assigns nothing
     return {topic.topic: tuple(sorted(topic.partitions)) for topic in assigned if topic.partitions}

@@ -115,12 +115,14 @@ def alter_all(
         ((each.resource_type, each.resource_name), [operation(config) for config in each.configs])
         for each in resources
     ]
+    # counted before anything is altered: each of the two is refused, not only the second
     counts = Counter(resource for resource, _ in wanted)
     results: list[AlterResult] = []
     for resource, changes in wanted:
         try:
             if counts[resource] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "each resource may be named only once")
+            # as in Kafka, before the resource is looked up: a wrong change hides a missing topic
             _check_changes(changes)
             _alter(node, context, resource, changes, changed, validate_only=validate_only)
         except Refused as error:
@@ -141,8 +143,10 @@ def _alter(
 ) -> None:
     kind, name = resource
     if kind in (BROKER, GROUP):
+        # the empty name is the default of all nodes, which each of them may change
         if name and kind == BROKER:
             check_node(node, name)
+            # "01" is this node as well, and its configs are kept by one name
             name = str(node.id)
             if any(change.operation not in _OPERATIONS for change in changes):
                 raise Refused(
@@ -152,8 +156,10 @@ def _alter(
         rules = _BROKER_RULES if kind == BROKER else _GROUP_RULES
         before = settings.of(kind, name)
         wanted = changed(before, rules, changes)
+        # after the changes: their errors come first in Kafka
         if kind == GROUP and not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        # only what changes is checked: a config of the start may be one that cannot be altered
         names = {*before, *wanted}
         kept = settings.check(kind, name, wanted, [n for n in names if before.get(n) != wanted.get(n)])
         if not validate_only:
@@ -162,6 +168,7 @@ def _alter(
         _alter_loggers(node, name, changes, replaces=changed is replace_configs, validate_only=validate_only)
     else:
         topic = _topic(node, context, resource)
+        # the configs as a whole: a value may be valid beside some others only
         configs = changed(topic.configs, TOPIC_CONFIG_KEYS, changes)
         check_configs(configs)
         if not validate_only:
@@ -184,10 +191,12 @@ def _alter_loggers(
     node: Node, name: str, changes: Sequence[AlterConfigOp], *, replaces: bool, validate_only: bool
 ) -> None:
     """Set the levels of loggers, all or none (`RuntimeLoggerManager`)."""
+    # it would reset all loggers that it does not name: Kafka has only the incremental request for them (KIP-412)
     if replaces:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
     check_node(node, name)
     for change in changes:
+        # all of them before the first level is set: none is set if one is refused
         _check_level(node.loggers, change)
     if not validate_only:
         for change in changes:
@@ -274,6 +283,7 @@ def _change_list(current: str | None, name: str, key: ConfigKey | None, operatio
     if key is None or key.type != ConfigType.LIST:
         what = "APPEND" if operation == OpType.APPEND else "SUBTRACT"
         raise Refused(ErrorCode.INVALID_CONFIG, f"Can't {what} to key {name} because its type is not LIST.")
+    # the default counts as the present value of a list that is not set
     parts = [part for part in (key.default if current is None else current).split(",") if part]
     for part in value.split(","):
         if operation == OpType.SUBTRACT and part in parts:

@@ -57,6 +57,7 @@ def _fetch_stable(
     """
     names = [group.group_id for group in request.groups] if context.api_version >= 8 else [request.group_id]
     future = new_future(m.OffsetFetchResponse)
+    # once each: a group that is named twice has one entry in `errors`
     wanted = dict.fromkeys(names)
     errors: dict[str, ErrorCode] = {}  # has all of `wanted` when the last write is complete
 
@@ -66,10 +67,12 @@ def _fetch_stable(
             complete_future(future, lambda: _answer(node, context, request, errors))
 
     for group_id in wanted:
+        # of another coordinator there are no writes to wait for
         if error := node.coordinator.error_for(group_id):
             written(group_id, error)
         else:
             node.coordinator.after_writes(group_id, partial(written, group_id))
+    # no write will complete, so nothing else would answer
     if not wanted:
         future.set_result(m.OffsetFetchResponse())
     return future
@@ -84,6 +87,7 @@ def _answer(
             for group in request.groups
         ]
         return m.OffsetFetchResponse(groups=groups)
+    # looked up again: the coordinator may have moved while the writes were waited for
     error = errors.get(request.group_id) or node.coordinator.error_for(request.group_id)
     if error:
         return error_response(context, request, error)
@@ -91,6 +95,7 @@ def _answer(
     unstable = (
         node.coordinator.offsets.unstable_partitions(request.group_id) if request.require_stable else ()
     )
+    # version 1 has no null: an empty list there means no topics
     if request.topics is None:
         topics = _all_topics(node, context, offsets)
     else:
@@ -120,6 +125,7 @@ def error_response(
             response.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups
         ]
         return response(groups=groups)
+    # the error of a group has a field from there on
     if context.api_version >= 2:
         return response(error_code=code)
     return response(
@@ -141,6 +147,7 @@ def _group(
     error: ErrorCode,
 ) -> m.OffsetFetchResponse.OffsetFetchResponseGroup:
     response = m.OffsetFetchResponse
+    # in this order: only the coordinator knows the members
     error = error or node.coordinator.error_for(group.group_id) or _member_error(node, group)
     if error:
         return response.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
@@ -180,6 +187,7 @@ def _named(context: RequestContext, name: str, partitions: list[int]) -> _Topic:
 def _by_id(node: Node, context: RequestContext, topic_id: UUID, partitions: list[int]) -> _Topic:
     topic = node.controller.topics_by_id.get(topic_id)
     if topic is None:
+        # the id goes back to the client, which knows no name for it
         return _Topic("", topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID)
     error = context.topic_errors.get(topic.name, ErrorCode.NONE)
     return _Topic(topic.name, topic_id, partitions, error, topic_id)
@@ -207,6 +215,7 @@ def _values(
     """Return offset, leader epoch, metadata and error of a partition."""
     tp = TopicPartition(topic.name, partition)
     committed = offsets.get(tp)
+    # a topic that the client may not see has its error, and says nothing about transactions
     if not topic.error and tp in unstable:
         return -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT
     if topic.error or committed is None or _is_mismatched_topic_id(topic, committed):

@@ -125,11 +125,14 @@ def _form_error(batch: BatchView | None, records: Buffer | None, version: int) -
         return ProduceRequestError(ErrorCode.INVALID_RECORD, "a produce request must have a record batch")
     if batch is None or batch.magic != _MAGIC:
         return ProduceRequestError(ErrorCode.INVALID_RECORD, "not a complete record batch of magic 2")
+    # a second complete batch is refused; the incomplete rest of one is ignored, as by Kafka's iterator
     if batch.size < len(records) and batch_at(records, batch.size) is not None:
         return ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
+    # a client that speaks an older version could not read the batch back (KIP-110)
     if batch.codec == _ZSTD and version < 7:
         reason = "zstd requires version 7 of Produce"
         return ProduceRequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+    # Kafka finds this at the append, after the checks of the transaction: hence no ProduceRequestError
     if batch.base_offset:
         reason = f"the base offset of a produced batch must be 0, not {batch.base_offset}"
         return AppendError(ErrorCode.INVALID_RECORD, reason)
@@ -153,23 +156,29 @@ class BatchValidator:
         larger than a segment, INVALID_TIMESTAMP.
         """
         config = self.config
+        # first: nothing in the batch counts before its size and its CRC are right
         _check_header(batch, config.max_message_bytes)
         if self._is_plain(batch, now):
             return ValidBatch(batch)
+        # a compressed batch may claim any number of records; of others `_check_header` knows the bytes
         if batch.codec:
             _check_record_count(batch, _decompressed_size(batch) if size is None else size)
         self._check_records(batch, now)
         changed = batch
+        # a batch that has the topic's codec already keeps its bytes, with any level
         if config.compression is not None and batch.codec != CODECS[config.compression]:
             changed = self._recompressed(batch, config.compression)
+        # after the compression, which makes new attributes; where the topic has CreateTime, a set flag is cleared
         if config.log_append_time or batch.timestamp_type:
             flag, time = (LOG_APPEND_TIME, now) if config.log_append_time else (0, None)
             changed = with_attributes(changed, changed.attributes & ~LOG_APPEND_TIME | flag, time)
+        # a batch is never split, so it has to fit in a segment
         if changed.size > config.segment_bytes:
             raise AppendError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"a batch of {changed.size} bytes; segments have at most {config.segment_bytes}",
             )
+        # the new form may be larger than the one that `_check_header` has measured
         if changed is not batch:
             check_size(changed, config.max_message_bytes)
         return ValidBatch(changed)
@@ -180,6 +189,7 @@ class BatchValidator:
         It would for batches that decompress to more, for malformed ones, and for those with many records that are checked one by
         one.
         """
+        # neither looks at the records: the size is refused at once, or the header suffices
         if batch.size > self.config.max_message_bytes or self._is_plain(batch, now):
             return _SHORT
         one_by_one = self._looks_at_records(batch, now) or self.config.compression is not None
@@ -210,6 +220,7 @@ class BatchValidator:
     def _check_records(self, batch: BatchView, now: int) -> None:
         config = self.config
         keyless, untimely = [], []
+        # the flag belongs to the batch, so all its records are reported, without a look at them
         if config.log_append_time and batch.timestamp_type:
             reason = "producers may not set the timestamp type LogAppendTime"
             untimely = [(index, reason) for index in range(batch.record_count)]
@@ -225,6 +236,7 @@ class BatchValidator:
                 ):
                     reason = f"timestamp {record.timestamp} is not within [{oldest}, {newest}]"
                     untimely.append((index, reason))
+        # one code for the response: that of the timestamps, with the keyless records in its list, as Kafka does it
         if untimely:
             records = sorted(keyless + untimely)
             raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, "records have invalid timestamps", records)
@@ -263,6 +275,7 @@ def _check_header(batch: BatchView, max_batch_bytes: int) -> None:
     check_size(batch, max_batch_bytes)
     if not batch.crc_is_valid():
         raise AppendError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
+    # before anything relies on the count: 70 bytes may claim two billion records
     if batch.codec == 0:
         _check_record_count(batch, batch.size - HEADER_SIZE)
     if batch.record_count <= 0 or batch.record_count != batch.last_offset_delta + 1:
@@ -272,6 +285,7 @@ def _check_header(batch: BatchView, max_batch_bytes: int) -> None:
         )
     if batch.is_control:
         raise AppendError(ErrorCode.INVALID_RECORD, "clients may not write control records")
+    # repetitions and gaps are found by the sequence number only
     if batch.producer_id >= 0 and batch.base_sequence < 0:
         raise AppendError(ErrorCode.INVALID_RECORD, "a producer id without a sequence number")
 

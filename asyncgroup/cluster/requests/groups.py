@@ -52,9 +52,11 @@ async def list_groups(
     A group whose coordinator moves during the call may be listed by two nodes, or by none. A node that cannot filter has
     UnsupportedVersionError.
     """
+    # once: an iterator would be empty when the message is built for the second node
     wanted_states, wanted_types = list(states), list(types)
 
     def build(version: int) -> m.ListGroupsRequest:
+        # each node may have another version; one that cannot filter would return all its groups
         if wanted_types and version < TYPES_VERSION:
             raise UnsupportedVersionError("this broker does not list groups by type (Kafka 3.7 does)")
         if wanted_states and version < STATES_VERSION:
@@ -63,6 +65,7 @@ async def list_groups(
 
     async def ask(target: Target, nodes: list[int]) -> Results[int, list[ListedGroup]]:
         response = await target.request(m.ListGroupsRequest, build)
+        # `nodes` has one node: the others have their own request
         if response.error_code:
             return Results.failed(nodes, BrokerError(response.error_code, f"groups of {target}"))
         return Results(dict.fromkeys(nodes, response.groups))
@@ -136,6 +139,7 @@ async def delete_groups(
         request = m.DeleteGroupsRequest(groups_names=asked)
         response = await target.request(m.DeleteGroupsRequest, lambda _: request)
         codes = {result.group_id: result.error_code for result in response.results}
+        # one response has the results of several groups, each by itself
         errors = {name: BrokerError(code, f"deleting group {name!r}") for name, code in codes.items() if code}
         return Results({name: None for name, code in codes.items() if not code}, {**errors})
 
@@ -173,6 +177,7 @@ async def remove_members(
     unanswered: Unanswered[MemberToRemove] = Unanswered(ErrorCode.UNKNOWN_MEMBER_ID)
 
     async def ask(target: Target, asked: list[MemberToRemove]) -> Results[MemberToRemove, None]:
+        # known when the message is built, and needed to read the response
         sent_in = MEMBERS_VERSION
 
         def build(version: int) -> m.LeaveGroupRequest:
@@ -183,6 +188,7 @@ async def remove_members(
         async def send() -> Results[MemberToRemove, None]:
             response = await target.request(m.LeaveGroupRequest, build)
             codes = {_name(each): each.error_code for each in response.members}
+            # older responses have no members; an error of the group is that of all of them
             if sent_in < MEMBERS_VERSION or response.error_code:
                 codes = dict.fromkeys(map(_name, asked), response.error_code)
             return _left(group_id, asked, codes)
@@ -195,6 +201,7 @@ async def remove_members(
 
 def _leave(group_id: str, members: list[MemberToRemove], reason: str, version: int) -> m.LeaveGroupRequest:
     if version < MEMBERS_VERSION:
+        # before anything is sent: removing some of them would be half of the call
         if len(members) > 1 or members[0].group_instance_id is not None:
             raise UnsupportedVersionError(
                 "this broker removes one member by its member id (Kafka 2.4 several and static ones)"
@@ -219,6 +226,7 @@ def _left(
         code = codes.get(_name(member))
         if code:
             results.errors[member] = BrokerError(code, f"removing {member} from group {group_id!r}")
+        # `fan_out` makes an error of a member that the response does not name
         elif code is not None:
             results.values[member] = None
     return results

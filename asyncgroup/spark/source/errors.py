@@ -158,6 +158,7 @@ class OptionError(ConfigError):
 
     def __init__(self, key: str, value: object = None, allowed: str | None = None) -> None:
         if isinstance(value, str) and len(value) > self._SHOWN:
+            # before the text is made: JSON of offsets may have thousands of partitions
             value = value[: self._SHOWN] + "…"
         super().__init__(key, value, allowed)
 
@@ -173,6 +174,7 @@ class SourceError(AsyncGroupError):
         condition = CONDITIONS[code]
         self.code = code
         self.sql_state = condition.sql_state
+        # as texts, like the parameters of Spark's own errors
         self.parameters = {
             name: _clause(value) if name == "reason" else _shown(value) for name, value in parameters.items()
         }
@@ -180,6 +182,7 @@ class SourceError(AsyncGroupError):
         super().__init__(text if self.sql_state is None else f"{text} SQLSTATE: {self.sql_state}")
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # by code and parameters: the text is made from them, and is no argument of the class
         return functools.partial(type(self), self.code, **self.parameters), ()
 
 
@@ -201,10 +204,12 @@ def report_data_loss(error: DataLossError, *, fail: bool) -> None:
 def _shown(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
+    # a TopicPartition is a tuple, and a str iterable: both are one value
     if isinstance(value, TopicPartition) or not isinstance(value, Iterable) or isinstance(value, str):
         return str(value)
     offsets = value if isinstance(value, Mapping) else None
     shown = [str(item) if offsets is None else f"{item}@{offsets[item]}" for item in sorted(value)]
+    # the log and Spark's UI show the text in full
     if (more := len(shown) - _MAX_LISTED) > 0:
         shown[_MAX_LISTED:] = [f"and {more} more"]
     return ", ".join(shown) or "(none)"
@@ -212,5 +217,6 @@ def _shown(value: object) -> str:
 
 def _clause(reason: object) -> str:
     """Return a reason as the end of a sentence; an exception without text as the name of its type."""
+    # the condition's text ends the sentence
     text = str(reason).rstrip(".")
     return text or type(reason).__name__
