@@ -39,6 +39,7 @@ from tests.apache_kafka import (
     pytest_collection_finish,
     pytest_runtest_teardown,
 )
+from tests.asyncio_errors import no_asyncio_errors
 from tests.interop.java_tools import java_tools
 from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
 from tests.profiles import choose_profile, current_profile, omitted_cases, story_cases
@@ -60,6 +61,7 @@ __all__ = [
     "kafka_39",
     "kafka_at_hand",
     "kafka_to_break",
+    "no_asyncio_errors",
     "pytest_collection_finish",
     "pytest_configure_node",
     "pytest_runtest_teardown",

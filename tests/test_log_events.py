@@ -204,7 +204,7 @@ async def test_members_that_wait_for_the_coordinator(
 
 
 async def test_an_event_loop_that_was_blocked(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a heartbeat thread; with one, tests/group/test_heartbeat_thread.py."""
+    """Without a heartbeat thread; with one, tests/group/liveness/test_heartbeat_thread.py."""
     loop = asyncio.get_running_loop()
     found: list[float] = []
     watch = LoopWatch("g", found.append)

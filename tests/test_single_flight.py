@@ -8,9 +8,6 @@ import pytest
 
 from asyncgroup.errors import ClosedError, NoBrokersError
 from asyncgroup.lifecycle import SingleFlight, start_task
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -48,6 +45,17 @@ async def test_a_run_without_callers_continues() -> None:
     await asyncio.sleep(1)
     assert work.ended == 1
     assert repr(flights) == "<SingleFlight flights: idle>"
+
+
+async def test_a_cancelled_caller_does_not_stop_the_run_for_others() -> None:
+    work = Work()
+    flights = SingleFlight("flights", work)
+    impatient, patient = asyncio.ensure_future(flights()), asyncio.ensure_future(flights())
+    await asyncio.sleep(0.5)
+    impatient.cancel()
+    assert await patient == 1
+    assert impatient.cancelled()
+    assert work.begun == 1
 
 
 async def test_closing_ends_the_run_and_all_waits() -> None:
@@ -103,6 +111,7 @@ async def test_each_run_has_its_own_result(waits: bool) -> None:
     flights = SingleFlight("flights", work, waits_a_turn=waits)
     with pytest.raises(NoBrokersError):
         await flights()
+    assert not flights.is_closed, "a failed run does not prevent the next one"
     await flights()
     with pytest.raises(ValueError, match="a bug"):
         await flights()

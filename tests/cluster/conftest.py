@@ -1,5 +1,10 @@
 """Fixtures of the cluster tests."""
 
-from tests.asyncio_errors import no_asyncio_errors
+from __future__ import annotations
 
-__all__ = ["no_asyncio_errors"]
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_asyncio_errors(no_asyncio_errors: None) -> None:
+    """Fail each test here during which asyncio logs anything."""

@@ -26,7 +26,7 @@ from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import LIST_GROUPS, Events, answer_list_groups, cluster_of, now
 from tests.cluster.test_scram import Server
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 Check = Callable[[bytes, dict[str, Any]], m.SaslAuthenticateResponse]
 

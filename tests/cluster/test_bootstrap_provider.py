@@ -14,7 +14,7 @@ from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 TOPIC = "orders"
 

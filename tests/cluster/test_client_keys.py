@@ -33,7 +33,6 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import cluster_of, now
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 virtual = pytest.mark.virtual
 NODE = Address(1, "10.0.0.1", PORT)
 

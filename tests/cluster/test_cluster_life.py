@@ -16,7 +16,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 async def test_entering_requests_the_metadata() -> None:

@@ -18,7 +18,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 # --- requests that any node can answer --------------------------------------------------------------------------------

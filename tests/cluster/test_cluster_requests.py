@@ -13,7 +13,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 async def test_each_lane_has_its_own_connection() -> None:

@@ -17,7 +17,7 @@ from asyncgroup.model import TopicPartition
 from tests.cluster.scripted import Call, ScriptedCluster
 from tests.cluster.support import HOSTS, cluster_of, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 TP = TopicPartition("t", 0)
 

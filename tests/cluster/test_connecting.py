@@ -16,7 +16,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import CONFIG, connected, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 # --- ApiVersions ------------------------------------------------------------------------------------------------------

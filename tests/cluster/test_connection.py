@@ -27,7 +27,7 @@ from asyncgroup.wire.message import Request
 from tests.cluster.scripted import PORT, Call, ScriptedCluster, no_answer
 from tests.cluster.support import CONFIG, HEARTBEAT, Events, connected, now
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

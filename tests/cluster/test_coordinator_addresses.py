@@ -12,7 +12,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 MOVED = 9099
 """The port at which node 2 listens, or came back; the metadata has 9092."""

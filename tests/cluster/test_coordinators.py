@@ -15,7 +15,7 @@ from asyncgroup.wire.message import Message
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
 from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluster_of
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 def coordinate(scripted: ScriptedCluster, node_id: int, error_code: int = 0, port: int = 9092) -> None:

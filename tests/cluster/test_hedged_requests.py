@@ -18,7 +18,7 @@ from asyncgroup.errors import (
     UnsupportedVersionError,
 )
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 
 def ignore(_node: Address) -> None:

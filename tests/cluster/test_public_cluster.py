@@ -22,7 +22,7 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import ScriptedCluster
 from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups
 
-pytestmark = [pytest.mark.virtual, pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual
 
 MEMBERS = [
     "aclose",

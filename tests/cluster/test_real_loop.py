@@ -15,8 +15,6 @@ from asyncgroup.errors import ConnectError, ConnectionLost
 from asyncgroup.hooks import Hooks
 from asyncgroup.wire import messages as m
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 async def test_requests_over_real_sockets() -> None:
     async with EmbeddedCluster(nodes=3) as broker:

@@ -21,8 +21,6 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import PORT, ScriptedCluster
 from tests.cluster.support import cluster_of, now
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 EVIL = "ev\x1b[2Jil\nforged\x9b"
 SHOWN = "ev\\x1b[2Jil\\nforged\\x9b"
 

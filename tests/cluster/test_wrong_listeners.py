@@ -21,8 +21,6 @@ from asyncgroup.errors import AuthenticationError, NoBrokersError
 from asyncgroup.security import Plain, Scram, Security, Tls
 from tests.real.certificates import Authority
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 TLS = Security(tls=Tls())
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 

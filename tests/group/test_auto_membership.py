@@ -24,7 +24,7 @@ from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster
-from tests.group.consumer_scene import AA, HOST, Scene, now
+from tests.group.consumer.scene import AA, HOST, Scene, now
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

@@ -8,7 +8,7 @@ import pytest
 
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode as E
 from asyncgroup.group.membership import HeartbeatResult
-from tests.group.test_classic_heartbeats import IDENTITY, Scene
+from tests.group.classic.test_heartbeats import IDENTITY, Scene
 from tests.offsets.fakes import now
 
 REFUSALS = [

@@ -10,9 +10,6 @@ import pytest
 from asyncgroup.errors import InvalidRecordError
 from tests.producer.support import TOPIC, fill_memory, produced, stored, writing
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
-
 # --- arguments -----------------------------------------------------------------------------------------------------
 
 

@@ -18,8 +18,6 @@ from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster
 from tests.producer.support import TOPIC, now, stored, writing
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 def produce_response(call: Call, offset: int, leave_out: bool = False) -> m.ProduceResponse:
     topics = []

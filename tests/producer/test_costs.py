@@ -18,8 +18,8 @@ from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.batches.results import CallbackQueue, CallerFuture
+from tests.producer.batches.test_accumulator import made, put
 from tests.producer.support import TOPIC, produced, stored, writing
-from tests.producer.test_accumulator import made, put
 
 LOOKS = ("next_batch", "expire", "next_deadline", "overdue")
 """Methods of a queue by which a plan looks at it."""

@@ -29,7 +29,7 @@ from asyncgroup.model import BatchResult, RecordMetadata
 from asyncgroup.producer import MemoryBudget, Producer, ProducerRecord
 from tests.profiles import long_family
 
-pytestmark = [pytest.mark.virtual(max_virtual_time=86_400), pytest.mark.usefixtures("no_asyncio_errors")]
+pytestmark = pytest.mark.virtual(max_virtual_time=86_400)
 
 TOPICS = ("one", "two", "missing")
 """The last one does not exist at first."""

@@ -15,8 +15,6 @@ from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer import Producer
 from tests.producer.support import TOPIC, fill_memory, now, stored, writing
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 async def test_flush_does_not_linger_and_waits_only_for_earlier_records() -> None:
     async with writing(linger=50.0, delivery_timeout=100.0) as (cluster, producer):

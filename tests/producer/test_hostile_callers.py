@@ -15,8 +15,6 @@ from asyncgroup.producer import Producer
 from tests.producer.support import QUICK, TOPIC, stored, writing
 from tests.producer.transactions.support import cluster_with_topics
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 PLAIN = (TOPIC, b"x", None, (), None, None)
 CHUNKS: dict[str, Any] = {"chunking": True, "max_chunk_size": 1024, "batch_size": 1}
 LIMITS: dict[str, Any] = {"max_pending_records_per_partition": 5}

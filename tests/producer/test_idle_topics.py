@@ -12,8 +12,6 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.producer import Producer
 from tests.producer.support import stored
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 SETTINGS: dict[str, Any] = {"linger": 0.0, "metadata_refresh_interval": 60.0}
 
 

@@ -29,8 +29,6 @@ from asyncgroup.producer import Producer, ProducerRecord
 from asyncgroup.producer.interceptors import ProducerInterceptors
 from tests.producer.support import TOPIC, now, stored
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 class Recorder(Interceptor):
     """Records what it is called with."""

@@ -27,8 +27,6 @@ from asyncgroup.offsets import OffsetManager
 from asyncgroup.producer import Producer
 from tests.producer.support import QUICK, TOPIC, now, produced, stored, writing
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 Limits = dict[str, Any]
 LIMITS: list[Limits] = [{}, {"max_pending_records_per_partition": 100}]
 

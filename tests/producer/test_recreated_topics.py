@@ -13,8 +13,6 @@ from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 def recreate(cluster: EmbeddedCluster, partitions: int = 2) -> None:
     cluster.delete_topic(TOPIC)

@@ -37,7 +37,7 @@ TESTS: Final = (
     "tests/consumer/test_columnar.py",
     "tests/consumer/test_corrupt_batches.py",
     "tests/consumer/test_decoding.py",
-    "tests/producer/test_batch_compressor.py",
+    "tests/producer/sending/test_batch_compressor.py",
     "tests/producer/test_every_record.py",
 )
 """The files that are run: the contract, and tests of what reads and builds batches."""

@@ -13,11 +13,8 @@ import pytest_asyncio
 from asyncgroup.errors import UsageError
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, RetryTopic
 from asyncgroup.workqueue.delivery_result import Known, Outstanding
-from tests.asyncio_errors import no_asyncio_errors
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

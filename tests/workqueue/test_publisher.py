@@ -45,9 +45,6 @@ from asyncgroup.workqueue.partition_work import PartitionWork
 from asyncgroup.workqueue.policies import Breaker
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.statistics import QueueCounts
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

@@ -22,8 +22,6 @@ from asyncgroup.errors import (
 )
 from tests.cluster.requests.scene import groups_of, now, opened
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 API = "DescribeGroups"
 
 

@@ -16,8 +16,6 @@ from asyncgroup.cluster.requests.topics import NewTopic, create_topics, delete_t
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import groups_of, now, opened
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 def parts(count: int = 3) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in range(count)]

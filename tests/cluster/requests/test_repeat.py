@@ -14,8 +14,6 @@ from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectionLost, Erro
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from tests.cluster.requests.scene import now
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 DONE, REPEAT, RETRY, LOOK_UP, FAIL = RequestAction
 REFUSED = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "g")
 LOADING = BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "g")

@@ -14,8 +14,6 @@ from asyncgroup.cluster.requests.topics import NewTopic, create_topics
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import opened
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 async def create_missing(client: ClusterClient, wanted: Mapping[str, NewTopic]) -> dict[str, AsyncGroupError]:
     """Create the topics that do not exist, with retries for a minute; return the errors."""

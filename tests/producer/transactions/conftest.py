@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
 
 
 @pytest.fixture(autouse=True)

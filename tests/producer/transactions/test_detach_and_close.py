@@ -27,8 +27,6 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 
 

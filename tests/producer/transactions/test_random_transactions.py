@@ -27,8 +27,6 @@ from tests.producer.transactions.support import (
 )
 from tests.profiles import long_family
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 E = ErrorCode
 PARTITIONS: Final = 3
 TRANSACTIONS: Final = 25

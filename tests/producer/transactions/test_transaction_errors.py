@@ -29,8 +29,6 @@ from tests.producer.transactions.support import (
 )
 from tests.profiles import thinned
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 E = ErrorCode
 
 RETRIED: Final = "retried"

@@ -15,8 +15,6 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 @pytest.mark.parametrize("level", [0, 1])
 async def test_the_requests_of_version_1(monkeypatch: pytest.MonkeyPatch, level: int) -> None:

@@ -29,8 +29,6 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 
 class Boom(Exception):
     """Raised in a transaction's block."""

@@ -32,8 +32,6 @@ from tests.producer.transactions.support import (
     transacting,
 )
 
-pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
 # --- a commit that may have been made -------------------------------------------------------------------------------
 

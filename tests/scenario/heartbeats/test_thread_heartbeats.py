@@ -1,7 +1,7 @@
 """The heartbeats of the heartbeat thread in virtual time, without the thread: the member's own are held by the broker.
 
 Nothing else runs on an event loop that is blocked, so the coordinator does not answer the member's own requests here. The
-stand-in is the one that the thread runs; tests/group/test_heartbeat_thread.py blocks real event loops.
+stand-in is the one that the thread runs; tests/group/liveness/test_heartbeat_thread.py blocks real event loops.
 """
 
 from __future__ import annotations

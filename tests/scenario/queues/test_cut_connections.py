@@ -10,13 +10,10 @@ import pytest
 from asyncgroup.errors import NoBrokersError
 from asyncgroup.testing.virtual.connection import Signal
 from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.byte_cuts import ByteCuts, Direction, End
 from tests.stories.queue_members import acked, opened, read_topic, send
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

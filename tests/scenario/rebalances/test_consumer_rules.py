@@ -1,6 +1,6 @@
 """Rules for clients of KIP-848 that need a whole member: a stuck one (11), an unreachable coordinator (13), moves (14).
 
-The other rules are in `tests/group/test_consumer_member_state.py`, rule 8 in `tests/offsets`; each has its number in its name
+The other rules are in `tests/group/consumer/test_member_state.py`, rule 8 in `tests/offsets`; each has its number in its name
 or docstring. They hold for cooperative members, too.
 """
 

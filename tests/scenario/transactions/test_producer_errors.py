@@ -29,9 +29,6 @@ from asyncgroup.errors import (
     TransactionInProgressError,
 )
 from asyncgroup.producer import Producer
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

@@ -15,12 +15,9 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer import MemoryBudget, Producer
-from tests.asyncio_errors import no_asyncio_errors
 from tests.producer.transactions.support import committed
 from tests.profiles import thinned
 from tests.scenario.ends.test_every_loop_iteration import LoopIterations
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

@@ -9,12 +9,9 @@ import pytest
 
 from asyncgroup.errors import NoBrokersError
 from asyncgroup.testing.virtual.connection import Signal
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transactions.transforming import OUT, Copy, all_once, host_of, transforming
 from tests.stories.byte_cuts import ByteCuts, Direction, End
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

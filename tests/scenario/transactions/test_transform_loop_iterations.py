@@ -12,14 +12,11 @@ import pytest_asyncio
 
 from asyncgroup import ConsumerGroup, Producer, ProducerConfig
 from asyncgroup.errors import ClosedError, ProducerFencedError
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.ends.test_every_loop_iteration import LoopIterations
 from tests.scenario.support import now
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.scenario.transactions.transforming import OUT, Copy, all_once, host_of, transforming
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

@@ -18,9 +18,6 @@ from asyncgroup.lifecycle import cancel_and_wait, start_task
 from asyncgroup.workqueue import DeadLetter, RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.copy_topic_creation import INTERVAL, CopyTopicCreation
 from asyncgroup.workqueue.group_engine.topic_names import CopyTopics
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

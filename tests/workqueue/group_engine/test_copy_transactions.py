@@ -34,10 +34,7 @@ from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from asyncgroup.workqueue.group_engine.copy_writer import transactions_config
 from asyncgroup.workqueue.group_engine.source import GroupPlan
 from asyncgroup.workqueue.group_engine.window_transaction import WindowTransaction
-from tests.asyncio_errors import no_asyncio_errors
 from tests.work_queues import group_queue
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

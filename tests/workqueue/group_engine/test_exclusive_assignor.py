@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from asyncgroup.group.assignors import Assignment, MemberSubscription, are_cooperative, resolve_assignors
 from asyncgroup.model import TopicPartition as TP
 from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor, GroupHolder, decode_holder
-from tests.group.stickiness import owning
+from tests.group.assignors.stickiness import owning
 from tests.profiles import examples
 
 SEEDS = st.integers(0, 1 << 32)

@@ -14,7 +14,7 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.group.assignors import MemberSubscription, are_cooperative, resolve_assignors
 from asyncgroup.model import TopicPartition as TP
 from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
-from tests.group.stickiness import owning
+from tests.group.assignors.stickiness import owning
 from tests.profiles import examples
 
 SEEDS = st.integers(0, 1 << 32)

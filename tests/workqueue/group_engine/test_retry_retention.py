@@ -8,10 +8,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.workqueue import RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.retry_retention import TIMEOUT, warn_of_retention
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.support import now
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 

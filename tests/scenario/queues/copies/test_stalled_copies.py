@@ -12,13 +12,10 @@ from asyncgroup import Consumer, ConsumerConfig, ProducerConfig
 from asyncgroup.cluster import client_of
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.workqueue import DeadLetter
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.queues.copies.transactional_queues import DLQ, RETRY, Process
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, send
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

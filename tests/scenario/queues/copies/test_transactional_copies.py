@@ -13,7 +13,6 @@ from asyncgroup import ProducerConfig
 from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.errors import ConnectionLost, CopyFailedError, ErrorCode, TransactionOutcomeUnknown
 from asyncgroup.workqueue import AckOutcome, Delivery
-from tests.asyncio_errors import no_asyncio_errors
 from tests.profiles import long_family
 from tests.scenario.queues.copies.transactional_queues import (
     DLQ,
@@ -29,8 +28,6 @@ from tests.scenario.queues.copies.transactional_queues import (
 from tests.scenario.three_protocols import PROTOCOLS, in_each_protocol, made_for
 from tests.stories.queue_members import Gates, acked, cut_off, send
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

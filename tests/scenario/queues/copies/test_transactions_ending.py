@@ -11,7 +11,6 @@ import pytest
 from asyncgroup import Producer, ProducerConfig
 from asyncgroup.errors import CopyFailedError, ErrorCode, ProducerFencedError, TransportError
 from asyncgroup.workqueue import DeadLetter, Delivery
-from tests.asyncio_errors import no_asyncio_errors
 from tests.profiles import long_family
 from tests.scenario.queues.copies.transactional_queues import (
     DLQ,
@@ -24,8 +23,6 @@ from tests.scenario.queues.copies.transactional_queues import (
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import Gates, acked, cut_off, send
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

@@ -8,13 +8,10 @@ import pytest
 
 from asyncgroup.broker.metadata.features import DEFAULT_LEVELS
 from asyncgroup.workqueue import DeadLetter
-from tests.asyncio_errors import no_asyncio_errors
 from tests.scenario.queues.copies.transactional_queues import DLQ, Process
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, send
 from tests.stories.virtual import VirtualEnvironment
-
-__all__ = ["no_asyncio_errors"]
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 

@@ -1,5 +1,0 @@
-"""Fixtures of the group tests."""
-
-from tests.asyncio_errors import no_asyncio_errors
-
-__all__ = ["no_asyncio_errors"]
