@@ -72,6 +72,18 @@ class _Sent(NamedTuple):
     """Under which it was sent."""
 
 
+class _Attempt(NamedTuple):
+    """A commit request at the moment at which it is sent."""
+
+    offsets: Offsets
+    """What it commits: only these are encoded."""
+    identity: MemberIdentity
+    lookup: int | None
+    """The number of the lookup that found its coordinator."""
+    sent_at: float
+    """Loop time."""
+
+
 class Committer:
     """Commits the marks of partitions for a group.
 
@@ -302,24 +314,16 @@ class Committer:
         return sent
 
     async def _send(self, wanted: list[TopicPartition], ids: Mapping[TopicPartition, UUID]) -> _Sent:
-        """Send one request. Its offsets are those at the moment at which it is sent; only these are encoded."""
-        due: Offsets = {}
-        is_built = False
-        sent = _Sent(due, {}, {})
-        time, lookup_of = asyncio.get_running_loop().time, self._cluster.coordinators.lookup_number
-        lookup, sent_at, identity = None, time(), MemberIdentity()
+        """Send one request."""
+        attempt: _Attempt | None = None
 
         def build(version: int) -> m.OffsetCommitRequest:
-            nonlocal lookup, sent_at, identity, is_built
-            lookup, sent_at, identity = lookup_of(self.group_id), time(), self._member.identity
-            if self._member.lost is not None:
-                raise self._member.lost
-            due.clear()
-            due.update(self._values(wanted))
-            is_built = True
+            nonlocal attempt
+            attempt = self._attempt(wanted)
             self._warn_retention_ignored(version)
+            values, topic_ids = attempt.offsets, self._with_topic_ids
             return build_commit(
-                version, self.group_id, identity, due, ids, self._retention, self._with_topic_ids
+                version, self.group_id, attempt.identity, values, ids, self._retention, topic_ids
             )
 
         try:
@@ -331,18 +335,24 @@ class Committer:
                 highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, wanted) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here means that no coordinator was found
-            if not is_built:
-                due.update(self._values(wanted))
-            (sent.again if error.retriable else sent.failed).update(dict.fromkeys(due, error))
+            offsets = self._values(wanted) if attempt is None else attempt.offsets
+            errors = dict.fromkeys(offsets, error)
+            sent = _Sent(offsets, {}, errors) if error.retriable else _Sent(offsets, errors, {})
             if isinstance(error, TransportError):
-                self._note_unanswered(due)
+                self._note_unanswered(offsets)
         else:
-            codes = commit_codes(response, ids)
-            is_final = await self._member.confirm_loss(codes.values(), identity, lookup, sent_at)
-            for tp in due:
-                self._handle_code(tp, codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR), sent, is_final=is_final)
-        self._cluster.hooks.emit("on_commit", self.group_id, due, sent.failed | sent.again or None)
-        return sent._replace(identity=identity)
+            assert attempt is not None, "a response to a request that was built"
+            sent = await self._apply(commit_codes(response, ids), attempt)
+        self._cluster.hooks.emit("on_commit", self.group_id, sent.offsets, sent.failed | sent.again or None)
+        return sent if attempt is None else sent._replace(identity=attempt.identity)
+
+    def _attempt(self, wanted: list[TopicPartition]) -> _Attempt:
+        """Return what a request has to contain that is sent now. Raises the error of a membership that is lost."""
+        if self._member.lost is not None:
+            raise self._member.lost
+        lookup = self._cluster.coordinators.lookup_number(self.group_id)
+        sent_at = asyncio.get_running_loop().time()
+        return _Attempt(self._values(wanted), self._member.identity, lookup, sent_at)
 
     def _note_unanswered(self, sent: Offsets) -> None:
         """Remember that a request was given up and may still be processed (see `commit_last`)."""
@@ -359,27 +369,39 @@ class Committer:
                 found[tp] = offsets.value
         return found
 
-    def _handle_code(self, tp: TopicPartition, code: int, sent: _Sent, *, is_final: bool) -> None:
-        """Apply the action for a partition's error code, and add its error to `sent`."""
-        committed, action = sent.offsets[tp], commit_action(code)
+    async def _apply(self, codes: Mapping[TopicPartition, int], attempt: _Attempt) -> _Sent:
+        """Apply the action for each partition's error code."""
+        is_final = await self._member.confirm_loss(
+            codes.values(), attempt.identity, attempt.lookup, attempt.sent_at
+        )
+        failed: Failures = {}
+        again: Failures = {}
+        for tp, value in attempt.offsets.items():
+            code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
+            action = self._action(tp, code, is_final=is_final)
+            if action is CommitAction.COMMITTED:
+                if tp in self._partitions:
+                    self._partitions[tp].committed(value)
+                continue
+            error = self._error(code, tp, value)
+            if action in (CommitAction.FAIL, CommitAction.LOST):
+                failed[tp] = error
+                self._reject(attempt.offsets, {tp: error})
+                if action is CommitAction.LOST:
+                    self._member.lose(error)
+            else:
+                again[tp] = error
+                if action is CommitAction.FIND_COORDINATOR:
+                    self._cluster.coordinators.mark_unknown(self.group_id)
+        return _Sent(attempt.offsets, failed, again)
+
+    def _action(self, tp: TopicPartition, code: int, *, is_final: bool) -> CommitAction:
+        action = commit_action(code)
         if action is CommitAction.LOST and not is_final:
-            action = CommitAction.RETRY
+            return CommitAction.RETRY
         if tp in self._partitions and self._partitions[tp].shrink(code):
-            action = CommitAction.RETRY  # with a smaller window
-        if action is CommitAction.COMMITTED:
-            if tp in self._partitions:
-                self._partitions[tp].committed(committed)
-            return
-        error = self._error(code, tp, committed)
-        if action in (CommitAction.FAIL, CommitAction.LOST):
-            sent.failed[tp] = error
-            self._reject(sent.offsets, {tp: error})
-            if action is CommitAction.LOST:
-                self._member.lose(error)
-        else:
-            sent.again[tp] = error
-            if action is CommitAction.FIND_COORDINATOR:
-                self._cluster.coordinators.mark_unknown(self.group_id)
+            return CommitAction.RETRY  # with a smaller window
+        return action
 
     def _error(
         self, code: int, tp: TopicPartition, committed: CommittedOffset, detail: str | None = None
