@@ -23,8 +23,7 @@ from asyncgroup.group.group_protocol import (
     membership_factory,
 )
 from asyncgroup.group.health.health import Health
-from asyncgroup.group.health.liveness import Liveness
-from asyncgroup.group.health.member_health import MemberHealth, MemberState
+from asyncgroup.group.health.member_health import Liveness, MemberHealth, MemberState
 from asyncgroup.group.member import Member
 from asyncgroup.group.membership import CLOSED, HEARTBEAT_LANE, RETRY_BACKOFF_SHARE
 from asyncgroup.group.records import GroupMarks, Records

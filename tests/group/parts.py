@@ -9,6 +9,7 @@ from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group.health.member_health import MemberHealth
+from asyncgroup.group.membership import JoinedGroup
 from asyncgroup.group.sessions.claim import Claim, ClaimState
 from asyncgroup.group.sessions.claim_source import connect_offsets
 from asyncgroup.group.sessions.session import Session
@@ -58,11 +59,8 @@ def make_session(
     assignment = {
         topic: [tp.partition for tp in tps if tp.topic == topic] for topic in {tp.topic for tp in tps}
     }
-    session = Session(
-        SessionState(
-            "g", MemberIdentity("member-1", 7), assignment, manager, MemberHealth(lambda _error: False)
-        )
-    )
+    joined = JoinedGroup(MemberIdentity("member-1", 7), assignment, is_leader=False, partition_counts={})
+    session = Session(SessionState("g", joined, manager, MemberHealth(lambda _error: False)))
     for tp in tps:
         make_claim(session, manager, tp)
     return session, cluster

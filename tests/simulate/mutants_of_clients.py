@@ -15,8 +15,8 @@ from asyncgroup.consumer.fetch_scheduler import FetchScheduler
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.group.classic import heartbeats as classic_heartbeats, membership as classic_membership
+from asyncgroup.group.classic.group_members import CurrentAssignment
 from asyncgroup.group.classic.join_requests import JoinProtocols
-from asyncgroup.group.classic.returning_leader import CurrentAssignment
 from asyncgroup.group.membership import HeartbeatResult
 from asyncgroup.group.sessions.claim_source import ClaimSource
 from asyncgroup.group.sessions.commits import SessionCommits

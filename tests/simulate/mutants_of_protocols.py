@@ -19,8 +19,7 @@ from asyncgroup.cluster.connection_pool import ConnectionPool
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.assignors import cooperative
-from asyncgroup.group.classic.cooperative_stay import CooperativeStay
-from asyncgroup.group.classic.withheld import WithheldPartitions
+from asyncgroup.group.classic.cooperative_stay import CooperativeStay, WithheldPartitions
 from asyncgroup.group.consumer import heartbeats as consumer_heartbeats, membership as consumer_membership
 from asyncgroup.group.consumer.heartbeat_errors import HeartbeatAction
 from asyncgroup.group.consumer.member_state import ConsumerMemberState, Reconciliation

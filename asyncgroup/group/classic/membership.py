@@ -28,7 +28,8 @@ from asyncgroup.errors import (
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.group.assignors import Assignment, Assignor
 from asyncgroup.group.assignors.racks import PartitionRacks, replica_racks
-from asyncgroup.group.classic.cooperative_stay import CooperativeStay, check_kept
+from asyncgroup.group.classic.cooperative_stay import CooperativeStay, WithheldPartitions, check_kept
+from asyncgroup.group.classic.group_members import describe_current_assignment
 from asyncgroup.group.classic.heartbeats import HEARTBEAT_RESULTS, ClassicHeartbeats
 from asyncgroup.group.classic.join_requests import (
     JoinAction,
@@ -46,8 +47,6 @@ from asyncgroup.group.classic.join_requests import (
     shorten,
 )
 from asyncgroup.group.classic.parked_requests import ParkedRequests
-from asyncgroup.group.classic.returning_leader import describe_current_assignment
-from asyncgroup.group.classic.withheld import WithheldPartitions
 from asyncgroup.group.health.member_health import MemberHealth, MemberState
 from asyncgroup.group.leaving import LeaveResult, build_leave, leave_group, leave_result
 from asyncgroup.group.liveness.silence import unless_silent

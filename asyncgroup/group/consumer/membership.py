@@ -8,7 +8,9 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster.requests.configs import GROUP, ConfigResource, describe_configs
 from asyncgroup.cluster.requests.repeat import retry_errors
+from asyncgroup.cluster.requests.results import IncompleteResponse
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -18,7 +20,6 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.group.consumer.group_configs import find_session_timeout
 from asyncgroup.group.consumer.heartbeat_errors import CONSUMER_HEARTBEAT_ACTIONS, HeartbeatAction
 from asyncgroup.group.consumer.heartbeats import EARLY_INTERVAL, ConsumerHeartbeats
 from asyncgroup.group.consumer.member_state import JOIN_EPOCH, ConsumerMemberState, Reconciliation
@@ -50,6 +51,8 @@ not done so when the rebalance would end delay it by a rebalance timeout. With p
 
 FIRST_GENERATION_TIMEOUT: Final = 300.0
 """Seconds that the first rebalance of a classic group may take: Java's default rebalance timeout (`max.poll.interval.ms`)."""
+
+SESSION_TIMEOUT_KEY: Final = "consumer.session.timeout.ms"
 
 
 class ConsumerMembership:
@@ -343,3 +346,17 @@ def _joined(step: Reconciliation) -> JoinedGroup:
 
 def _is_fenced(error: AsyncGroupError | None) -> bool:
     return isinstance(error, BrokerError) and error.code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+async def find_session_timeout(cluster: ClusterClient, group_id: str) -> float | None:
+    """Return the group's session timeout in seconds; None if the broker does not describe it.
+
+    Makes no retries. Raises BrokerError, for example without authorization, TransportError, ProtocolError.
+    """
+    group = ConfigResource(GROUP, group_id)
+    try:
+        configs = (await describe_configs(cluster, [group], [SESSION_TIMEOUT_KEY])).require()[group]
+        milliseconds = int(configs.get(SESSION_TIMEOUT_KEY) or 0)
+    except (IncompleteResponse, ValueError):
+        return None
+    return milliseconds / 1000 if milliseconds > 0 else None

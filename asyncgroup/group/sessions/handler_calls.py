@@ -60,14 +60,12 @@ class HandlerCalls:
         handler: Handler,
         session: Session,
         limits: EndLimits,
-        on_failure: Callable[[BaseException, str], None],
         on_timeout: Callable[[HookTimeout], None],
         hooks: Hooks,
     ) -> None:
         self._handler = handler
         self._session = session
         self._limits = limits
-        self._on_failure = on_failure
         self._on_timeout = on_timeout
         self._claim_hooks = hooks.with_listener(
             "on_handler_start", "on_handler_end", "on_process_start", "on_process_end"
@@ -289,21 +287,21 @@ class HandlerCalls:
         group_id = self._session.group_id
         if task.cancelled():
             if not self._session.ended:
-                self._on_failure(HandlerCancelled(f"group {group_id!r}: {what} raised CancelledError"), what)
+                self._state.fail(HandlerCancelled(f"group {group_id!r}: {what} raised CancelledError"), what)
         elif (error := task.exception()) is not None:
             add_note(error, f"raised by {what} of {type(self._handler).__name__}, group {group_id!r}")
-            self._on_failure(error, f"{what} raised")
+            self._state.fail(error, f"{what} raised")
 
     def _on_claim_done(self, claim: Claim, task: asyncio.Task[None]) -> None:
         group_id = self._session.group_id
         if task.cancelled():
             if not claim.ended:
                 text = f"group {group_id!r}: consume_claim of {claim.tp} raised CancelledError"
-                self._on_failure(HandlerCancelled(text), "consume_claim was cancelled")
+                self._state.fail(HandlerCancelled(text), "consume_claim was cancelled")
         elif (raised := task.exception()) is not None:
             place = f"at offset {claim.next_mark}, the first not marked (next to read: {claim.position})"
             add_note(raised, f"raised by consume_claim of {claim.tp} {place}, group {group_id!r}")
-            self._on_failure(raised, f"consume_claim of {claim.tp} raised {place}")
+            self._state.fail(raised, f"consume_claim of {claim.tp} raised {place}")
         elif not claim.ended:
             text = f"consume_claim of {claim.tp} returned although its claim is live"
             self._state.end(ClaimReturned(text))

@@ -93,13 +93,7 @@ class SessionLife:
             lambda: self.state.identity, self._on_commit_refused, membership.heartbeats
         )
         self.state = SessionState(
-            source.group_id,
-            joined.identity,
-            joined.assignment,
-            self._offsets,
-            member_health,
-            joined.user_data,
-            auto_commit=source.config.auto_commit,
+            source.group_id, joined, self._offsets, member_health, auto_commit=self._config.auto_commit
         )
         self.state.on_end = self._on_end
         self.session = Session(self.state)
@@ -110,12 +104,7 @@ class SessionLife:
         self._limits = self._make_limits()
         self._handler = handler
         self._calls = HandlerCalls(
-            handler,
-            self.session,
-            self._limits,
-            self.state.fail,
-            self._on_hook_timeout,
-            source.cluster.hooks,
+            handler, self.session, self._limits, self._on_hook_timeout, self._cluster.hooks
         )
         self._commits = SessionCommits(self.state, self._config, member_health)
         self._claims = SessionClaims(

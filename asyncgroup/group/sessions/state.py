@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from asyncgroup.errors import AsyncGroupError, HandlerFailed, MemberLost, SessionEnd, SessionFailed
 from asyncgroup.group.health.member_health import MemberHealth
 from asyncgroup.group.health.problems import ProblemKind
-from asyncgroup.group.membership import ClaimChanges
+from asyncgroup.group.membership import ClaimChanges, JoinedGroup
 from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.lifecycle import add_note, describe_error, run_until
 from asyncgroup.log_events import log_fields
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
-from asyncgroup.offsets import Committer, MemberIdentity
+from asyncgroup.offsets import Committer
 
 __all__ = ["ClaimSet", "SessionState"]
 
@@ -95,20 +95,18 @@ class SessionState:
     def __init__(
         self,
         group_id: str,
-        identity: MemberIdentity,
-        assignment: dict[str, list[int]],
+        joined: JoinedGroup,
         offsets: Committer,
         member_health: MemberHealth,
-        user_data: bytes | None = None,
         *,
         auto_commit: bool = True,
     ) -> None:
         self._member_health = member_health
         self.group_id = group_id
-        self.identity = identity
+        self.identity = joined.identity
         """The member that commits now; its generation changes if the session lasts through a rebalance."""
-        self.assignment = assignment
-        self.user_data = user_data
+        self.assignment = joined.assignment
+        self.user_data = joined.user_data
         """The user data of the assignment, for assignors that send some; else None."""
         self.auto_commit = auto_commit
         """Whether marks are committed automatically, and so outside of transactions."""

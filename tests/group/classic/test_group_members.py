@@ -10,9 +10,13 @@ import pytest
 from asyncgroup.cluster.connection import Address
 from asyncgroup.errors import BrokerError, ErrorCode, UnsupportedVersionError
 from asyncgroup.group.assignors import Assignment
-from asyncgroup.group.classic.group_members import DescribedMember, describe_assignment, describe_members
+from asyncgroup.group.classic.group_members import (
+    DescribedMember,
+    describe_assignment,
+    describe_current_assignment,
+    describe_members,
+)
 from asyncgroup.group.classic.join_requests import encode_assignment
-from asyncgroup.group.classic.returning_leader import describe_current_assignment
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire import messages as m
 

@@ -19,8 +19,8 @@ from asyncgroup.group.assignors import (
     StickyAssignor,
 )
 from asyncgroup.group.assignors.cooperative import withheld_partitions
+from asyncgroup.group.classic.cooperative_stay import WithheldPartitions
 from asyncgroup.group.classic.join_requests import JoinProtocols
-from asyncgroup.group.classic.withheld import WithheldPartitions
 from asyncgroup.group.membership import JOIN_GRACE
 from asyncgroup.model import TopicPartition as TP
 from tests.scenario.support import WorkHandler, member, now, running
