@@ -21,12 +21,11 @@ from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shi
 from asyncgroup.memory.memory_budget import MemoryBudget, check_budget
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
 from asyncgroup.named_arguments import ClientArguments
-from asyncgroup.producer.arguments import RecordFields
+from asyncgroup.producer.arguments import RecordFields, add_delivery_headers
 from asyncgroup.producer.batches.results import CallerFuture
 from asyncgroup.producer.foreign_names import PRODUCER
 from asyncgroup.producer.open_transaction import OpenTransaction
 from asyncgroup.producer.records.chunks import ChunkWriter
-from asyncgroup.producer.records.delivery_headers import add_delivery_headers
 from asyncgroup.producer.records.pipeline import RecordPipeline, loop_time
 from asyncgroup.producer.records.send_steps import send_steps
 from asyncgroup.producer.records.writer import RecordWriter
@@ -251,7 +250,7 @@ class Producer(ClientArguments):
 
         Work queues in the modes Shared and Key_Shared deliver the record at the time `deliver_at` (an aware datetime, or ms
         since 1970), or `deliver_after` seconds from the producer's `clock`, or later; those in the mode Key_Shared dispatch
-        it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/records/delivery_headers.py`), without
+        it by `ordering_key` instead of `key`. These arguments are written as headers (`producer/arguments.py`), without
         effect on other consumers and on the partition.
 
         Raises InvalidRecordError for a record that cannot be written (too large, a wrong type, a partition that does not exist;

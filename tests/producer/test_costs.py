@@ -15,7 +15,7 @@ import pytest
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
-from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.batches.results import CallbackQueue, CallerFuture
 from tests.producer.batches.test_accumulator import made, put
@@ -182,7 +182,7 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
     """
     callbacks: Any = CallbackQueue()
     callbacks.start()
-    batch = ProducerBatch(TopicPartition("t", 0), "none", 1 << 20, 0.0, 60.0)
+    batch = ProducerBatch(TopicPartition("t", 0), BatchFormat("none", 1 << 20), 0.0, 60.0)
     objects: list[int] = []
     all_woken = asyncio.Event()
 

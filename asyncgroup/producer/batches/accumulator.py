@@ -15,11 +15,10 @@ from asyncgroup.cluster.metadata import ClusterView
 from asyncgroup.config import ProducerConfig
 from asyncgroup.memory.pending_limits import ProducerMemory, partition_limits, producer_memory
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import LONG_AGO, NO_ID, PartitionQueue
-from asyncgroup.producer.batches.queue_times import NEVER
 from asyncgroup.producer.batches.results import ResultReceiver, is_awaited
-from asyncgroup.producer.batches.schedule import SendPlan, SendSchedule
+from asyncgroup.producer.batches.schedule import NEVER, SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator"]
@@ -33,12 +32,16 @@ class RecordAccumulator:
     ) -> None:
         self.clock = clock
         """Returns the loop's time."""
-        self._codec, self._level = config.compression_type, config.compression_level
-        self._batch_size = config.batch_size
-        self._batch_records = config.effective_batch_records or sys.maxsize
         self._delivery_timeout = config.delivery_timeout
         self._is_idempotent = config.effective_enable_idempotence
         self._is_transactional = config.transactional_id is not None
+        self._format = BatchFormat(
+            config.compression_type,
+            config.batch_size,
+            config.compression_level,
+            self._is_transactional,
+            config.effective_batch_records or sys.maxsize,
+        )
         self.memory = memory or producer_memory(config, None)
         self.partition_limits = partition_limits(config)
         self.schedule = SendSchedule(config)
@@ -182,16 +185,7 @@ class RecordAccumulator:
             return batch.closed and self.on_filled(queue)
         now = self.clock()
         is_filled = batch is not None  # the open one has no room for it
-        batch = ProducerBatch(
-            queue.tp,
-            self._codec,
-            self._batch_size,
-            now,
-            now + self._delivery_timeout,
-            level=self._level,
-            transactional=self._is_transactional,
-            most_records=self._batch_records,
-        )
+        batch = ProducerBatch(queue.tp, self._format, now, now + self._delivery_timeout)
         batch.append(value, key, headers, timestamp, size, future)
         queue.add(batch)
         self.incomplete[batch] = None
@@ -278,7 +272,7 @@ class RecordAccumulator:
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Replace the batch in flight, which is too large for the broker, by two; return them."""
-        queue, parts = self._end(batch), batch.split(self._codec, self._level)
+        queue, parts = self._end(batch), batch.split()
         queue.split(batch, parts)
         del self.incomplete[batch]
         self.incomplete |= dict.fromkeys(parts)

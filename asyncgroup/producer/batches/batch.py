@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
@@ -16,6 +16,7 @@ __all__ = [
     "BATCH_OVERHEAD",
     "HEADER_OVERHEAD",
     "RECORD_OVERHEAD",
+    "BatchFormat",
     "ErrorFactory",
     "ProducerBatch",
     "record_size",
@@ -57,6 +58,18 @@ def record_size(value: bytes | None, key: bytes | None, headers: Sequence[Header
     return size
 
 
+class BatchFormat(NamedTuple):
+    """What the batches of a producer have in common."""
+
+    codec: str
+    size_limit: int
+    """Bytes, uncompressed; a single record may be larger."""
+    level: int | None = None
+    """Compression level; None for the codec's default."""
+    transactional: bool = False
+    most_records: int = sys.maxsize
+
+
 class ProducerBatch:
     """A record batch that is being filled, queued, or in flight. Plain state, moved along by the accumulator."""
 
@@ -65,10 +78,10 @@ class ProducerBatch:
         "_builder",
         "_data",
         "_error",
+        "_format",
         "_indexes",
         "_most_records",
         "_timestamps",
-        "_transactional",
         "attempts",
         "base_offset",
         "closed",
@@ -93,23 +106,18 @@ class ProducerBatch:
     def __init__(
         self,
         tp: TopicPartition,
-        codec: str,
-        size_limit: int,
+        batch_format: BatchFormat,
         created_at: float,
         deadline: float,
-        *,
-        level: int | None = None,
-        transactional: bool = False,
-        most_records: int = sys.maxsize,
     ) -> None:
         self.tp = tp
-        self._transactional = transactional
+        self._format = batch_format
         self.created_at = created_at
         """Loop time of the first record; `linger` counts from here."""
         self.deadline = deadline
         """Loop time at which the delivery timeout expires."""
+        codec, size_limit, level, transactional, self._most_records = batch_format
         self._builder = BatchBuilder(codec, size_limit, level=level, transactional=transactional)
-        self._most_records = most_records
         self._append = self._builder.append_unchecked
         self._data: bytes | memoryview | None = None  # once encoded
         self.count = 0
@@ -175,7 +183,7 @@ class ProducerBatch:
     ) -> bool:
         """Append a record with `size` bytes of buffer memory; False if it is closed or has no room for it.
 
-        The first record always fits. The batch closes when it has `most_records`.
+        The first record always fits. The batch closes when it has `most_records` of its format.
         """
         if self.closed:
             return False
@@ -231,7 +239,7 @@ class ProducerBatch:
             self._data = memoryview(self._builder.build_buffer(self.producer_id, self.epoch, self.sequence))
         return self._data
 
-    def split(self, codec: str, level: int | None = None) -> list[ProducerBatch]:
+    def split(self) -> list[ProducerBatch]:
         """Return two batches of about the same size with its records and their futures; it must have two records."""
         records = decode_batch(*self.tp, BatchView(self.encoded()), check_crc=False)
         sizes = [record_size(record.value, record.key, record.headers) for record in records]
@@ -239,17 +247,10 @@ class ProducerBatch:
             n for n in range(1, len(sizes)) if n == len(sizes) - 1 or sum(sizes[: n + 1]) > sum(sizes) / 2
         )
         futures = dict(zip(self._indexes, self.futures, strict=True))
+        no_limits = self._format._replace(size_limit=sys.maxsize, most_records=sys.maxsize)
         parts = []
         for indexes in (range(middle), range(middle, len(sizes))):
-            part = ProducerBatch(
-                self.tp,
-                codec,
-                sys.maxsize,
-                self.created_at,
-                self.deadline,
-                level=level,
-                transactional=self._transactional,
-            )
+            part = ProducerBatch(self.tp, no_limits, self.created_at, self.deadline)
             for index in indexes:
                 record, size = records[index], sizes[index]
                 part.append(

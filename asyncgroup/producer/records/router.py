@@ -16,7 +16,7 @@ from asyncgroup.producer.arguments import check_topic_name
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.results import ResultReceiver, is_silent
 from asyncgroup.producer.records.route import Lookup, PendingRecord, Placement, Route
-from asyncgroup.producer.sending.named_errors import named_error
+from asyncgroup.producer.sending.errors import named_error
 
 __all__ = ["Router"]
 

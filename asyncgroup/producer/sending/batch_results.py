@@ -16,8 +16,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ErrorFactory, ProducerBatch
-from asyncgroup.producer.sending.named_errors import named_error
-from asyncgroup.producer.sending.record_errors import batch_error, describe_rejection, record_errors
+from asyncgroup.producer.sending.errors import batch_error, describe_rejection, named_error, record_errors
 from asyncgroup.producer.sending.requests import PartitionProduceResponse, ProduceAction, produce_action
 from asyncgroup.producer.transactions.requests import CONCURRENT_PAUSE
 from asyncgroup.producer.transactions.state import TransactionManager

@@ -26,9 +26,10 @@ from asyncgroup.producer.sending.batch_results import BatchResults, OnBatchDone,
 from asyncgroup.producer.sending.compressor import BatchCompressor
 from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
 from asyncgroup.producer.sending.producer_ids import ProducerIds
-from asyncgroup.producer.sending.request_queue import PendingRequest, RequestQueue
 from asyncgroup.producer.sending.requests import (
     EncodedBatch,
+    PendingRequest,
+    RequestQueue,
     build_produce_request,
     max_version,
     node_endpoints,

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.cluster import client_of
 from asyncgroup.errors import QueueFull
-from asyncgroup.producer.sending.request_queue import PRODUCE_LANE
+from asyncgroup.producer.sending.requests import PRODUCE_LANE
 from asyncgroup.wire.batch_view import iter_batches
 from tests.producer.support import TOPIC, now, produced, stored, writing
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import MAX_EPOCH, NO_ID, WINDOW, PartitionQueue
 from tests.profiles import examples
 
@@ -20,7 +20,7 @@ LIFETIME = 50.0
 
 def batch_of(count: int, first: int = 0, now: float = 0.0) -> ProducerBatch:
     """Return a closed batch with the numbers from `first` on as values."""
-    batch = ProducerBatch(TP, "none", 1 << 20, now, now + LIFETIME)
+    batch = ProducerBatch(TP, BatchFormat("none", 1 << 20), now, now + LIFETIME)
     for number in range(first, first + count):
         assert batch.append(b"%d" % number, None, (), 0, 1, None)
     batch.closed = True
@@ -127,7 +127,7 @@ class Run:
         elif error == "refused":
             self.leave(batch)
         elif error == "too large" and not batch.done:
-            parts = batch.split("none")
+            parts = batch.split()
             first = self.of[batch][0]
             for part in parts:
                 self.of[part] = list(range(first, first + part.count))
@@ -366,7 +366,7 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(is_idempotent: bool) -> None
         queue.add(large)
         queue.add(later)
     send_all(queue)
-    parts = large.split("none")
+    parts = large.split()
     queue.split(large, parts)
     if is_idempotent:
         queue.fail(later, 0.0, is_out_of_order=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
-from asyncgroup.producer.batches.queue_times import NEVER, QueueTimes
+from asyncgroup.producer.batches.schedule import NEVER, QueueTimes
 from tests.profiles import examples
 
 QUEUES = [PartitionQueue(TopicPartition("t", number)) for number in range(5)]

@@ -13,7 +13,7 @@ from asyncgroup.errors import BrokerError, ClosedError, InvalidRecordError
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
-from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, ProducerBatch, record_size
+from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, BatchFormat, ProducerBatch, record_size
 from asyncgroup.producer.records.pipeline import DeliveryTracker
 from asyncgroup.producer.sending.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
@@ -22,7 +22,7 @@ TP = TopicPartition("t", 3)
 
 
 def batch_of(count: int, waiting: int = 0) -> tuple[ProducerBatch, list[asyncio.Future[RecordMetadata]]]:
-    batch, futures = ProducerBatch(TP, "none", 10_000, 0.0, 1.0), []
+    batch, futures = ProducerBatch(TP, BatchFormat("none", 10_000), 0.0, 1.0), []
     for number in range(count):
         future = asyncio.get_running_loop().create_future() if number >= count - waiting else None
         if future is not None:

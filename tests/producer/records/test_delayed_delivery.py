@@ -23,9 +23,10 @@ from asyncgroup import (
 )
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
+from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.errors import InvalidRecordError
 from asyncgroup.producer import Producer, ProducerRecord
-from asyncgroup.producer.records.delivery_headers import DELIVER_AT, ORDERING_KEY, add_delivery_headers
+from asyncgroup.producer.arguments import add_delivery_headers
 from tests.producer.support import QUICK, TOPIC, produced, writing
 from tests.producer.transactions.support import INPUT, cluster_with_topics, committed, transacting
 

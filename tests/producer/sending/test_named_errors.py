@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncgroup.errors import BrokerError, ClosedError
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.sending.named_errors import named_error
+from asyncgroup.producer.sending.errors import named_error
 
 TP = TopicPartition("orders", 3)
 

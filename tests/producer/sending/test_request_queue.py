@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from asyncgroup.errors import ConnectionLost
-from asyncgroup.producer.sending.request_queue import PendingRequest, RequestQueue
+from asyncgroup.producer.sending.requests import PendingRequest, RequestQueue
 from asyncgroup.wire import messages as m
 
 pytestmark = pytest.mark.real

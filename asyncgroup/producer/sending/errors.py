@@ -1,20 +1,42 @@
-"""Errors of the records of a batch that a broker rejected because of single records (KIP-467)."""
+"""Errors of records: copies that name the place, and those of a batch that was rejected because of single records (KIP-467)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from asyncgroup.errors import BatchRejectedError, BrokerError, ErrorCode, RecordRejectedError
+from asyncgroup.errors import (
+    AsyncGroupError,
+    BatchRejectedError,
+    BrokerError,
+    ErrorCode,
+    RecordRejectedError,
+)
+from asyncgroup.lifecycle import add_note, copy_error
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.sending.requests import PartitionProduceResponse
 
-__all__ = ["RecordErrors", "batch_error", "describe_rejection", "record_errors"]
+__all__ = ["RecordErrors", "batch_error", "describe_rejection", "named_error", "record_errors"]
 
 _OF_RECORDS: Final = frozenset(
     {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 )
 """The error codes that are about the contents of a record."""
+
+
+def named_error(error: Exception, place: TopicPartition | str) -> Exception:
+    """Return a copy of an error that names a partition, or a topic if no partition was chosen.
+
+    A partitioner's own error is copied as it is, with a note.
+    """
+    made = copy_error(error)
+    if str(place) in str(made):
+        return made
+    if isinstance(made, AsyncGroupError):
+        made.args = (f"records for {place}: {made}", *made.args[1:])
+    else:
+        add_note(made, f"raised for a record for {place}")
+    return made
 
 
 class RecordErrors(NamedTuple):
