@@ -34,6 +34,12 @@ def test_links_lead_to_files_and_headings(name: str) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_files_that_contributors_are_sent_to_exist() -> None:
+    named = set(re.findall(r"`((?:asyncgroup|tests)/[\w./-]+)`", page("contributing")))
+    assert len(named) > 20
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("name", ["README", "index"])
 def test_every_page_is_linked(name: str) -> None:
     links = {(PAGES[name].parent / link.partition("#")[0]).resolve() for link in LINK.findall(page(name))}
