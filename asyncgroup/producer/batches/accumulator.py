@@ -62,9 +62,8 @@ class RecordAccumulator:
         """The number of records that are not done yet."""
         return sum(batch.count for batch in self.incomplete)
 
-    @property
     def has_waiting_callers(self) -> bool:
-        """Whether a caller waits until records are done."""
+        """Return whether a caller waits until records are done."""
         return self.memory.waiting > 0 or bool(self.partition_limits and self.partition_limits.waiting)
 
     def queue(self, tp: TopicPartition) -> PartitionQueue:

@@ -234,7 +234,7 @@ class RecordPipeline:
     def before_wait(self) -> None:
         """Raise unless records are accepted; send lingering batches, because they hold what the caller waits for."""
         self.check_accepting()
-        self.sender.wake()
+        self.sender.timer.wake()
 
     async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:
         """Wait until `size` bytes are reserved for a record; return its headers as they are now."""

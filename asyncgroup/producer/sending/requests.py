@@ -7,8 +7,9 @@ same way, in the turn of the event loop that received them.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -16,33 +17,41 @@ from uuid import UUID
 
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.cluster.network_client import NetworkClient
+from asyncgroup.config import ProducerConfig
 from asyncgroup.error_codes import is_retriable
-from asyncgroup.errors import ErrorCode, TransportError
+from asyncgroup.errors import ErrorCode, TransportError, UnsupportedVersionError
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.batch import ProducerBatch
+from asyncgroup.producer.transactions.state import TransactionManager
 from asyncgroup.wire import messages as m
 
 __all__ = [
     "PRODUCE_ACTIONS",
     "PRODUCE_LANE",
     "EncodedBatch",
+    "InFlightRequests",
     "PartitionProduceResponse",
     "PendingRequest",
     "ProduceAction",
     "RequestOutcome",
     "RequestQueue",
     "build_produce_request",
-    "max_version",
     "node_endpoints",
+    "pending_request",
     "produce_action",
     "responses_by_partition",
-    "topic_ids",
 ]
 
 PartitionProduceResponse: TypeAlias = "m.ProduceResponse.PartitionProduceResponse"
 
 PRODUCE_LANE: Final = "produce"
 """The purpose of the connections that carry Produce requests."""
+
+ZSTD: Final = 7
+"""The first version with batches compressed by zstd (KIP-110)."""
+
+ADDS_PARTITIONS: Final = 12
+"""The first version that adds partitions to the transaction (KIP-890)."""
 
 BY_TOPIC_ID: Final = 13
 """The first version that identifies topics by id instead of by name (KIP-516)."""
@@ -69,31 +78,46 @@ class PendingRequest(NamedTuple):
     """Whether it adds its partitions to the transaction (KIP-890)."""
 
 
-def topic_ids(encoded_batches: Sequence[EncodedBatch], topic_id: Callable[[str], UUID]) -> dict[str, UUID]:
-    """Return the id of each topic in a request; `topic_id` returns the zero UUID where it is not known."""
-    return {name: topic_id(name) for name in {encoded.batch.tp.topic for encoded in encoded_batches}}
-
-
-def max_version(ids: Mapping[str, UUID]) -> int | None:
-    """Return the highest version that can be used with these topics; None if there is no limit."""
-    return BY_TOPIC_ID - 1 if m.NO_UUID in ids.values() else None
+def pending_request(
+    node: int,
+    batches: list[EncodedBatch],
+    topic_id: Callable[[str], UUID],
+    transaction: TransactionManager | None,
+) -> PendingRequest:
+    """Return a request with these batches; `topic_id` returns the zero UUID where the id of a topic is not known."""
+    ids = {name: topic_id(name) for name in {encoded.batch.tp.topic for encoded in batches}}
+    highest = BY_TOPIC_ID - 1 if m.NO_UUID in ids.values() else None
+    if transaction is None:
+        return PendingRequest(node, batches, ids, highest)
+    is_v2 = transaction.is_v2
+    highest = highest if is_v2 else ADDS_PARTITIONS - 1
+    return PendingRequest(node, batches, ids, highest, transaction.transactional_id, is_v2)
 
 
 def build_produce_request(
-    encoded_batches: Sequence[EncodedBatch],
-    ids: Mapping[str, UUID],
-    acks: int,
-    timeout: float,
-    transactional_id: str | None = None,
+    request: PendingRequest, version: int, acks: int, config: ProducerConfig
 ) -> m.ProduceRequest:
-    """Build a request with these batches; the broker waits for its replicas for at most `timeout` seconds."""
+    """Build the message of a request; the broker waits for its replicas for at most `request_timeout`.
+
+    Raises UnsupportedVersionError if the node's version lacks what the producer needs.
+    """
+    if request.adds_partitions and version < ADDS_PARTITIONS:
+        raise UnsupportedVersionError(
+            f"transaction.version=2 is finalized, but node {request.node} has Produce up to version {version} only"
+        )
+    if version < ZSTD and config.compression_type == "zstd":
+        # with acks=0 the refusal of such a broker would not even be seen
+        raise UnsupportedVersionError(
+            f"compression_type='zstd' needs Kafka 2.1, but node {request.node} has Produce up to version {version} only"
+        )
     topics: dict[str, m.ProduceRequest.TopicProduceData] = {}
-    for batch, data in encoded_batches:
+    for batch, data in request.batches:
         name, partition = batch.tp
         if name not in topics:
-            topics[name] = m.ProduceRequest.TopicProduceData(name=name, topic_id=ids[name])
+            topics[name] = m.ProduceRequest.TopicProduceData(name=name, topic_id=request.ids[name])
         topics[name].partition_data.append(m.ProduceRequest.PartitionProduceData(partition, data))
-    return m.ProduceRequest(transactional_id, acks, int(timeout * 1000), list(topics.values()))
+    timeout_ms = int(config.request_timeout * 1000)
+    return m.ProduceRequest(request.transactional_id, acks, timeout_ms, list(topics.values()))
 
 
 def responses_by_partition(
@@ -222,6 +246,37 @@ class RequestQueue:
         if self._is_oneway:
             self._outcome.on_oneway_sent(request)
         return None
+
+
+class InFlightRequests:
+    """The number of requests in flight by node; `most` is what one connection may have."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: Counter[int] = Counter()
+        self.busy_nodes: set[int] = set()
+        """The nodes that have as many as one connection may have."""
+        self.idle = asyncio.Event()
+        """Set while none is in flight."""
+        self.idle.set()
+
+    def __repr__(self) -> str:
+        return f"requests in flight by node {dict(+self._counts)}"
+
+    def add(self, node: int) -> None:
+        """A request is to be sent to a node."""
+        self._counts[node] += 1
+        if self._counts[node] >= self._most:
+            self.busy_nodes.add(node)
+        self.idle.clear()
+
+    def remove(self, node: int) -> None:
+        """A request to a node has its result."""
+        self._counts[node] -= 1
+        if self._counts[node] < self._most:
+            self.busy_nodes.discard(node)
+        if not any(self._counts.values()):
+            self.idle.set()
 
 
 class ProduceAction(Enum):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
 from typing import Final
 
 from asyncgroup.cluster import ClusterClient
@@ -24,30 +22,24 @@ from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.producer.batches.results import CallbackQueue
 from asyncgroup.producer.sending.batch_results import BatchResults, OnBatchDone, OnBatchSplit
 from asyncgroup.producer.sending.compressor import BatchCompressor
-from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
 from asyncgroup.producer.sending.producer_ids import ProducerIds
 from asyncgroup.producer.sending.requests import (
     EncodedBatch,
+    InFlightRequests,
     PendingRequest,
     RequestQueue,
     build_produce_request,
-    max_version,
     node_endpoints,
+    pending_request,
     responses_by_partition,
-    topic_ids,
 )
+from asyncgroup.producer.sending.timing import MAX_DELAY, PlanTimer, SendingLoad
 from asyncgroup.producer.transactions.state import TransactionManager
 from asyncgroup.wire import messages as m
 
 __all__ = ["Sender"]
 
 _log = logging.getLogger("asyncgroup.producer")
-
-ADDS_PARTITIONS: Final = 12
-"""The first Produce version that adds partitions to the transaction (KIP-890)."""
-
-ZSTD: Final = 7
-"""The first Produce version with batches compressed by zstd (KIP-110)."""
 
 MAX_TURN: Final = 0.002
 """Seconds after which a plan leaves the next requests to the next turn of the event loop."""
@@ -82,17 +74,7 @@ class Sender:
         self._compressor = BatchCompressor(spawn, self._on_compressed)
         self._acks = -1 if config.acks == "all" else int(config.acks)
         self._queue = RequestQueue(cluster.network, self, self._build, spawn, is_oneway=self._acks == 0)
-        self._requests: Counter[int] = Counter()  # requests in flight by node
-        self._idle = asyncio.Event()  # set: no request is in flight
-        self._idle.set()
-        self._busy_nodes: set[int] = set()  # nodes with as many requests in flight as one connection may have
-        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
-        self._context: Context | None = None  # of the plans: that of `_run`, not that of any caller
-        self._next_plan: asyncio.Handle | None = None  # in the next turn of the loop
-        self._timer: asyncio.TimerHandle | None = None  # plans at a later time
-        self._timer_at = 0.0  # loop time of the timer; the handle of uvloop has no `when()` if it is due
-        self._bug: Exception | None = None  # an unexpected error in a callback
-        self._broken = asyncio.Event()  # there is one
+        self._in_flight = InFlightRequests(config.max_in_flight_requests)
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
         self._results = BatchResults(
             cluster,
@@ -105,13 +87,15 @@ class Sender:
             transaction,
         )
         self._load = SendingLoad(min(MAX_DELAY, config.delivery_timeout / 4))
+        self.timer = PlanTimer(self._plan, self._load, accumulator.has_waiting_callers)
+        """Calls the plans; at once while callers wait, as no batch lingers then."""
+        accumulator.schedule.on_due = self.timer.wake_by
         self._ids = ProducerIds(cluster, accumulator, self._fail_without_id, self.wake)
         self._has_leaderless = False  # by the last plan
         self._view: ClusterView | None = None  # the metadata that topic ids were compared with
-        accumulator.schedule.on_due = self._wake_by
 
     def __repr__(self) -> str:
-        return f"<Sender: requests in flight by node {dict(+self._requests)}>"
+        return f"<Sender: {self._in_flight!r}>"
 
     def watch_retries(self, on_retry: Callable[[TopicPartition, Exception], object]) -> None:
         """Call `on_retry` with the error of each attempt that is repeated."""
@@ -126,20 +110,7 @@ class Sender:
 
     def wake(self) -> None:
         """Plan again in the next turn of the event loop: there may be new batches to send."""
-        if self._next_plan is None and self._loop is not None:
-            self._next_plan = self._loop.call_soon(self._plan, context=self._context)
-
-    def _wake_by(self, when: float) -> None:
-        """Plan again at loop time `when` at the latest; at once while a caller waits, as no batch lingers then."""
-        if self._next_plan is not None or self._loop is None:
-            return
-        if self._accumulator.has_waiting_callers:
-            self.wake()
-        elif self._timer is None or self._timer_at > when:
-            if when <= self._loop.time():
-                self.wake()
-            else:
-                self._wake_at(when, self._loop)
+        self.timer.wake()
 
     def _on_compressed(self, batches: Sequence[ProducerBatch]) -> None:
         self._accumulator.on_compressed(batches)
@@ -147,70 +118,27 @@ class Sender:
 
     async def wait_idle(self) -> None:
         """Wait until no request is in flight, for at most `request_timeout`: none is sent again for records that failed."""
-        await self._idle.wait()
+        await self._in_flight.idle.wait()
 
     async def _run(self) -> None:
-        """Own the callbacks that plan, and raise the first unexpected error of one."""
-        self._loop, self._context = asyncio.get_running_loop(), copy_context()
-        self.wake()
         try:
-            await self._broken.wait()
-            assert self._bug is not None
-            raise self._bug
+            await self.timer.run()
         finally:
-            self._loop = None
-            self._idle.set()  # no response is handled any more
-            for handle in (self._next_plan, self._timer):
-                if handle is not None:
-                    handle.cancel()
+            self._in_flight.idle.set()  # no response is handled any more
 
-    def _plan(self) -> None:
-        """Send what is ready, and decide when to plan again. Called by the event loop."""
-        if self._next_plan is not None:
-            self._next_plan.cancel()
-            self._next_plan = None
-        if self._loop is None or self._bug is not None:
-            return
-        try:
-            began = self._loop.time()
-            self._wake_at(self._step(began), self._loop)
-            self._load.add(began, self._loop.time())
-        except Exception as bug:  # noqa: BLE001  raised by `_run`
-            self._report(bug)
-
-    def _report(self, bug: Exception) -> None:
-        if self._bug is None:
-            self._bug = bug
-            self._broken.set()
-
-    def _wake_at(self, when: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Plan again at loop time `when` at the latest. A timer that is due earlier stays: one more plan is cheap."""
-        if self._timer is not None:
-            if self._timer_at <= when:
-                return
-            self._timer.cancel()
-            self._timer = None
-        if when != float("inf"):
-            self._timer_at = when
-            self._timer = loop.call_at(when, self._on_timer, context=self._context)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._plan()
-
-    def _step(self, now: float) -> float:
+    def _plan(self, now: float) -> float:
         """Send the batches that are ready, fail the expired ones; return the loop time of the next plan.
 
         No batch lingers while a caller waits for buffer memory.
         """
         self._fail_orphans()
-        skip_linger = self._accumulator.has_waiting_callers
+        skip_linger = self._accumulator.has_waiting_callers()
         leader = self._cluster.view.leader
         admit = None if self._transaction is None else self._transaction.admit
         owed = self._load.owed(now)
         while True:
             plan = self._accumulator.plan(
-                now, leader, self._busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit
+                now, leader, self._in_flight.busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit
             )
             self._compressor.add(plan.to_compress)
             for batch in plan.expired:
@@ -219,8 +147,8 @@ class Sender:
                 break
             for node, batches in plan.requests.items():
                 self._begin_request(node, batches)
-            if self._loop is not None and self._loop.time() - now > MAX_TURN:
-                self.wake()  # the other tasks come first
+            if self.timer.loop is not None and self.timer.loop.time() - now > MAX_TURN:
+                self.timer.wake()  # the other tasks come first
                 break
         self._has_leaderless = plan.has_leaderless
         if plan.has_leaderless:
@@ -236,17 +164,6 @@ class Sender:
             self._accumulator.update_topic_ids(self._view)
         for batch in self._accumulator.take_orphans():
             self._results.fail_recreated(batch)
-
-    def _count_request(self, node: int, change: int) -> None:
-        self._requests[node] += change
-        if self._requests[node] >= self._config.max_in_flight_requests:
-            self._busy_nodes.add(node)
-        else:
-            self._busy_nodes.discard(node)
-        if change > 0:
-            self._idle.clear()
-        elif not any(self._requests.values()):
-            self._idle.set()
 
     def _fail_without_id(self, error: Exception) -> None:
         """Fail the batches that need a producer id, as the broker refuses one."""
@@ -275,8 +192,9 @@ class Sender:
     def _begin_request(self, node: int, batches: list[ProducerBatch]) -> None:
         encoded_batches = [encoded for batch in batches if (encoded := self._encode(batch)) is not None]
         if encoded_batches:
-            self._count_request(node, 1)
-            self._queue.send(self._request(node, encoded_batches))
+            self._in_flight.add(node)
+            topic_id, transaction = self._accumulator.topic_id, self._transaction
+            self._queue.send(pending_request(node, encoded_batches, topic_id, transaction))
 
     def _encode(self, batch: ProducerBatch) -> EncodedBatch | None:
         try:
@@ -286,52 +204,33 @@ class Sender:
             self._results.complete(batch, lambda: copy_error(error))
             return None
 
-    def _request(self, node: int, encoded_batches: list[EncodedBatch]) -> PendingRequest:
-        ids = topic_ids(encoded_batches, self._accumulator.topic_id)
-        highest, transaction = max_version(ids), self._transaction
-        if transaction is None:
-            return PendingRequest(node, encoded_batches, ids, highest)
-        is_v2 = transaction.is_v2
-        highest = highest if is_v2 else ADDS_PARTITIONS - 1
-        return PendingRequest(node, encoded_batches, ids, highest, transaction.transactional_id, is_v2)
-
     def _build(self, request: PendingRequest, version: int) -> m.ProduceRequest:
         if any(self._accumulator.is_orphan(encoded.batch) for encoded in request.batches):
             raise ConnectionLost("a topic of the request was recreated before it was sent")
         if any(encoded.batch.done for encoded in request.batches):
             # their callers know that they are not in the log, and may send them again; the others are sent without them
             raise ConnectionLost("records of the request expired before it was sent")
-        if request.adds_partitions and version < ADDS_PARTITIONS:
-            raise UnsupportedVersionError(
-                f"transaction.version=2 is finalized, but node {request.node} has Produce up to version {version} only"
-            )
-        if version < ZSTD and self._config.compression_type == "zstd":
-            # with acks=0 the refusal of such a broker would not even be seen
-            raise UnsupportedVersionError(
-                f"compression_type='zstd' needs Kafka 2.1, but node {request.node} has Produce up to version {version} only"
-            )
-        return build_produce_request(
-            request.batches, request.ids, self._acks, self._config.request_timeout, request.transactional_id
-        )
+        return build_produce_request(request, version, self._acks, self._config)
 
     def on_response(
         self, request: PendingRequest, response: m.ProduceResponse | None, error: Exception | None
     ) -> None:
         """The response to a request was received, or the request has failed with `error`."""
-        if self._loop is None:
+        loop = self.timer.loop
+        if loop is None:
             return
         self._callbacks.hold()
-        began = self._loop.time()
+        began = loop.time()
         try:
             if response is not None:
                 self._handle_responses(request, response)
             elif error is not None:
                 self._fail_attempt(request, error, may_be_written=True)
         except Exception as bug:  # noqa: BLE001  raised by `_run`
-            self._report(bug)
-        self._load.add(began, self._loop.time())  # what follows belongs to the callers
+            self.timer.report(bug)
+        self._load.add(began, loop.time())  # what follows belongs to the callers
         self._callbacks.call_held()
-        self._plan()
+        self.timer.plan()
 
     def on_failure(self, request: PendingRequest, error: Exception) -> None:
         """A request was not sent; with acks=0 it may have been, unless the broker has no version for it."""
@@ -340,8 +239,8 @@ class Sender:
 
     def _fail_attempt(self, request: PendingRequest, error: Exception, *, may_be_written: bool) -> None:
         """There is no response to a request."""
-        self._count_request(request.node, -1)
-        self.wake()
+        self._in_flight.remove(request.node)
+        self.timer.wake()
         is_final = isinstance(error, (UnsupportedVersionError, ClosedError))
         if isinstance(error, AsyncGroupError) and not is_final:
             self._metadata_stale.set()
@@ -357,14 +256,14 @@ class Sender:
 
     def on_oneway_sent(self, request: PendingRequest) -> None:
         """A request with acks=0 was sent; there will be no response."""
-        self._count_request(request.node, -1)
+        self._in_flight.remove(request.node)
         self.wake()
         for encoded in request.batches:
             unknown = m.ProduceResponse.PartitionProduceResponse(encoded.batch.tp.partition, base_offset=-1)
             self._results.on_response(request.node, encoded.batch, unknown)
 
     def _handle_responses(self, request: PendingRequest, response: m.ProduceResponse) -> None:
-        self._count_request(request.node, -1)
+        self._in_flight.remove(request.node)
         responses = responses_by_partition(response, request.ids)
         for tp, partition_response in responses.items():
             leader = partition_response.current_leader

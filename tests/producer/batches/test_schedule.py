@@ -12,7 +12,7 @@ from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.batches.schedule import MAX_BATCHES, ROUNDING, SendPlan
-from asyncgroup.producer.sending.load import SendingLoad
+from asyncgroup.producer.sending.timing import SendingLoad
 from tests.producer.batches.test_accumulator import made, put
 from tests.profiles import examples
 

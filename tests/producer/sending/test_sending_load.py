@@ -12,7 +12,7 @@ from hypothesis import example, given, strategies as st
 from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP
-from asyncgroup.producer.sending.load import MAX_DELAY, SendingLoad
+from asyncgroup.producer.sending.timing import MAX_DELAY, SendingLoad
 from asyncgroup.testing import VirtualTimeLoop
 from tests.producer.batches.test_accumulator import made, put
 from tests.producer.support import TOPIC, now, produced, writing

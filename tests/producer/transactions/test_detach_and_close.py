@@ -150,7 +150,7 @@ async def test_a_transaction_whose_producer_has_a_bug_ends() -> None:
                 cluster.faults.on("Produce").delay(5.0)
                 late = producer.send_nowait(TOPIC, b"b", partition=0)
                 await asyncio.sleep(1.0)
-                producer._pipeline.sender._report(RuntimeError("a bug"))
+                producer._pipeline.sender.timer.report(RuntimeError("a bug"))
         assert late.exception() is not None
         with pytest.raises(RuntimeError, match="a bug"):
             await producer.aclose()
