@@ -34,6 +34,7 @@ from asyncgroup import (
     TopicPartition,
     in_thread,
 )
+from asyncgroup.admin import AckWindowLag
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.group import ClaimHealth, RangeAssignor
@@ -140,9 +141,10 @@ def test_the_former_name_of_the_high_watermark_names_the_new_one(cls: type) -> N
         (QueueStatistics, "in_hand", "acquired"),
         (PartitionStatistics, "in_hand", "acquired"),
         (DeliveryState, "IN_HAND", "ACQUIRED"),
+        (AckWindowLag, "done", "acked_above"),
     ],
 )
-def test_the_former_names_of_acquired_records_name_the_new_one(place: type, former: str, new: str) -> None:
+def test_a_former_name_names_the_new_one(place: type, former: str, new: str) -> None:
     assert hasattr(place, new)
     with pytest.raises(AttributeError, match=rf"here it is: (\w+\.)?{new}\b") as raised:
         getattr(place, former)

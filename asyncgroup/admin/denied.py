@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -66,7 +66,7 @@ def explained(error: AsyncGroupError, permission: str) -> AsyncGroupError:
 def _explained_result(result: R, permission: str) -> R:
     """Return the result of a call, with the errors of its names or nodes explained."""
     errors: Any = getattr(result, "errors", None)
-    if not isinstance(errors, dict) or not any(_is_denial(error) for error in errors.values()):
+    if not isinstance(errors, Mapping) or not any(_is_denial(error) for error in errors.values()):
         return result
     better = {name: explained(error, permission) for name, error in errors.items()}
     if isinstance(result, AdminResults):

@@ -15,6 +15,7 @@ from asyncgroup.ack_window import AckWindow
 from asyncgroup.admin.group_offsets import GroupOffset
 from asyncgroup.admin.groups import GroupDescription, MemberDescription
 from asyncgroup.errors import AsyncGroupError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
 from asyncgroup.offsets.window_encoding import decode_window
 from asyncgroup.topic_partition import TopicPartition
@@ -30,7 +31,7 @@ class AckWindowLag:
     `open + beyond` is the lag of the partition. Records that the log has deleted are not counted.
     """
 
-    done: int
+    acked_above: int
     """Acknowledged records above the committed offset."""
     open: int
     """Records below the end of the window that are not acknowledged: waiting, delivered, or to be delivered again."""
@@ -40,6 +41,9 @@ class AckWindowLag:
     """The offset after the last acknowledged record."""
     beyond: int
     """Records from there to the end of the log; the commit does not say which of them are delivered."""
+
+
+add_foreign_names(AckWindowLag, {"done": "window.acked_above"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class PartitionLag:
     log_end: int | None
     """The high watermark, or with `read_committed` the last stable offset; None if it could not be looked up."""
     lag: int | None
-    """Offsets up to the log's end that the group is still to read, without those that an ack window says are done; None
+    """Offsets up to the log's end that the group is still to read, without those that an ack window has as acknowledged; None
     without a commit (`-` in Kafka's tool), and if `error` is given."""
     lost: int | None
     """Offsets before the log's start that the group has not read: the log has deleted them. None as `lag`."""
@@ -201,7 +205,7 @@ def _window(metadata: CommitMetadata, base: int) -> AckWindow | None:
 def _window_lag(window: AckWindow, position: int, end: int) -> AckWindowLag:
     window_end = max(position, min(window.end, end))
     return AckWindowLag(
-        done=_acked(window, position, end),
+        acked_above=_acked(window, position, end),
         open=_unacked(window, position, window_end),
         failed=sum(position <= offset < end for offset in window.attempts.keys() - window.unfinished),
         end=window.end,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from asyncgroup.cluster.requests.results import Results
@@ -28,7 +29,7 @@ class AdminResults(Mapping[K, "V | AsyncGroupError"]):
         self._results = results
 
     def __repr__(self) -> str:
-        return f"<AdminResults: {self.values_by_name}, errors {self.errors}>"
+        return f"<AdminResults: {self._results.values}, errors {self._results.errors}>"
 
     def __getitem__(self, name: K) -> V | AsyncGroupError:
         found = self._results
@@ -43,14 +44,14 @@ class AdminResults(Mapping[K, "V | AsyncGroupError"]):
 
     @property
     def values_by_name(self) -> Mapping[K, V]:
-        """The values of those names that have one."""
-        return self._results.values
+        """The values of those names that have one; it cannot be changed."""
+        return MappingProxyType(self._results.values)
 
     @property
     def errors(self) -> Mapping[K, AsyncGroupError]:
-        """The errors of the others."""
-        return self._results.errors
+        """The errors of the others; it cannot be changed."""
+        return MappingProxyType(self._results.errors)
 
     def raise_first(self) -> Mapping[K, V]:
         """Return the values of all names. Raises the first error if there is one."""
-        return self._results.require()
+        return MappingProxyType(self._results.require())

@@ -43,7 +43,7 @@ _GROUP_COLUMNS: Final = (
     Column("members", "#MEMBERS", is_number=True),
     Column("partitions", "#PARTITIONS", is_number=True),
     Column("lag", is_number=True),
-    Column("max_lag", is_number=True),
+    Column("lag_max", is_number=True),
     Column("lost", is_number=True),
     Column("reasons", can_shrink=True),
 )

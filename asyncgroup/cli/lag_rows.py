@@ -71,7 +71,7 @@ SUMMARY_COLUMNS: Final = (
     Column("members", "#MEMBERS", is_number=True),
     Column("partitions", "#PARTITIONS", is_number=True),
     Column("lag", is_number=True),
-    Column("max_lag", is_number=True),
+    Column("lag_max", is_number=True),
     Column("lost", is_number=True),
     Column("without_commit", is_number=True),
 )
@@ -108,7 +108,7 @@ def lag_rows(found: GroupLag) -> Iterator[Row]:
             "log_end_offset": each.log_end,
             "lag": each.lag,
             "lost": each.lost,
-            "acked_above": None if window is None else window.done,
+            "acked_above": None if window is None else window.acked_above,
             "open": None if window is None else window.open,
             "failed": None if window is None else window.failed,
             "member_id": each.member_id,
@@ -139,7 +139,7 @@ def summary_row(found: GroupLag) -> Row:
         "members": len(found.group.members),
         "partitions": len(found.partitions),
         "lag": found.lag_sum,
-        "max_lag": found.lag_max,
+        "lag_max": found.lag_max,
         "lost": found.lost_sum,
         "without_commit": len(found.without_commit),
     }

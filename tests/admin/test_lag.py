@@ -171,7 +171,7 @@ async def test_the_ack_window_of_a_work_queue(env: VirtualEnvironment) -> None:
             await deliveries[5].ack(durable=True)
             found = (await admin.lag(["g"])).raise_first()["g"].partitions[ZERO]
         assert (found.committed_offset, found.lag, found.lost) == (1, 7, 0)
-        assert found.window == AckWindowLag(done=2, open=3, failed=1, end=6, beyond=4)
+        assert found.window == AckWindowLag(acked_above=2, open=3, failed=1, end=6, beyond=4)
 
 
 async def test_several_groups_with_one_request_to_each_node(env: VirtualEnvironment) -> None:

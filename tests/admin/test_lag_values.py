@@ -61,7 +61,7 @@ def test_the_counts_are_those_of_single_offsets(
         assert found.window is None
         return
     assert found.window == AckWindowLag(
-        done=len([at for at in done if start <= at < end]),
+        acked_above=len([at for at in done if start <= at < end]),
         open=len([at for at in left if at < max(done, default=base)]),
         failed=len([at for at in left if at in tried]),
         end=max(done, default=base - 1) + 1,
@@ -97,7 +97,7 @@ def test_a_commit_below_the_start_of_the_log_is_loss() -> None:
 def test_records_that_were_done_before_the_log_deleted_them_are_not_lost() -> None:
     found = partition_lag(TP, PartitionFacts(commit(2, {4, 6}), 5, 9, ID))
     assert (found.lost, found.lag) == (2, 3)
-    assert found.window == AckWindowLag(done=1, open=1, failed=0, end=7, beyond=2)
+    assert found.window == AckWindowLag(acked_above=1, open=1, failed=0, end=7, beyond=2)
 
 
 def test_a_commit_of_a_deleted_topic_counts_the_whole_log() -> None:

@@ -38,7 +38,7 @@ async def test_the_lag_of_groups(asyncgroup: Commands, env: VirtualEnvironment) 
         assert first[8] == second[8] == "client-g"
         assert [row[3:6] for row in rest] == [["-", "0", "-"]] * 2
     (summary,) = await asyncgroup.json("groups", "lag", "--summary")
-    assert (summary["state"], summary["lag"], summary["max_lag"], summary["partitions"]) == ("Empty", 6, 6, 2)
+    assert (summary["state"], summary["lag"], summary["lag_max"], summary["partitions"]) == ("Empty", 6, 6, 2)
     printed = await asyncgroup("groups", "lag", "nope", "g", "-q")
     assert (printed.code, printed.lines) == (1, ["g\torders\t0", "g\torders\t1"])
     assert "GROUP_ID_NOT_FOUND" in printed.err

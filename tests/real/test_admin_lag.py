@@ -130,7 +130,7 @@ async def tool_rows(kafka: ApacheKafka, group: str) -> dict[TopicPartition, list
 
 def row(each: PartitionLag) -> list[str]:
     """Return the columns of Kafka's tool, which counts what is lost, and what an ack window has done, as lag."""
-    done = 0 if each.window is None else each.window.done
+    done = 0 if each.window is None else each.window.acked_above
     lag = None if each.lag is None else each.lag + (each.lost or 0) + done
     numbers = [shown(each.committed_offset), shown(each.log_end), shown(lag)]
     return [*numbers, each.member_id or "-", each.host or "-", each.client_id or "-"]

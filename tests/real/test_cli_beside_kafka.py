@@ -172,7 +172,7 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
         (row,) = await beside.columns("groups", "lag", group, "--summary")
         lags = [int(each["LAG"]) for each in theirs if each["LAG"] != "-"]
         assert (row["STATE"], row["#MEMBERS"], row["#PARTITIONS"]) == (state["STATE"], state["#MEMBERS"], "3")
-        assert (row["LAG"], row["MAX-LAG"]) == (str(sum(lags)), str(max(lags)))
+        assert (row["LAG"], row["LAG-MAX"]) == (str(sum(lags)), str(max(lags)))
         total, *watched = await beside.columns("groups", "lag", group, "--watch", "--count", "1")
         assert (total["GROUP"], total["LAG"]) == (group, str(sum(lags)))
         assert watched == [
@@ -186,7 +186,7 @@ async def groups_beside(beside: Beside, protocol: str) -> None:
             "members": 1,
             "partitions": 3,
             "lag": sum(lags),
-            "max_lag": max(lags),
+            "lag_max": max(lags),
             "lost": 0,
             "reasons": [],
         }
