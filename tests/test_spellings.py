@@ -38,6 +38,7 @@ from asyncgroup.admin import AckWindowLag
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import PartitionConsumer
 from asyncgroup.group import ClaimHealth, RangeAssignor
+from asyncgroup.offsets.manager import PartitionOffsets
 from asyncgroup.workqueue import DeliveryState, PartitionStatistics, QueueStatistics
 
 SERVERS = "127.0.0.1:9092"
@@ -138,6 +139,8 @@ def test_the_former_name_of_the_high_watermark_names_the_new_one(cls: type) -> N
 @pytest.mark.parametrize(
     ("place", "former", "new"),
     [
+        (PartitionOffsets, "mark", "mark_offset"),
+        (PartitionOffsets, "reset", "reset_offset"),
         (QueueStatistics, "in_hand", "acquired"),
         (PartitionStatistics, "in_hand", "acquired"),
         (DeliveryState, "IN_HAND", "ACQUIRED"),

@@ -212,7 +212,7 @@ class Positions:
         """Commit the ends of all spans. Raises CommitFailedError."""
         for span in spans:
             if span.end > span.start:
-                self._offsets[span.partition].mark(span.end)
+                self._offsets[span.partition].mark_offset(span.end)
         await self._manager.commit()
 
 

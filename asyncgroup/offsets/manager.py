@@ -12,6 +12,7 @@ from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, start_task, wait_shielded
 from asyncgroup.log_events import commit_failed_fields, log_fields
 from asyncgroup.model import Record, TopicPartition
@@ -33,7 +34,7 @@ class OffsetManager(ClientArguments):
             orders = await offsets.manage("orders", 0)
             begin = max(orders.next_offset, 0)            # -1: nothing is committed yet
             ...
-            orders.mark(begin + 100)                      # the next offset to read
+            orders.mark_offset(begin + 100)                      # the next offset to read
             await offsets.commit()
 
     With `auto_commit` (the default) new marks are committed every `auto_commit_interval` seconds, and a last time at close,
@@ -252,21 +253,24 @@ class PartitionOffsets:
         """The offset, metadata and epoch to commit."""
         return self._marks.value
 
-    def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+    def mark_offset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
 
         `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
         Raises ConfigError if the offset or epoch is not valid, or the metadata is not a string or too long.
         """
-        self._marks.mark(offset, metadata, leader_epoch)
+        self._marks.mark_offset(offset, metadata, leader_epoch)
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
         self._marks.mark_record(record, metadata)
 
-    def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+    def reset_offset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Move the mark back to `offset`, so that the next member reads again from there; ignored if it is beyond the mark.
 
-        Raises ConfigError as `mark`.
+        Raises ConfigError as `mark_offset`.
         """
-        self._marks.reset(offset, metadata, leader_epoch)
+        self._marks.reset_offset(offset, metadata, leader_epoch)
+
+
+add_foreign_names(PartitionOffsets, {"mark": "mark_offset(offset)", "reset": "reset_offset(offset)"})

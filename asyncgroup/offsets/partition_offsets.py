@@ -129,7 +129,7 @@ class PartitionMarks:
         offset, leader_epoch = self._hold.limit_if(offset) or (offset, leader_epoch)
         return CommittedOffset(offset, "", leader_epoch)
 
-    def mark(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+    def mark_offset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Mark everything before `offset` as processed; ignored unless it is beyond the current mark.
 
         `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
@@ -142,16 +142,16 @@ class PartitionMarks:
         self.advance(record.offset + 1, metadata, record.leader_epoch)
 
     def advance(self, offset: int, metadata: str, leader_epoch: int) -> None:
-        """As `mark`, without checking the offset and the epoch, which come from a record."""
+        """As `mark_offset`, without checking the offset and the epoch, which come from a record."""
         if metadata != "":
             check_metadata(metadata)
         if offset > self.next_offset and (self._bound is None or offset <= self._bound()):
             self._move(offset, metadata, leader_epoch)
 
-    def reset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
+    def reset_offset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:
         """Move the mark back to `offset`, so that the next member reads again from there; ignored if it is beyond the mark.
 
-        Raises ConfigError as `mark`.
+        Raises ConfigError as `mark_offset`.
         """
         if metadata != "":
             check_metadata(metadata)

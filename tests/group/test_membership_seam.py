@@ -211,7 +211,7 @@ async def test_a_start_offset_from_before_the_partition_was_away_is_not_used(
         await held.wait_hit()
         await membership.propose(0, 1, 2)
         async with OffsetManager(env.bootstrap_servers, env.group_id) as other:
-            (await other.manage("orders", 3)).mark(10)
+            (await other.manage("orders", 3)).mark_offset(10)
             await other.commit()
         env.cluster.faults.on("OffsetFetch").delay(2.0)
         await membership.propose(0, 1, 2, 3)

@@ -307,10 +307,10 @@ async def test_the_offset_manager_finds_its_offsets_after_its_coordinator_stoppe
         config = ConsumerConfig(auto_commit=False)
         async with OffsetManager(cluster.bootstrap_servers, "g", config) as offsets:
             managed = await offsets.manage("t", 0)
-            managed.mark(4, "four")
+            managed.mark_offset(4, "four")
             await offsets.commit()
             await cluster.stop_node(cluster.coordinator("g"))
-            managed.mark(5, "five")
+            managed.mark_offset(5, "five")
             await offsets.commit()
         async with OffsetManager(cluster.bootstrap_servers, "g", config) as offsets:
             managed = await offsets.manage("t", 0)

@@ -28,7 +28,7 @@ from tests.offsets.scene import A0, A1, B0, Scene
 async def test_failed_partitions_are_named_and_the_others_are_committed() -> None:
     scene = Scene()
     for marks in scene.marks.values():
-        marks.mark(15)
+        marks.mark_offset(15)
     scene.answer({A1: ErrorCode.OFFSET_METADATA_TOO_LARGE, B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
     with pytest.raises(CommitFailedError, match=r"'g'.*a-1.*OFFSET_METADATA_TOO_LARGE") as raised:
         await scene.manager.commit()
@@ -45,7 +45,7 @@ async def test_failed_partitions_are_named_and_the_others_are_committed() -> Non
 async def test_only_retriable_errors_are_retried_with_the_newest_marks() -> None:
     scene = Scene()
     for marks in scene.marks.values():
-        marks.mark(15)
+        marks.mark_offset(15)
     fail = {
         A0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -55,7 +55,7 @@ async def test_only_retriable_errors_are_retried_with_the_newest_marks() -> None
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
     assert scene.cluster.refreshes == 1, "the unknown topic may have been deleted"
-    scene.marks[A0].mark(16)
+    scene.marks[A0].mark_offset(16)
     scene.manager.drop(A1)
     with pytest.raises(CommitFailedError) as raised:
         await call
@@ -78,7 +78,7 @@ async def test_only_retriable_errors_are_retried_with_the_newest_marks() -> None
 async def test_retries_are_limited_and_have_pauses(answer: Any, tries: int) -> None:
     scene = Scene(retry_max=tries)
     scene.answer(answer)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(CommitFailedError) as raised:
         await scene.manager.commit()
     assert len(scene.sent) == 1 + tries
@@ -93,18 +93,18 @@ async def test_retries_are_limited_and_have_pauses(answer: Any, tries: int) -> N
 
 async def test_new_marks_do_not_wait_for_the_retries_of_another_partition() -> None:
     scene = Scene()
-    scene.marks[A1].mark(15)
+    scene.marks[A1].mark_offset(15)
     scene.answer({A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, B0: ErrorCode.OFFSET_METADATA_TOO_LARGE})
     first = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
-    scene.marks[A0].mark(16)
-    scene.marks[B0].mark(16)
+    scene.marks[A0].mark_offset(16)
+    scene.marks[B0].mark_offset(16)
     second = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.2)
     assert not first.done()
     assert scene.sent[1].keys() == {A0, A1, B0}
     assert not scene.marks[A0].dirty
-    scene.marks[B0].mark(17)
+    scene.marks[B0].mark_offset(17)
     with pytest.raises(CommitFailedError, match="a-1"):
         await first
     assert [request.keys() for request in scene.sent[2:4]] == [{A1}, {A1}], (
@@ -117,11 +117,11 @@ async def test_new_marks_do_not_wait_for_the_retries_of_another_partition() -> N
 async def test_a_mark_that_was_made_during_the_retries_of_others_is_tried_again() -> None:
     """By automatic commits, which leave out what was refused as often as the configuration says."""
     scene = Scene(retry_max=1)
-    scene.marks[A1].mark(15)
+    scene.marks[A1].mark_offset(15)
     scene.answer({A0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
     first = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
-    scene.marks[A0].mark(16)
+    scene.marks[A0].mark_offset(16)
     with pytest.raises(CommitFailedError) as raised:
         await first
     assert raised.value.errors.keys() == {A1}
@@ -133,7 +133,7 @@ async def test_a_mark_that_was_made_during_the_retries_of_others_is_tried_again(
 async def test_the_next_call_retries_as_often_again() -> None:
     scene = Scene(retry_max=1)
     scene.answer(ConnectionLost("gone"), ConnectionLost("gone"), ConnectionLost("gone"), 0)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(CommitFailedError):
         await scene.manager.commit()
     await scene.manager.commit()
@@ -152,8 +152,8 @@ async def test_an_error_of_the_whole_request_fails_every_partition(error: Except
     """Found by review: a closed cluster's error was raised by `commit()` as it is, and ended the session's commit task."""
     scene = Scene()
     scene.answer(error)
-    scene.marks[A0].mark(11)
-    scene.marks[B0].mark(11)
+    scene.marks[A0].mark_offset(11)
+    scene.marks[B0].mark_offset(11)
     with pytest.raises(CommitFailedError) as raised:
         await scene.manager.commit()
     assert repr(raised.value.errors) == repr({A0: error, B0: error})
@@ -169,7 +169,7 @@ async def test_a_response_without_a_partition_is_a_failure() -> None:
         return response
 
     scene.coordinator.script = silent
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(CommitFailedError, match="UNKNOWN_SERVER_ERROR"):
         await scene.manager.commit()
     assert scene.marks[A0].dirty
@@ -189,8 +189,8 @@ async def test_a_stale_epoch_is_retried_with_the_newest_for_what_is_still_owned(
 
     scene = Scene(retry_max=0, identity=lambda: MemberIdentity("m-1", epochs[-1]), wait_joined=wait_joined)
     scene.answer(ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.STALE_MEMBER_EPOCH, 0)
-    scene.marks[A0].mark(11)
-    scene.marks[A1].mark(12)
+    scene.marks[A0].mark_offset(11)
+    scene.marks[A1].mark_offset(12)
     await scene.manager.commit()
     sent = [request.generation_id_or_member_epoch for _, request in scene.coordinator.requests]
     assert sent == [4, 5, 6]
@@ -205,7 +205,7 @@ async def test_a_stale_epoch_without_a_newer_one_is_retried_as_often_as_other_er
 
     scene = Scene(retry_max=2, wait_joined=wait_joined)
     scene.answer(ErrorCode.STALE_MEMBER_EPOCH)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(CommitFailedError, match="STALE_MEMBER_EPOCH"):
         await scene.manager.commit()
     assert len(scene.sent) == 3
@@ -221,7 +221,7 @@ LOSSES = [code for code, action in COMMIT_ACTIONS.items() if action is CommitAct
 async def test_a_lost_membership_stops_everything(code: int) -> None:
     scene = Scene()
     for marks in scene.marks.values():
-        marks.mark(11)
+        marks.mark_offset(11)
     scene.answer({A0: code, A1: ErrorCode.REBALANCE_IN_PROGRESS, B0: code})
     with pytest.raises(CommitFailedError) as raised:
         await scene.manager.commit()
@@ -238,7 +238,7 @@ async def test_a_lost_membership_stops_everything(code: int) -> None:
 async def test_mark_lost_ends_the_retries() -> None:
     scene = Scene()
     scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(0.01)
     cause = MemberLost("expelled")
@@ -262,10 +262,10 @@ async def test_without_marks_a_lost_membership_raises_nothing() -> None:
 
 async def test_a_dropped_partition_loses_its_marks() -> None:
     scene = Scene()
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     scene.manager.drop(A0)
     scene.manager.drop(A0)
-    scene.marks[A0].mark(12)
+    scene.marks[A0].mark_offset(12)
     await scene.manager.commit()
     assert scene.sent == []
     with pytest.raises(ConfigError, match="'a-0' is not allowed: one of the partitions owned: a-1, b-0"):
@@ -284,12 +284,12 @@ async def test_a_partition_dropped_and_managed_again_during_a_commit_stays_dirty
         return await answer_commit(request)
 
     scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(1)
     scene.manager.drop(A0)
     again = scene.manager.manage(A0, 5)
-    again.mark(7)
+    again.mark_offset(7)
     gate.set()
     await call
     assert again.dirty
@@ -312,12 +312,12 @@ async def test_a_refusal_that_is_not_final_is_retried(code: int) -> None:
     async def confirm_refusal(lookup: int | None, sent_at: float) -> bool:
         asked.append((lookup, sent_at))
         await asyncio.sleep(0.5)
-        scene.marks[A0].mark(16)
+        scene.marks[A0].mark_offset(16)
         return False
 
     scene = Scene(confirm_refusal=confirm_refusal)
     scene.coordinator.lookups = 7
-    scene.marks[A0].mark(15)
+    scene.marks[A0].mark_offset(15)
     scene.answer({A0: code}, 0)
     await asyncio.sleep(1.0)
     await scene.manager.commit()
@@ -333,7 +333,7 @@ async def test_a_final_refusal_ends_the_membership(code: int) -> None:
         return True
 
     scene = Scene(confirm_refusal=confirm_refusal)
-    scene.marks[A0].mark(15)
+    scene.marks[A0].mark_offset(15)
     scene.answer(code)
     with pytest.raises(CommitFailedError):
         await scene.manager.commit()
@@ -349,7 +349,7 @@ async def test_a_loss_found_by_is_final_is_not_reported_twice() -> None:
         return True
 
     scene = Scene(confirm_refusal=confirm_refusal)
-    scene.marks[A0].mark(15)
+    scene.marks[A0].mark_offset(15)
     scene.answer(ErrorCode.UNKNOWN_MEMBER_ID)
     with pytest.raises(CommitFailedError):
         await scene.manager.commit()
@@ -379,7 +379,7 @@ async def test_a_refusal_under_a_former_generation_is_retried_under_the_present_
 
     scene = Scene(retry_max=0, identity=lambda: identities[-1], confirm_refusal=confirm)
     scene.coordinator.script = script
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     await scene.manager.commit()
     assert [request.generation_id_or_member_epoch for _, request in scene.coordinator.requests] == [4, 5]
     assert not scene.marks[A0].dirty

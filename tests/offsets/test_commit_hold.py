@@ -14,16 +14,16 @@ RANDOM = st.integers(0, 2**31).map(random.Random)
 
 def test_an_incomplete_value_holds_back_the_commit():
     marks = PartitionMarks(0)
-    marks.mark(3, "three", 1)
+    marks.mark_offset(3, "three", 1)
     marks.hold_value(5, 1)
     assert marks.value == CommittedOffset(3, "three", 1)
-    marks.mark(8, "eight", 2)
+    marks.mark_offset(8, "eight", 2)
     assert (marks.value, marks.next_offset) == (CommittedOffset(5, "eight", 1), 8)
     marks.committed(marks.value)
     assert not marks.dirty
     marks.complete_value(5, 9)
     assert (marks.value.offset, marks.dirty) == (5, False)  # it is not marked
-    marks.mark(10, "", 2)
+    marks.mark_offset(10, "", 2)
     assert (marks.value, marks.dirty) == (CommittedOffset(10, "", 2), True)
 
 
@@ -31,7 +31,7 @@ def test_a_value_that_is_given_up_releases_the_commit():
     marks = PartitionMarks(0)
     marks.hold_value(5, 1)
     marks.hold_value(6, 1)
-    marks.mark(8)
+    marks.mark_offset(8)
     marks.committed(marks.value)
     marks.release_value(6)
     assert not marks.dirty
@@ -42,7 +42,7 @@ def test_a_value_that_is_given_up_releases_the_commit():
 def test_a_refused_commit_is_sent_again_when_it_changes():
     marks = PartitionMarks(0)
     marks.hold_value(5, 1)
-    marks.mark(8)
+    marks.mark_offset(8)
     marks.reject(marks.value)
     assert marks.rejected
     marks.release_value(5)
@@ -58,7 +58,7 @@ def test_a_mark_beyond_the_position_is_not_moved_back():
 def test_a_value_that_begins_again_after_a_seek_still_holds():
     marks = PartitionMarks(0)
     marks.hold_value(5, 1)
-    marks.mark(8)
+    marks.mark_offset(8)
     marks.hold_value(5, 1)
     assert marks.value.offset == 5
 
@@ -67,7 +67,7 @@ def test_a_truncated_log_releases_the_values_in_it():
     marks = PartitionMarks(0)
     marks.hold_value(5, 1)
     marks.hold_value(7, 1)
-    marks.mark(9)
+    marks.mark_offset(9)
     marks.restart(6, marks.topic_id, lambda: 6)
     assert marks.value.offset == 5
     marks.release_value(5)
@@ -77,7 +77,7 @@ def test_a_truncated_log_releases_the_values_in_it():
 def test_reading_again_begins_at_the_offset_to_commit():
     marks = PartitionMarks(0)
     marks.hold_value(5, 1)
-    marks.mark(8)
+    marks.mark_offset(8)
     assert marks.hold_back(2, lambda: 9) == 5
 
 
@@ -88,7 +88,7 @@ def test_many_values_that_are_not_marked_cost_the_same_each():
         marks.hold_value(2 * number, 1)
         marks.complete_value(2 * number, 2 * number + 1)
     for number in range(count):
-        marks.mark(2 * number + 2, "", 1)
+        marks.mark_offset(2 * number + 2, "", 1)
         assert marks.value.offset == 2 * number + 2
     assert repr(marks._hold) == "<CommitHold at []>"
 
@@ -122,7 +122,7 @@ def test_a_commit_never_splits_a_value_that_is_not_marked(rng):
         else:
             handed_out.append(offset)
         if handed_out and rng.random() < 0.4:
-            marks.mark(rng.choice(handed_out) + 1)
+            marks.mark_offset(rng.choice(handed_out) + 1)
         unmarked = {first: last for first, last in complete.items() if last >= marks.next_offset}
         if rng.random() < 0.5:
             value = marks.value

@@ -94,7 +94,7 @@ class World:
         if name in ("mark", "reset"):
             tp = TPS[values[0]]
             self.marked[tp].add(tuple(values[1:]))  # type: ignore[arg-type]
-            getattr(self.committer.of(*tp), name)(*values[1:])
+            getattr(self.committer.of(*tp), f"{name}_offset")(*values[1:])
         elif name == "lose":
             tp = TPS[values[0]]
             self.committer.drop(tp)

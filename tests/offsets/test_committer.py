@@ -24,8 +24,8 @@ async def test_only_marks_are_committed() -> None:
     scene = Scene()
     await scene.manager.commit()
     assert scene.sent == []
-    scene.marks[A1].mark(12, "text")
-    scene.marks[B0].mark(11)
+    scene.marks[A1].mark_offset(12, "text")
+    scene.marks[B0].mark_offset(11)
     await scene.manager.commit()
     assert scene.sent == [{A1: (12, "text"), B0: (11, "")}]
     assert scene.coordinator.lanes == {GROUP_LANE}
@@ -39,7 +39,7 @@ async def test_the_identity_is_read_for_each_request() -> None:
     names = iter("ABCD")
     scene = Scene(identity=lambda: MemberIdentity(next(names), 7, "inst"))
     scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     await scene.manager.commit()
     said = [
         (r.member_id, r.generation_id_or_member_epoch, r.group_instance_id)
@@ -52,7 +52,7 @@ async def test_the_identity_is_read_for_each_request() -> None:
 async def test_every_version_with_topic_names(version: int) -> None:
     scene = Scene()
     scene.coordinator.version = version
-    scene.marks[A0].mark(11, "m")
+    scene.marks[A0].mark_offset(11, "m")
     await scene.manager.commit()
     assert scene.sent == [{A0: (11, "m")}]
 
@@ -69,14 +69,14 @@ async def test_one_request_at_a_time_with_the_newest_marks() -> None:
         return await answer_commit(request)
 
     scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     calls = [asyncio.ensure_future(scene.manager.commit()) for _ in range(3)]
     await asyncio.sleep(1)
-    scene.marks[A0].mark(12)
+    scene.marks[A0].mark_offset(12)
     calls += [asyncio.ensure_future(scene.manager.commit()) for _ in range(3)]
     await asyncio.sleep(1)
-    scene.marks[A0].mark(13)
-    scene.marks[B0].mark(20)
+    scene.marks[A0].mark_offset(13)
+    scene.marks[B0].mark_offset(20)
     gate.set()
     await asyncio.gather(*calls)
     assert scene.coordinator.most_under_way == 1
@@ -88,11 +88,11 @@ async def test_marks_made_during_a_commit_stay_dirty() -> None:
     scene = Scene()
 
     async def script(request: Any) -> Any:
-        scene.marks[A0].mark(committed_by(request)[A0][0] + 1)
+        scene.marks[A0].mark_offset(committed_by(request)[A0][0] + 1)
         return await answer_commit(request)
 
     scene.coordinator.script = script
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     await scene.manager.commit()
     assert len(scene.sent) == 1, "later marks are left to the next call"
     assert scene.marks[A0].dirty
@@ -108,12 +108,12 @@ async def test_a_request_is_finished_though_its_caller_is_canceled() -> None:
         return await answer_commit(request)
 
     scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
             await scene.manager.commit()
     assert scene.marks[A0].dirty, "the response has not arrived"
-    scene.marks[A0].mark(12)
+    scene.marks[A0].mark_offset(12)
     await scene.manager.commit()
     assert scene.coordinator.most_under_way == 1, "the next request waits for it"
     assert now() == 20
@@ -129,8 +129,8 @@ async def test_one_of_several_callers_is_cancelled() -> None:
         return await answer_commit(request, {B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 
     scene.coordinator.script = slow
-    scene.marks[A0].mark(11)
-    scene.marks[B0].mark(11)
+    scene.marks[A0].mark_offset(11)
+    scene.marks[B0].mark_offset(11)
     calls = [asyncio.ensure_future(scene.manager.commit()) for _ in range(3)]
     await asyncio.sleep(1)
     calls.pop(0).cancel()
@@ -147,7 +147,7 @@ async def test_closing_cancels_the_request_in_flight() -> None:
         await asyncio.Event().wait()
 
     scene.coordinator.script = never
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(1)
     late = asyncio.ensure_future(scene.manager.commit())
@@ -165,7 +165,7 @@ async def test_closing_cancels_the_request_in_flight() -> None:
 async def test_a_bug_is_raised_to_the_callers_and_the_next_call_works() -> None:
     scene = Scene()
     scene.answer(ZeroDivisionError("a bug"), 0)
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     with pytest.raises(ZeroDivisionError):
         await scene.manager.commit()
     await scene.manager.commit()
@@ -182,10 +182,10 @@ async def test_changes_during_the_coordinator_lookup_are_sent() -> None:
 
     scene.coordinator.lookup = lookup
     for marks in scene.marks.values():
-        marks.mark(11)
+        marks.mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(1)
-    scene.marks[A0].mark(12)
+    scene.marks[A0].mark_offset(12)
     scene.manager.drop(A1)
     scene.manager.drop(B0)
     scene.manager.manage(B0, 700)
@@ -203,7 +203,7 @@ async def test_a_member_lost_during_the_coordinator_lookup_commits_nothing() -> 
         await found.wait()
 
     scene.coordinator.lookup = lookup
-    scene.marks[A0].mark(11)
+    scene.marks[A0].mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
     await asyncio.sleep(1)
     cause = MemberLost("expelled")

@@ -116,7 +116,7 @@ async def test_a_committer_sends_topic_ids_only_if_configured() -> None:
         scene.answer(0)
         scene.cluster.topic("a", ID)
         scene.manager.drop(A0)
-        scene.manager.manage(A0, 10).mark(11, "mine")
+        scene.manager.manage(A0, 10).mark_offset(11, "mine")
         await scene.manager.commit()
         (sent,) = scene.sent
         raw = encode_metadata(A0, 11, CommitMetadata("mine", ID)) if with_topic_ids else "mine"

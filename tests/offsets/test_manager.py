@@ -62,16 +62,16 @@ async def test_the_next_manager_begins_at_the_committed_offset() -> None:
         async with manager(cluster, auto_commit=False) as offsets:
             marks = await offsets.manage("t", 0)
             assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (-1, "", -1)
-            marks.mark(5, "five", 2)
-            marks.mark(4, "four")
+            marks.mark_offset(5, "five", 2)
+            marks.mark_offset(4, "four")
             await offsets.commit()
             assert committed(cluster) == (5, "five", 2)
             assert repr(offsets) == "<OffsetManager open: <Committer 'g': 1 partitions, 0 to commit>>"
         async with manager(cluster, auto_commit=False) as offsets:
             marks = await offsets.manage("t", 0)
             assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (5, "five", 2)
-            marks.reset(3)
-            marks.reset(4)
+            marks.reset_offset(3)
+            marks.reset_offset(4)
             await offsets.commit()
             assert committed(cluster) == (3, "", -1)
         assert {e.version for e in cluster.history.of(COMMIT, "OffsetFetch")} == {10}
@@ -112,25 +112,25 @@ async def test_an_unknown_partition_cannot_be_managed() -> None:
 async def test_released_partitions_are_committed_and_can_be_managed_again() -> None:
     async with broker() as cluster, manager(cluster, auto_commit_interval=1000.0) as offsets:
         first = await offsets.manage("t", 0)
-        first.mark(5)
+        first.mark_offset(5)
         await offsets.release("t", 0)
         assert committed(cluster) == (5, "", -1)
-        first.mark(9)
+        first.mark_offset(9)
         second = await offsets.manage("t", 0)
         assert second.next_offset == 5
         cluster.faults.on(COMMIT).error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        second.mark(6)
+        second.mark_offset(6)
         with pytest.raises(CommitFailedError, match="t-0"):
             await offsets.release("t", 0)
         assert (await offsets.manage("t", 0)).next_offset == 5
-        (await offsets.manage("t", 1)).mark(7, "x" * 5000)
-        (await offsets.manage("t", 2)).mark(7)
+        (await offsets.manage("t", 1)).mark_offset(7, "x" * 5000)
+        (await offsets.manage("t", 2)).mark_offset(7)
         await offsets.release("t", 2)
         assert committed(cluster, TopicPartition("t", 2)) == (7, "", -1), (
             "the failure concerns another partition"
         )
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
-        (await offsets.manage("t", 0)).mark(5)
+        (await offsets.manage("t", 0)).mark_offset(5)
         await offsets.release("t", 0)
         assert cluster.history.of(COMMIT) == []
         with pytest.raises(ConfigError):
@@ -143,7 +143,7 @@ async def test_marks_of_records_have_their_leader_epoch() -> None:
         marks.mark_record(Record("t", 0, 41, leader_epoch=6), "done")
         await offsets.commit()
         assert committed(cluster) == (42, "done", 6)
-        marks.mark(43)
+        marks.mark_offset(43)
         await offsets.commit()
         assert committed(cluster) == (43, "", -1), "a mark without an epoch is committed without one"
         assert await offsets.fetch([T0, ("t", 1)]) == {T0: (43, "", -1)}
@@ -157,7 +157,7 @@ async def test_new_marks_are_committed_at_the_interval() -> None:
         begin = now()
         marks = await offsets.manage("t", 0)
         for offset in range(1, 100):
-            marks.mark(offset)
+            marks.mark_offset(offset)
             await asyncio.sleep(0.1)
         commits = cluster.history.of(COMMIT)
         assert [round(e.time - begin) for e in commits] == [2, 4, 6, 8]
@@ -168,7 +168,7 @@ async def test_new_marks_are_committed_at_the_interval() -> None:
 async def test_the_last_marks_are_committed_at_close() -> None:
     async with broker() as cluster:
         async with manager(cluster, auto_commit_interval=1000.0) as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
         assert committed(cluster) == (5, "", -1)
         await offsets.aclose()
         assert len(cluster.history.of(COMMIT)) == 1
@@ -177,7 +177,7 @@ async def test_the_last_marks_are_committed_at_close() -> None:
 async def test_nothing_is_committed_at_close_without_auto_commit() -> None:
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False) as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
             await asyncio.sleep(10)
         assert cluster.history.of(COMMIT) == []
 
@@ -189,7 +189,7 @@ async def test_the_last_commit_is_retried_commit_retry_max_times(
     async with broker() as cluster:
         cluster.faults.on(COMMIT, times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         async with manager(cluster, auto_commit_interval=1000.0, commit_retry_max=tries) as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
         assert len(cluster.history.of(COMMIT)) == 1 + tries
         assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
 
@@ -199,11 +199,11 @@ async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network
     async with broker() as cluster:
         async with manager(cluster, auto_commit_interval=0.5, request_timeout=1.0) as offsets:
             marks = await offsets.manage("t", 0)
-            marks.mark(5)
+            marks.mark_offset(5)
             network.set_latency(3.0, "10.0.0.1")
             await asyncio.sleep(1.0)  # the commit of 5 is in flight
             network.set_latency(0.0, "10.0.0.1")
-            marks.mark(7)
+            marks.mark_offset(7)
             await asyncio.sleep(1.5)
             assert committed(cluster) == (7, "", -1)
             await asyncio.sleep(2.0)
@@ -217,7 +217,7 @@ async def test_a_last_commit_without_a_response_ends_at_close_timeout(
     async with broker() as cluster:
         cluster.faults.on(COMMIT, times=None).delay(1000.0)
         async with manager(cluster, auto_commit_interval=1000.0, close_timeout=3.0) as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
             begin = now()
         assert 3.0 <= now() - begin < 3.1
         assert "the last commit took too long" in caplog.text
@@ -233,7 +233,7 @@ async def test_failed_automatic_commits_are_reported_and_continue(caplog: pytest
     async with broker() as cluster:
         fault = cluster.faults.on(COMMIT, times=2).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         async with manager(cluster, (Hook(),)) as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
             await asyncio.sleep(3.5)
             assert fault.hits == 2
             assert committed(cluster) == (5, "", -1)
@@ -246,12 +246,12 @@ async def test_a_deleted_topic_is_reported_once(caplog: pytest.LogCaptureFixture
     async with broker() as cluster, manager(cluster, allow_auto_topic_creation=False) as offsets:
         cluster.create_topic("other", 1)
         marks, other = await offsets.manage("t", 0), await offsets.manage("other", 0)
-        marks.mark(5)
+        marks.mark_offset(5)
         cluster.delete_topic("t")
         await asyncio.sleep(10)
         assert len(cluster.history.of(COMMIT)) == 4
         for offset in range(1, 5):
-            other.mark(offset)
+            other.mark_offset(offset)
             await asyncio.sleep(1)
         assert committed(cluster, TopicPartition("other", 0)) == (4, "", -1)
         assert len(caplog.messages) == 1
@@ -263,7 +263,7 @@ async def test_a_deleted_topic_is_reported_once(caplog: pytest.LogCaptureFixture
 async def test_marks_are_not_committed_to_a_recreated_topic() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
-        marks.mark(500)
+        marks.mark_offset(500)
         cluster.delete_topic("t")
         cluster.create_topic("t", 3)
         with pytest.raises(CommitFailedError, match="deleted and recreated") as raised:
@@ -273,7 +273,7 @@ async def test_marks_are_not_committed_to_a_recreated_topic() -> None:
         await offsets.release("t", 0)
         recreated = await offsets.manage("t", 0)
         assert recreated.next_offset == -1
-        recreated.mark(1)
+        recreated.mark_offset(1)
         await offsets.commit()
         assert committed(cluster) == (1, "", -1)
 
@@ -281,7 +281,7 @@ async def test_marks_are_not_committed_to_a_recreated_topic() -> None:
 async def test_a_group_refuses_commits_while_it_has_members() -> None:
     async with broker() as cluster, manager(cluster, auto_commit=False) as offsets:
         marks = await offsets.manage("t", 0)
-        marks.mark(5)
+        marks.mark_offset(5)
         cluster.faults.on(COMMIT).error(ErrorCode.UNKNOWN_MEMBER_ID)
         with pytest.raises(CommitFailedError, match="UNKNOWN_MEMBER_ID"):
             await offsets.commit()
@@ -294,7 +294,7 @@ async def test_commits_follow_a_coordinator_that_moves() -> None:
         marks = await offsets.manage("t", 0)
         for offset, node in ((1, 1), (2, 2), (3, 1)):
             cluster.move_coordinator("g", node)
-            marks.mark(offset)
+            marks.mark_offset(offset)
             await offsets.commit()
             assert committed(cluster) == (offset, "", -1)
 
@@ -330,7 +330,7 @@ async def test_a_shared_cluster_stays_open() -> None:
         alone = OffsetManager(shared, "g")
         assert await alone.fetch([T0]) == {}, "fetch needs only an open Cluster"
         async with OffsetManager(shared, "g") as offsets:
-            (await offsets.manage("t", 0)).mark(5)
+            (await offsets.manage("t", 0)).mark_offset(5)
         assert shared.is_open
         assert committed(cluster) == (5, "", -1)
         assert "t" not in client_of(shared)._topics, "its metadata is not tracked any more"
@@ -346,7 +346,7 @@ async def test_calls_before_opening_and_after_closing() -> None:
                 await call
         async with offsets:
             marks = await offsets.manage("t", 0)
-        marks.mark(7)
+        marks.mark_offset(7)
         for call in (offsets.commit(), offsets.manage("t", 0)):
             with pytest.raises(ClosedError):
                 await call
@@ -386,7 +386,7 @@ async def test_a_canceled_close_is_completed() -> None:
     async with broker() as cluster:
         cluster.faults.on(COMMIT).delay(5.0)
         offsets = await manager(cluster, auto_commit_interval=1000.0).__aenter__()
-        (await offsets.manage("t", 0)).mark(5)
+        (await offsets.manage("t", 0)).mark_offset(5)
         closing = asyncio.ensure_future(offsets.aclose())
         await asyncio.sleep(1)
         closing.cancel()
@@ -411,9 +411,9 @@ async def test_older_brokers(
     async with broker() as cluster:
         async with manager(cluster, auto_commit=False, offset_retention=3600.0) as offsets:
             marks = await offsets.manage("t", 0)
-            marks.mark(5, "five", 3)
+            marks.mark_offset(5, "five", 3)
             await offsets.commit()
-            marks.mark(6)
+            marks.mark_offset(6)
             await offsets.commit()
             assert (await offsets.fetch([T0]))[T0].offset == 6
         first = cluster.history.of(COMMIT)[0]

@@ -31,13 +31,13 @@ class Marks(RuleBasedStateMachine):
     @rule(offset=OFFSETS, text=TEXTS, epoch=EPOCHS)
     def mark(self, offset: int, text: str, epoch: int) -> None:
         before = self.value
-        self.marks.mark(offset, text, epoch)
+        self.marks.mark_offset(offset, text, epoch)
         assert self.value == ((offset, text, epoch) if offset > before.offset else before), "only forwards"
 
     @rule(offset=OFFSETS, text=TEXTS, epoch=EPOCHS)
     def reset(self, offset: int, text: str, epoch: int) -> None:
         before = self.value
-        self.marks.reset(offset, text, epoch)
+        self.marks.reset_offset(offset, text, epoch)
         assert self.value == ((offset, text, epoch) if offset <= before.offset else before), "only backwards"
 
     @precondition(lambda self: self.marks.dirty and not self.under_way)
@@ -82,15 +82,15 @@ TestMarks = Marks.TestCase
 def test_marks_in_any_order_end_at_the_highest(offsets: list[int]) -> None:
     marks = PartitionMarks()
     for offset in offsets:
-        marks.mark(offset)
+        marks.mark_offset(offset)
     assert marks.next_offset == max(offsets, default=-1)
     assert marks.dirty == bool(offsets)
 
 
 def test_a_mark_during_a_commit_stays_dirty() -> None:
     marks = PartitionMarks(5)
-    marks.mark(7)
-    marks.mark(9)
+    marks.mark_offset(7)
+    marks.mark_offset(9)
     marks.committed(CommittedOffset(7))
     assert marks.dirty
     marks.committed(CommittedOffset(9, "", 3))
@@ -101,9 +101,9 @@ def test_a_mark_during_a_commit_stays_dirty() -> None:
 
 def test_new_metadata_at_the_same_offset_is_ignored_by_mark_but_not_by_reset() -> None:
     marks = PartitionMarks(5, "old")
-    marks.mark(5, "new")
+    marks.mark_offset(5, "new")
     assert (marks.metadata, marks.dirty) == ("old", False)
-    marks.reset(5, "new")
+    marks.reset_offset(5, "new")
     assert (marks.metadata, marks.dirty) == ("new", True)
     marks.committed(CommittedOffset(5, "old"))
     assert marks.dirty
@@ -115,7 +115,7 @@ def test_rebase_moves_marks_only_from_beyond_the_logs_end() -> None:
     assert (marks.next_offset, marks.metadata, marks.dirty) == (50, "text", False)
     marks.rebase(0, 49)
     assert (marks.next_offset, marks.metadata, marks.dirty) == (0, "", False)
-    marks.mark(1)
+    marks.mark_offset(1)
     assert marks.dirty
 
 
@@ -123,16 +123,16 @@ def test_a_mark_never_has_the_epoch_of_an_older_mark() -> None:
     marks = PartitionMarks(5, "", 3)
     marks.mark_record(Record("t", 0, 6, leader_epoch=4), "text")
     assert marks.value == (7, "text", 4)
-    marks.mark(9)
+    marks.mark_offset(9)
     assert marks.value == (9, "", -1)
-    marks.mark(10, leader_epoch=4)
-    marks.reset(9)
+    marks.mark_offset(10, leader_epoch=4)
+    marks.reset_offset(9)
     assert marks.value == (9, "", -1)
-    marks.mark(8, leader_epoch=7)
+    marks.mark_offset(8, leader_epoch=7)
     assert marks.value == (9, "", -1), "no news"
 
 
-@pytest.mark.parametrize("name", ["mark", "reset"])
+@pytest.mark.parametrize("name", ["mark_offset", "reset_offset"])
 def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
     marks = PartitionMarks(5)
     for offset in (-1, 2**63, "7", 1.5, None):
@@ -140,7 +140,7 @@ def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
             getattr(marks, name)(offset)
     for epoch in (-2, 2**31, "7", True, None):
         with pytest.raises(ConfigError, match="leader_epoch="):
-            getattr(marks, name)(9 if name == "mark" else 4, "", epoch)
+            getattr(marks, name)(9 if name == "mark_offset" else 4, "", epoch)
     with pytest.raises(ConfigError, match="metadata="):
         getattr(marks, name)(9, "x" * 40_000)
     assert marks.value == (5, "", -1)
@@ -149,11 +149,11 @@ def test_values_that_cannot_be_encoded_are_refused(name: str) -> None:
 
 def test_the_next_mark_is_not_rejected() -> None:
     marks = PartitionMarks(5)
-    marks.mark(6)
+    marks.mark_offset(6)
     marks.reject(marks.value)
     assert marks.rejected
     assert repr(marks) == "<PartitionMarks 6 rejected>"
-    marks.mark(7)
+    marks.mark_offset(7)
     assert (marks.rejected, marks.dirty) == (False, True)
     marks.reject(marks.value)
     marks.committed(marks.value)
@@ -167,5 +167,5 @@ def test_values() -> None:
     assert MemberIdentity() == ("", -1, None), "a consumer that is not a group member"
     marks = PartitionMarks(3)
     assert repr(marks) == "<PartitionMarks 3>"
-    marks.mark(4)
+    marks.mark_offset(4)
     assert repr(marks) == "<PartitionMarks 4 dirty>"

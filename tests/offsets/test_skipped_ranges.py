@@ -11,17 +11,17 @@ def test_a_mark_that_reaches_the_range_moves_to_its_end():
     marks = PartitionMarks(0)
     marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.next_offset, marks.dirty) == (0, False)
-    marks.mark(4, "four", 2)
+    marks.mark_offset(4, "four", 2)
     assert marks.value == CommittedOffset(4, "four", 2)
-    marks.mark(5, "five", 2)
+    marks.mark_offset(5, "five", 2)
     assert marks.value == CommittedOffset(8, "five", 3)
-    marks.mark(9)
+    marks.mark_offset(9)
     assert marks.next_offset == 9
 
 
 def test_the_range_may_follow_the_mark():
     marks = PartitionMarks(0)
-    marks.mark(5, "five", 2)
+    marks.mark_offset(5, "five", 2)
     marks.committed(CommittedOffset(5, "five", 2))
     marks.skip_range(5, 8, leader_epoch=3)
     assert (marks.value, marks.dirty) == (CommittedOffset(8, "five", 3), True)
@@ -42,11 +42,11 @@ def test_the_range_is_forgotten_after_a_seek():
     marks = PartitionMarks(0)
     marks.skip_range(5, 8)
     marks.skip_range(3, 3)  # a seek to 3
-    marks.mark(5)
+    marks.mark_offset(5)
     assert marks.next_offset == 5
     marks.skip_range(7, 9)
     marks.rebase(2, 2)
-    marks.mark(7)
+    marks.mark_offset(7)
     assert marks.next_offset == 7
 
 
@@ -56,6 +56,6 @@ def test_no_mark_goes_beyond_what_was_processed(first, start, length, made):
     marks = PartitionMarks(first)
     marks.skip_range(start, start + length)
     for mark in made:
-        marks.mark(mark)
+        marks.mark_offset(mark)
     highest = max([first, *made])
     assert marks.next_offset == (start + length if start <= highest < start + length else highest)

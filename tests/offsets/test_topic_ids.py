@@ -79,8 +79,8 @@ async def failures(broker: Broker, *, retry_rejected: bool = True) -> dict[Topic
 async def test_topic_ids_are_used_if_all_are_known_and_the_broker_supports_them() -> None:
     broker = Broker()
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
     assert await failures(broker) == {}
     assert broker.committed == {("a", OLD, 0): 5, ("b", B_ID, 0): 6}
     ((_, request),) = broker.coordinator.requests
@@ -94,8 +94,8 @@ async def test_names_are_used_for_unknown_topic_ids() -> None:
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
     broker.coordinator.version = 10
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
     broker.coordinator.script = answer_commit
     assert await failures(broker) == {}
     requests = [request for _, request in broker.coordinator.requests]
@@ -113,8 +113,8 @@ async def test_a_topic_without_an_id_does_not_make_the_others_use_names() -> Non
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
     broker.topics["a"] = NEW
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
     broker.cluster.refreshed = lambda: None
     assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
     assert broker.committed == {("b", B_ID, 0): 6}
@@ -125,8 +125,8 @@ async def test_a_lost_membership_fails_topics_with_and_without_ids() -> None:
     broker = Broker(on_lost=lost.append)
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
     broker.coordinator.script = lambda request: answer_commit(request, ErrorCode.ILLEGAL_GENERATION)
     assert await failures(broker) == dict.fromkeys((A0, B0), "ILLEGAL_GENERATION")
     assert len(broker.coordinator.requests) == 1
@@ -137,8 +137,8 @@ async def test_a_partition_may_be_dropped_between_the_two_requests() -> None:
     broker = Broker()
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
 
     async def answer(request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
         broker.committer.drop(B0)
@@ -152,7 +152,7 @@ async def test_a_partition_may_be_dropped_between_the_two_requests() -> None:
 async def test_a_topic_id_that_the_broker_does_not_know_yet_is_retried() -> None:
     broker = Broker()
     a = broker.manage(A0)
-    a.mark(5)
+    a.mark_offset(5)
     del broker.topics["a"]
     broker.cluster.refreshed = lambda: broker.topics.update(a=OLD)
     assert await failures(broker) == {}
@@ -166,8 +166,8 @@ async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(version: int
     broker = Broker()
     broker.coordinator.version = version
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(50)
-    b.mark(6)
+    a.mark_offset(50)
+    b.mark_offset(6)
     broker.topics["a"] = NEW
     if version < 10:  # only the metadata shows it then
         broker.describe()
@@ -179,12 +179,12 @@ async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(version: int
     assert broker.told[-2 if version < 10 else -1] == {A0: "UNKNOWN_TOPIC_ID"}
     assert not a.dirty
     assert await failures(broker) == {}, "it was dropped"
-    a.mark(51)
+    a.mark_offset(51)
     assert await failures(broker, retry_rejected=False) == {A0: "UNKNOWN_TOPIC_ID"}, (
         "the next mark is dropped as well"
     )
     broker.committer.drop(A0)
-    broker.manage(A0).mark(3)
+    broker.manage(A0).mark_offset(3)
     assert await failures(broker) == {}
     assert broker.committed["a", NEW, 0] == 3
 
@@ -196,18 +196,18 @@ async def test_a_deleted_topic_is_reported_once_and_not_committed_again(version:
     broker = Broker(retry_max=2)
     broker.coordinator.version = version
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(5)
-    b.mark(6)
+    a.mark_offset(5)
+    b.mark_offset(6)
     del broker.topics["a"]
     assert await failures(broker, retry_rejected=False) == {A0: name}
     assert len(broker.coordinator.requests) == 3
     assert (a.rejected, a.dirty, b.dirty) == (True, True, False)
     for offset in range(7, 10):
-        b.mark(offset)
+        b.mark_offset(offset)
         assert await failures(broker, retry_rejected=False) == {}
     assert broker.committed["b", B_ID, 0] == 9
     assert len(broker.coordinator.requests) == 6, "none of them contained the topic again"
-    a.mark(6)
+    a.mark_offset(6)
     assert await failures(broker, retry_rejected=False) == {A0: name}, "reported once per mark"
     assert await failures(broker) == {A0: name}, "an explicit commit raises it again"
     broker.topics["a"] = OLD
@@ -218,11 +218,11 @@ async def test_a_deleted_topic_is_reported_once_and_not_committed_again(version:
 async def test_an_automatic_and_an_explicit_commit_that_share_a_request() -> None:
     broker = Broker(retry_max=0)
     a, b = broker.manage(A0), broker.manage(B0)
-    a.mark(5)
+    a.mark_offset(5)
     del broker.topics["a"]
     assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}
     assert a.rejected
-    b.mark(1)
+    b.mark_offset(1)
     both = await asyncio.gather(failures(broker), failures(broker, retry_rejected=False))
     assert both == [{A0: "UNKNOWN_TOPIC_ID"}] * 2, "both calls raise it"
     assert len(broker.coordinator.requests) == 2
@@ -231,12 +231,12 @@ async def test_an_automatic_and_an_explicit_commit_that_share_a_request() -> Non
 async def test_a_mark_made_during_the_last_try_is_not_rejected() -> None:
     broker = Broker(retry_max=0)
     a = broker.manage(A0)
-    a.mark(5)
+    a.mark_offset(5)
     del broker.topics["a"]
     answer = broker.coordinator.script
 
     async def script(request: Any) -> Any:
-        a.mark(6)
+        a.mark_offset(6)
         return await answer(request)
 
     broker.coordinator.script = script
@@ -261,7 +261,7 @@ async def test_a_mark_made_during_the_last_try_is_not_rejected() -> None:
 async def test_which_error_codes_reject_a_mark(code: ErrorCode, rejects: bool) -> None:
     broker = Broker()
     a = broker.manage(A0)
-    a.mark(5)
+    a.mark_offset(5)
     broker.coordinator.script = lambda request: answer_commit(request, code)
     assert await failures(broker, retry_rejected=False) == {A0: code.name}
     assert len(broker.coordinator.requests) == 1
@@ -276,12 +276,12 @@ async def test_retention_without_effect_is_logged_once(caplog: pytest.LogCapture
     a = broker.manage(A0)
     broker.coordinator.version = 4
     with caplog.at_level(logging.WARNING, "asyncgroup.offsets"):
-        a.mark(5)
+        a.mark_offset(5)
         assert await failures(broker) == {}
         assert caplog.records == []
         broker.coordinator.version = 9
         for offset in (6, 7):
-            a.mark(offset)
+            a.mark_offset(offset)
             assert await failures(broker) == {}
     assert broker.coordinator.requests[0][1].retention_time_ms == 60_000
     (said,) = caplog.messages
@@ -337,7 +337,7 @@ async def test_a_failed_refresh_only_uses_up_one_try() -> None:
 
     broker = Broker(retry_max=1)
     a = broker.manage(A0)
-    a.mark(5)
+    a.mark_offset(5)
     del broker.topics["a"]
     broker.cluster.refreshed = fail
     assert await failures(broker) == {A0: "UNKNOWN_TOPIC_ID"}

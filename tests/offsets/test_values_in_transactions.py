@@ -141,5 +141,5 @@ def test_the_value_after_a_mark_is_looked_up_without_a_change(offset: int) -> No
     marks.hold_value(5, 0)
     marks.complete_value(5, 20)
     marks.value_after(offset, 0)
-    marks.mark(10)
+    marks.mark_offset(10)
     assert marks.value.offset == 5

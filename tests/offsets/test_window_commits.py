@@ -129,7 +129,7 @@ def limit_metadata(scene: Scene, limit: int, code: ErrorCode) -> None:
 async def test_a_window_that_the_broker_refuses_as_too_large_is_made_smaller(code: ErrorCode) -> None:
     scene = Scene()
     window = with_window(scene)
-    scene.marks[A1].mark(20)
+    scene.marks[A1].mark_offset(20)
     limit_metadata(scene, 150, code)
     await scene.manager.commit()
     assert scene.manager.dirty == []
@@ -163,7 +163,7 @@ async def test_without_retries_the_next_commits_go_on_with_a_smaller_window() ->
 async def test_a_mark_with_text_that_is_too_large_is_rejected_as_ever() -> None:
     scene = Scene()
     scene.answer(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-    scene.marks[A0].mark(11, "text")
+    scene.marks[A0].mark_offset(11, "text")
     with pytest.raises(CommitFailedError, match="OFFSET_METADATA_TOO_LARGE"):
         await scene.manager.commit()
     assert len(scene.sent) == 1

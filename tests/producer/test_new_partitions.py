@@ -243,6 +243,6 @@ async def test_offsets_are_managed_for_a_new_partition_too() -> None:
             cluster.create_partitions(TOPIC, 4)
             stale(cluster, 2)
             managed = await offsets.manage(TOPIC, 3)
-            managed.mark(5)
+            managed.mark_offset(5)
             with pytest.raises(BrokerError, match=r"orders-4: UNKNOWN_TOPIC_OR_PARTITION .*the topic has 4"):
                 await offsets.manage(TOPIC, 4)

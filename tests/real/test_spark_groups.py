@@ -151,7 +151,7 @@ async def test_commits_while_idle_keep_the_group_alive(spark: SparkSession, tmp_
             await wait_for_commits(kafka, "query", topic, {0: 5})
             # no records from now on; the other group commits after the query's last batch
             async with OffsetManager(kafka.servers, "other", ConsumerConfig(auto_commit=False)) as other:
-                (await other.manage(topic, 0)).mark(5)
+                (await other.manage(topic, 0)).mark_offset(5)
                 await other.commit()
             async with asyncio.timeout(300):
                 while await committed(kafka, "other", topic, 1):

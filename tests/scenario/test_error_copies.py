@@ -114,7 +114,7 @@ async def test_of_commits_that_share_a_request() -> None:
         async with OffsetManager(broker.bootstrap_servers, "g", config) as offsets:
             managed = await offsets.manage_all([("t", number) for number in range(3)])
             for each in managed.values():
-                each.mark(1)
+                each.mark_offset(1)
             broker.faults.on("OffsetCommit").error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             errors = await errors_of(offsets.commit() for _ in range(3))
     assert_own(errors, CommitFailedError)

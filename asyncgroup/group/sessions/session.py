@@ -120,14 +120,14 @@ class Session:
         Raises ConfigError for a partition without a claim (not assigned, or not started yet), and for an invalid offset or
         invalid metadata.
         """
-        self._marks_of(topic, partition).mark(check_offset(offset), metadata)
+        self._marks_of(topic, partition).mark_offset(check_offset(offset), metadata)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Move the mark back to `offset`, the next one to read; ignored if it is beyond the mark. The claim's position stays.
 
         Raises ConfigError as `mark_offset`.
         """
-        self._marks_of(topic, partition).reset(check_offset(offset), metadata)
+        self._marks_of(topic, partition).reset_offset(check_offset(offset), metadata)
 
     def _marks_of(self, topic: str, partition: int) -> PartitionMarks:
         """Return the marks of a claim; raise ConfigError for a partition without one."""

@@ -134,7 +134,7 @@ async def test_whatever_reads_marks_on_the_event_loop_sees_those_made_before() -
                 seen.append(anyio.from_thread.run_sync(lambda: offsets.is_due(retry_rejected=True)))
                 seen.append(anyio.from_thread.run_sync(lambda: offsets.value[:2]))
             elif record.offset == 2:
-                anyio.from_thread.run_sync(offsets.reset, 1)
+                anyio.from_thread.run_sync(offsets.reset_offset, 1)
                 seen.append(anyio.from_thread.run_sync(lambda: offsets.value[0]))
             elif record.offset == 3:
                 before = len(claim._marks._marks)

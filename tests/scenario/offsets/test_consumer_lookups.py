@@ -177,7 +177,7 @@ async def test_no_broker_at_all(env: VirtualEnvironment, looker: Consumer) -> No
 async def test_committed_offsets_of_a_group(env: VirtualEnvironment, looker: Consumer) -> None:
     async with OffsetManager(env.bootstrap_servers, "reports") as offsets:
         for tp, offset in ((orders(0), 1), (orders(2), 2)):
-            (await offsets.manage(*tp)).mark(offset, "by hand")
+            (await offsets.manage(*tp)).mark_offset(offset, "by hand")
         await offsets.commit()
     everything = {orders(0): CommittedOffset(1, "by hand"), orders(2): CommittedOffset(2, "by hand")}
     assert await looker.committed("reports") == everything

@@ -25,7 +25,7 @@ from tests.stories.virtual import VirtualEnvironment
 async def commit(env: VirtualEnvironment, offset: int) -> None:
     """Commit for the group from outside, as an administrator may do while it has no members."""
     offsets = Committer(env.admin.cluster, env.group_id)
-    offsets.manage(orders(0), -1).mark(offset)
+    offsets.manage(orders(0), -1).mark_offset(offset)
     await offsets.commit()
 
 
@@ -105,7 +105,7 @@ async def commit_out_of_range(env: VirtualEnvironment) -> None:
     await env.produce(5, [0])
     for partition in range(1, 4):
         offsets = Committer(env.admin.cluster, env.group_id)
-        offsets.manage(orders(partition), -1).mark(0)
+        offsets.manage(orders(partition), -1).mark_offset(0)
         await offsets.commit()
     await commit(env, 1000)
 

@@ -52,7 +52,7 @@ async def test_metadata_of_other_programs_is_ignored(virtual_kafka: VirtualKafka
     await produce(virtual_kafka, 8)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition, text in enumerate(["foreachBatch/1:99@1", "foreachBatch/9:1e9", "by hand", ""]):
-            (await manager.manage("numbers", partition)).mark(1, text)
+            (await manager.manage("numbers", partition)).mark_offset(1, text)
         await manager.commit()
     sink = Sink()
     await run_until(virtual_kafka, sink, lambda: sum(committed(virtual_kafka).values()) == 8)
@@ -121,7 +121,7 @@ async def test_a_session_starts_at_the_sinks_offsets_before_or_after_the_groups(
     await produce(virtual_kafka, 40)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition in range(4):
-            (await manager.manage("numbers", partition)).mark(5, f"foreachBatch/1:7@{5 - partition}")
+            (await manager.manage("numbers", partition)).mark_offset(5, f"foreachBatch/1:7@{5 - partition}")
         await manager.commit()
     sink = SinkWithOffsets({0: 2, 1: 8, 2: 5})
     await run_until(virtual_kafka, sink, lambda: sum(committed(virtual_kafka).values()) == 40)
@@ -140,7 +140,7 @@ async def test_a_smaller_offset_of_the_sink_resets_the_committed_offset(virtual_
     await produce(virtual_kafka, 8)
     async with OffsetManager(virtual_kafka.bootstrap_servers, GROUP) as manager:
         for partition in range(4):
-            (await manager.manage("numbers", partition)).mark(2)
+            (await manager.manage("numbers", partition)).mark_offset(2)
         await manager.commit()
     sink = SinkWithOffsets({0: 0})
     sink.seconds = lambda _: 1_000.0

@@ -165,7 +165,7 @@ def test_starting_at_the_groups_offsets(kafka_server: KafkaServer) -> None:
 
     async def commit() -> None:
         async with OffsetManager(kafka_server.bootstrap_servers, "reports") as manager:
-            (await manager.manage(TOPIC, 0)).mark(6)
+            (await manager.manage(TOPIC, 0)).mark_offset(6)
             await manager.commit()
 
     asyncio.run(commit())

@@ -62,7 +62,7 @@ def commit(kafka: KafkaServer, offset: int, metadata: str) -> None:
 
     async def send() -> None:
         async with OffsetManager(kafka.bootstrap_servers, "reports") as manager:
-            (await manager.manage(TOPIC, 0)).mark(offset, metadata)
+            (await manager.manage(TOPIC, 0)).mark_offset(offset, metadata)
             await manager.commit()
 
     asyncio.run(send())

@@ -85,7 +85,7 @@ async def test_a_window_is_restored_with_attempts_text_and_flag(caplog: pytest.L
 async def test_a_claim_without_a_window_commits_as_ever() -> None:
     _, claim = restored(envelope([(102, 109)], text="mine"))
     claim._state.offsets.window = None
-    claim._state.offsets.mark(101, "next")
+    claim._state.offsets.mark_offset(101, "next")
     assert claim._state.offsets.value == CommittedOffset(101, "next", -1)
 
 

@@ -96,7 +96,7 @@ class KafkaTransactions:
         committer = Committer(self._client, self._driver_group, retry_max=0)
         marks = committer.manage(TopicPartition(record.topic, 0), record.number - 1)
         try:
-            marks.mark(record.number, encode_record(record))
+            marks.mark_offset(record.number, encode_record(record))
             await within(self._deadline(self._timeout), committer.commit_last(self._timeout))
         except ConfigError as error:
             raise _too_many_slots(record) from error

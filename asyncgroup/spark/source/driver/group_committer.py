@@ -187,9 +187,9 @@ class GroupCommitter:
                 self._committer.drop(tp)
             marks = self._committer.of(*tp) if tp in self._committer else self._committer.manage(tp, -1)
             if offset > marks.next_offset:
-                marks.mark(offset)
+                marks.mark_offset(offset)
             elif offset < marks.next_offset or again:
-                marks.reset(offset)
+                marks.reset_offset(offset)
 
     async def _commit(self) -> None:
         time = asyncio.get_running_loop().time
