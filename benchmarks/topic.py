@@ -9,7 +9,6 @@ from typing import Final
 from uuid import uuid4
 
 from asyncgroup import BrokerError, Cluster, Consumer, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import OffsetLookupError
 from asyncgroup.offsets import OffsetManager
 from asyncgroup.wire import messages as m
@@ -168,16 +167,14 @@ class Topic:
         async def write() -> None:
             leader = await self._cluster.leader(TopicPartition(self.name, number))
             lane = f"load-{number % LOADERS}"
-            response = await client_of(self._cluster).network.request(
-                leader, request, lane=lane, highest=BY_NAME
-            )
+            response = await self._cluster._inner.network.request(leader, request, lane=lane, highest=BY_NAME)
             _check(response.responses[0].partition_responses[0].error_code, f"{self.name}-{number}")
 
         await self._retried(write)
 
     async def _retried(self, attempt: Callable[[], Awaitable[object]]) -> None:
         """Retry retriable errors: a new topic has no leaders and coordinators at first."""
-        retry = client_of(self._cluster).retry(retries=RETRIES)
+        retry = self._cluster._inner.retry(retries=RETRIES)
         while True:
             try:
                 await attempt()

@@ -35,7 +35,7 @@ from asyncgroup.checks import (
     check_topic,
     wrong_type,
 )
-from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster import Cluster, as_cluster
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.requests import groups as group_requests
 from asyncgroup.cluster.requests.budget import RequestBudget
@@ -78,7 +78,7 @@ class Admin(ClientArguments):
     ) -> None:
         check_duration_or_zero("timeout", timeout)
         self._cluster, self._owns_cluster = as_cluster(bootstrap_servers, config or ClientConfig(), hooks)
-        self._client = client_of(self._cluster)
+        self._client = self._cluster._inner
         self._timeout = timeout
         self.acls: Final = AdminAcls(self._client, self._budget)
         """Access control lists."""

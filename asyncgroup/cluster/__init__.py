@@ -35,13 +35,13 @@ from asyncgroup.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from asyncgroup.cluster.client import ClusterClient
-    from asyncgroup.cluster.cluster import Cluster, as_cluster, client_of, cluster_of, start_tasks
+    from asyncgroup.cluster.cluster import Cluster, as_cluster, start_tasks
 
-__all__ = ["Cluster", "ClusterClient", "as_cluster", "client_of", "cluster_of", "start_tasks"]
+__all__ = ["Cluster", "ClusterClient", "as_cluster", "start_tasks"]
 
 _NAMES = {
     "client": ["ClusterClient"],
-    "cluster": ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"],
+    "cluster": ["Cluster", "as_cluster", "start_tasks"],
 }
 """The public names of each module."""
 

@@ -23,7 +23,7 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.named_arguments import ClientArguments
 from asyncgroup.wire.message import Message, Request
 
-__all__ = ["Cluster", "as_cluster", "client_of", "cluster_of", "start_tasks"]
+__all__ = ["Cluster", "as_cluster", "start_tasks"]
 
 R = TypeVar("R", bound=Message)
 
@@ -49,53 +49,50 @@ class Cluster(ClientArguments):
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
-        self._use(ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng))
-
-    def _use(self, client: ClusterClient) -> None:
-        self._client = client
-        self.config = self._client.config
-        self.hooks = self._client.hooks
+        self._inner = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
+        self.config = self._inner.config
+        self.hooks = self._inner.hooks
         """The hooks of all clients that share this Cluster; another client may `emit` events to them."""
-        self.coordinators = Coordinators(self._client.coordinators)
+        self.coordinators = Coordinators(self._inner.coordinators)
         """Lookups of group and transaction coordinators, and requests to them."""
 
     def __repr__(self) -> str:
-        return repr(self._client)
+        return repr(self._inner)
 
     async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
+        await self._inner.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._client.aclose()
+        await self._inner.aclose()
 
     async def aclose(self) -> None:
         """Close every connection; in-flight requests fail with ConnectionLost. Safe to call twice."""
-        await self._client.aclose()
+        await self._inner.aclose()
 
     @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
-        return self._client.is_open
+        return self._inner.is_open
 
     @property
     def view(self) -> ClusterView:
         """The metadata of the last refresh: brokers, tracked topics, partitions."""
-        return self._client.view
+        return self._inner.view
 
     # --- metadata -----------------------------------------------------------------------------------------------
 
     def track(self, topics: Iterable[str]) -> None:
         """Include these topics in every metadata refresh until `untrack`; calls are counted."""
-        self._client.track(topics)
+        self._inner.track(topics)
 
     def untrack(self, topics: Iterable[str]) -> None:
         """Undo one `track` call."""
-        self._client.untrack(topics)
+        self._inner.untrack(topics)
 
     def tracking(self, topics: Iterable[str]) -> AbstractContextManager[None]:
         """Include these topics in every metadata refresh during a `with` block."""
-        return self._client.tracking(topics)
+        return self._inner.tracking(topics)
 
     async def refresh(self) -> None:
         """Request the metadata of the tracked topics; concurrent calls share a request.
@@ -104,15 +101,15 @@ class Cluster(ClientArguments):
         event that made the caller ask. Raises NoBrokersError, AuthenticationError, BrokerError, RequestTimedOut (after
         `metadata_timeout`), ClosedError.
         """
-        await self._client.refresh()
+        await self._inner.refresh()
 
     async def wait_updated(self) -> None:
         """Wait for the next metadata refresh."""
-        await self._client.wait_updated()
+        await self._inner.wait_updated()
 
     async def all_topics(self) -> dict[str, TopicInfo]:
         """Request and return every topic of the cluster; `view` is not changed."""
-        return await self._client.all_topics()
+        return await self._inner.all_topics()
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """Return these topics from `view`, or look them up without creating any; single partitions may still be leaderless.
@@ -120,18 +117,18 @@ class Cluster(ClientArguments):
         Raises ConfigError for an invalid name, BrokerError for a topic that is still unknown or unavailable after
         `metadata_retry_max` retries or whose error is not retriable, RequestTimedOut after `metadata_timeout`.
         """
-        return await self._client.topics(names)
+        return await self._inner.topics(names)
 
     async def partitions(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic, in order; raises as `topics` does."""
-        return await self._client.partitions(topic)
+        return await self._inner.partitions(topic)
 
     async def leader(self, tp: TopicPartition) -> int:
         """Return the node id of a partition's leader, looked up if unknown.
 
         Raises as `topics` does, and BrokerError if there is no leader after `metadata_retry_max` retries.
         """
-        return await self._client.leader(tp)
+        return await self._inner.leader(tp)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -143,7 +140,7 @@ class Cluster(ClientArguments):
         `timeout` (seconds, default `request_timeout`) starts when the request is sent; connecting has its own limit.
         Raises TransportError and ProtocolError; the caller checks the error codes in the response.
         """
-        return await self._client.network.request(node_id, message, timeout=timeout, highest=highest)
+        return await self._inner.network.request(node_id, message, timeout=timeout, highest=highest)
 
     async def request_any(
         self, cls: type[Request[R]], build: RequestBuilder[R], *, last: int | None = None
@@ -153,22 +150,22 @@ class Cluster(ClientArguments):
         `build(version)` makes the request. The broker `last` is asked after all others. Raises NoBrokersError with the
         error of every node, ClosedError.
         """
-        return await self._client.network.request_any(cls, build, last=last)
+        return await self._inner.network.request_any(cls, build, last=last)
 
 
 class Coordinators:
     """The coordinators of groups; with `kind=TRANSACTION` of `asyncgroup.cluster.coordinators`, of transactional ids."""
 
     def __init__(self, client: CoordinatorClient) -> None:
-        self._client = client
+        self._inner = client
 
     async def find(self, key: str, kind: int = GROUP) -> int:
         """Return the coordinator's node id, looked up once if unknown. Raises BrokerError or NoBrokersError."""
-        return await self._client.find(key, kind)
+        return await self._inner.find(key, kind)
 
     def mark_unknown(self, key: str, node_id: int | None = None, kind: int = GROUP) -> None:
         """Look the coordinator up before the next request; if `node_id` is given, only if that is the coordinator."""
-        self._client.mark_unknown(key, node_id, kind)
+        self._inner.mark_unknown(key, node_id, kind)
 
     async def request(
         self,
@@ -184,19 +181,7 @@ class Coordinators:
         Raises BrokerError if there is no coordinator, TransportError, ProtocolError; the caller checks the error codes in
         the response.
         """
-        return await self._client.request(key, message, timeout=timeout, highest=highest, kind=kind)
-
-
-def client_of(cluster: Cluster) -> ClusterClient:
-    """Return what the other rooms of this package use a Cluster by; its methods are no part of the public object."""
-    return cluster._client
-
-
-def cluster_of(client: ClusterClient) -> Cluster:
-    """Return a public Cluster over a client that another object owns, to pass on to a Producer or a Consumer."""
-    cluster = Cluster.__new__(Cluster)
-    cluster._use(client)
-    return cluster
+        return await self._inner.request(key, message, timeout=timeout, highest=highest, kind=kind)
 
 
 def as_cluster(
@@ -219,7 +204,7 @@ def as_cluster(
 async def start_tasks(tasks: BackgroundTasks, own_cluster: Cluster | None) -> None:
     """Open the Cluster that a client owns, if it does, and start the client's tasks; if they cannot start, close it."""
     if own_cluster is not None:
-        client_of(own_cluster).network.check_not_started(tasks.name)
+        own_cluster._inner.network.check_not_started(tasks.name)
         await own_cluster.__aenter__()
     try:
         await tasks.start()

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from asyncgroup.checks import check_group_id, check_partition, check_partitions
-from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
+from asyncgroup.cluster import Cluster, as_cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.connection_pool import CONTROL
 from asyncgroup.cluster.requests.list_offsets import EARLIEST, LATEST
@@ -17,7 +17,7 @@ from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.foreign_names import CONSUMER
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset, list_offsets, look_up_offsets, parse_start
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ClosedError, ConfigError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.interceptor import ConsumeInterceptor
@@ -81,7 +81,7 @@ class Consumer(ClientArguments):
     ) -> None:
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
-        self._client = client_of(self.cluster)
+        self._client = self.cluster._inner
         self._interceptors = Interceptors(interceptors)
         self._clock = clock
         self._tasks = BackgroundTasks("Consumer", self._on_bug)
@@ -114,8 +114,8 @@ class Consumer(ClientArguments):
         The partitions' `errors()` end after their unread errors; an error that an iterator has not raised yet is logged.
         """
         for consumer in self._partitions.values():
-            partition_of(consumer).end()
-            partition_of(consumer).end_processing()
+            consumer._inner.end()
+            consumer._inner.end_processing()
         try:
             await self._tasks.stop()
         finally:
@@ -274,7 +274,7 @@ class Consumer(ClientArguments):
     def _on_bug(self, error: Exception) -> None:
         """Raise the error of a failed background task to all readers: no more records will arrive."""
         for consumer in self._partitions.values():
-            partition_of(consumer).fail(copy_error(error))
+            consumer._inner.fail(copy_error(error))
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

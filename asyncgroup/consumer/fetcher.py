@@ -17,7 +17,7 @@ from asyncgroup.consumer.fetch_state import FetchState
 from asyncgroup.consumer.list_offsets import list_offsets_once
 from asyncgroup.consumer.offset_resets import OffsetLookup
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.partition_states import PartitionStates
 from asyncgroup.consumer.retries import FOLLOWER_SECONDS, SILENT_SECONDS
 from asyncgroup.errors import AsyncGroupError
@@ -121,14 +121,14 @@ class Fetcher:
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Start fetching a partition."""
-        partition = partition_of(consumer)
+        partition = consumer._inner
         self._states.add(partition, self._time())
         partition.on_records = self._buffered.set
         self._buffered.set()
 
     def remove(self, consumer: PartitionConsumer) -> None:
         """Stop fetching a partition; data in flight for it is dropped."""
-        self._states.remove(partition_of(consumer))
+        self._states.remove(consumer._inner)
 
     def retire_lanes(self) -> None:
         """Close the connections of all brokers, after their tasks have ended."""

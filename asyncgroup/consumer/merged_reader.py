@@ -11,7 +11,6 @@ from asyncgroup.consumer.partition_consumer import (
     TURN_BYTES,
     TURN_SECONDS,
     PartitionConsumer,
-    partition_of,
     work_of,
 )
 from asyncgroup.errors import UsageError
@@ -91,7 +90,7 @@ class MergedReader:
 
     async def serve(self, consumer: PartitionConsumer) -> None:
         """Give a partition its turns; return when it ends."""
-        partition = partition_of(consumer)
+        partition = consumer._inner
         partition.waiting += 1  # except while a record of it is in progress
         try:
             while not partition.ended:
@@ -105,7 +104,7 @@ class MergedReader:
 
     def forget(self, consumer: PartitionConsumer) -> None:
         """Remove a partition; a record of it is no longer in progress."""
-        partition = partition_of(consumer)
+        partition = consumer._inner
         self._ready.remove(partition)
         if self._current is partition:
             self.clear_in_hand()

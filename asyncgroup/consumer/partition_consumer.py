@@ -30,7 +30,6 @@ __all__ = [
     "TURN_SECONDS",
     "Batches",
     "PartitionConsumer",
-    "partition_of",
     "work_of",
 ]
 
@@ -76,10 +75,10 @@ class PartitionConsumer:
         `group_id` is that of a group's claim, for hooks. `leader_epoch` is the epoch of the record before `offset`, -1 if unknown. If it is known, as from a committed offset
         (KIP-320), a truncation of the log since then is detected.
         """
-        self._partition = TopicPartitionState(tp, offset, config, budget, hooks, leader_epoch)
+        self._inner = TopicPartitionState(tp, offset, config, budget, hooks, leader_epoch)
         intercept = Interceptors.of(interceptors)
-        self._partition.set_listeners(intercept, process_reports(hooks, group_id, intercept))
-        self._buffer = self._partition.buffer  # the iterator's fast path saves a lookup
+        self._inner.set_listeners(intercept, process_reports(hooks, group_id, intercept))
+        self._buffer = self._inner.buffer  # the iterator's fast path saves a lookup
         self._initial_offset = offset
         self._committed_only = config.isolation_level == "read_committed"
         self._on_close = on_close
@@ -98,17 +97,17 @@ class PartitionConsumer:
     @property
     def tp(self) -> TopicPartition:
         """Topic and partition."""
-        return self._partition.tp
+        return self._inner.tp
 
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return self._partition.tp.topic
+        return self._inner.tp.topic
 
     @property
     def partition(self) -> int:
         """The partition's number."""
-        return self._partition.tp.partition
+        return self._inner.tp.partition
 
     @property
     def initial_offset(self) -> int:
@@ -118,7 +117,7 @@ class PartitionConsumer:
     @property
     def position(self) -> int:
         """The offset of the next record that the iterator returns."""
-        return self._partition.position
+        return self._inner.position
 
     @property
     def buffered_bytes(self) -> int:
@@ -133,12 +132,12 @@ class PartitionConsumer:
     @property
     def last_stable_offset(self) -> int:
         """As of the last fetch, -1 before it: from here on transactions may be open."""
-        return self._partition.last_stable_offset
+        return self._inner.last_stable_offset
 
     @property
     def log_start_offset(self) -> int:
         """The first offset in the log, as of the last fetch; -1 before it."""
-        return self._partition.log_start_offset
+        return self._inner.log_start_offset
 
     @property
     def lag(self) -> int:
@@ -151,25 +150,25 @@ class PartitionConsumer:
     @property
     def paused(self) -> bool:
         """Whether the user paused it."""
-        return self._partition.paused
+        return self._inner.paused
 
     @property
     def stalled(self) -> bool:
         """Whether it is not fetched because no record was taken for `max_processing_time` while records waited."""
-        return self._partition.stalled
+        return self._inner.stalled
 
     @property
     def ended(self) -> bool:
         """Whether iteration has ended."""
-        return self._partition.ended
+        return self._inner.ended
 
     def pause(self) -> None:
         """Stop iteration before the next record, and stop fetching, until `resume`. Buffered records are kept."""
-        self._partition.pause()
+        self._inner.pause()
 
     def resume(self) -> None:
         """Undo `pause`."""
-        self._partition.resume()
+        self._inner.resume()
 
     def seek(self, offset: StartOffset) -> None:
         """Continue at `offset`. Buffered and in-flight records are dropped, and an error that was not raised yet.
@@ -182,9 +181,9 @@ class PartitionConsumer:
         """
         start = parse_start(offset, wall_clock)
         if start.timestamp is None:
-            self._partition.seek_to(start.offset)
+            self._inner.seek_to(start.offset)
         elif not self.ended:
-            self._partition.seek_by_lookup(offset)
+            self._inner.seek_by_lookup(offset)
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that the client recovers from by itself: leaders that move, brokers
@@ -194,12 +193,12 @@ class PartitionConsumer:
         `dropped`), so a slow one delays nothing. It ends when the partition is closed. Errors that the client cannot
         recover from are raised by the iteration over the records instead.
         """
-        return self._partition.errors.reader()
+        return self._inner.errors.reader()
 
     async def aclose(self) -> None:
         """End every iterator and stop fetching; safe to call twice."""
-        self._partition.end()
-        self._partition.end_processing()
+        self._inner.end()
+        self._inner.end_processing()
         if self._on_close is not None:
             self._on_close()
 
@@ -208,7 +207,7 @@ class PartitionConsumer:
 
     async def __anext__(self) -> Record:
         # popping from `buffer.decoded` is inlined here, which saves a call for each of about a million records a second
-        partition, buffer = self._partition, self._buffer
+        partition, buffer = self._inner, self._buffer
         while partition.blocked or not buffer.decoded or self._loop_time() >= self._turn_at:
             await self._prepare()
         decoded = buffer.decoded
@@ -236,7 +235,7 @@ class PartitionConsumer:
         """Handle `blocked` of the partition: end the iteration, raise a fetch error once, or wait while it is paused."""
         if self.ended:
             raise StopAsyncIteration
-        if (error := self._partition.take_error()) is not None:
+        if (error := self._inner.take_error()) is not None:
             raise error
         await self._wait_for_change()
 
@@ -246,8 +245,8 @@ class PartitionConsumer:
         `__anext__` repeats it until a decoded record is available and nothing blocks.
         """
         buffer = self._buffer
-        self._partition.end_processing()
-        if self._partition.blocked:
+        self._inner.end_processing()
+        if self._inner.blocked:
             await self._attend()
         elif not buffer:
             await self._wait_for_change()
@@ -255,12 +254,12 @@ class PartitionConsumer:
             await self._give_turn()
         elif buffer.decoded:
             return
-        elif self._partition.begin_decoding():
+        elif self._inner.begin_decoding():
             await self._wait_for_change()
-        elif self._partition.advance():
+        elif self._inner.advance():
             self._work += work_of(len(buffer.decoded), buffer.decoded_bytes)
             if not buffer.decoded:
-                self._partition.made_room()
+                self._inner.made_room()
         else:
             await self._wait_for_change()
 
@@ -277,7 +276,7 @@ class PartitionConsumer:
         self._turn_at = self._loop_time() + TURN_SECONDS
 
     async def _wait_for_change(self) -> None:
-        partition = self._partition
+        partition = self._inner
         partition.changed.clear()
         partition.waiting += 1
         try:
@@ -292,19 +291,19 @@ class PartitionConsumer:
         try:
             taken = self._buffer.pop_records(max_records, max_bytes)
         finally:
-            self._partition.made_room()
+            self._inner.made_room()
         if not taken:
             return None
         self._work += work_of(len(taken), before - self._buffer.bytes)
-        intercept = self._partition.intercept
+        intercept = self._inner.intercept
         reread_offset = taken.first_offset if taken.reread_offset is None else taken.reread_offset
-        taken.on_unreadable = partial(self._on_unreadable, reread_offset, self._partition.jumps)
+        taken.on_unreadable = partial(self._on_unreadable, reread_offset, self._inner.jumps)
         records = taken if intercept is None else [intercept(record) for record in taken]
         batch = Batch(
             self.topic, self.partition, records, (taken.first_offset, taken.last_offset), taken.leader_epoch
         )
-        if self._partition.reports is not None:
-            self._partition.reports.start(batch)
+        if self._inner.reports is not None:
+            self._inner.reports.start(batch)
         return batch
 
     def _on_unreadable(self, offset: int, jumps: int) -> None:
@@ -314,15 +313,10 @@ class PartitionConsumer:
         except RuntimeError:
             running = None
         if running is self._loop:
-            self._partition.reread(offset, jumps)
+            self._inner.reread(offset, jumps)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: there is nothing left to protect
-                self._loop.call_soon_threadsafe(self._partition.reread, offset, jumps)
-
-
-def partition_of(consumer: PartitionConsumer) -> TopicPartitionState:
-    """Return the private state, for the parts of the client that fetch for a consumer or own it."""
-    return consumer._partition
+                self._loop.call_soon_threadsafe(self._inner.reread, offset, jumps)
 
 
 class Batches:
@@ -346,7 +340,7 @@ class Batches:
 
     async def __anext__(self) -> Batch:
         """Return the next batch. Raises StopAsyncIteration at the partition's end, fetch errors, CorruptRecordsError."""
-        consumer, partition = self._consumer, self._consumer._partition
+        consumer, partition = self._consumer, self._consumer._inner
         if partition.reports is not None:
             partition.reports.end()
         if consumer._is_turn_over:
@@ -370,7 +364,7 @@ class Batches:
 
         Return False if iteration is blocked: the partition has ended, was paused, or has an error to raise.
         """
-        consumer, partition = self._consumer, self._consumer._partition
+        consumer, partition = self._consumer, self._consumer._inner
         partition.made_room()
         partition.gathering += 1  # the stall check must not count this wait as a slow reader
         try:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.requests.groups import delete_groups
 from asyncgroup.cluster.requests.results import Results
 from asyncgroup.cluster.requests.topics import NewTopic, create_topics, delete_topics
@@ -131,7 +131,7 @@ class TargetAdmin:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._client = client_of(cluster)
+        self._client = cluster._inner
 
     async def create_topic(self, name: str, partitions: int) -> None:
         """Create a topic, and wait until the metadata has a leader for every partition."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from asyncgroup.checks import check_partitions
-from asyncgroup.cluster import Cluster, as_cluster, client_of
+from asyncgroup.cluster import Cluster, as_cluster
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.requests.list_offsets import is_retriable_error
 from asyncgroup.config import ConsumerConfig
@@ -62,7 +62,7 @@ class GroupEngine:
         self.group_id = group_id
         self.config = config
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
-        self._client = client_of(self.cluster)
+        self._client = self.cluster._inner
         # a long reconnect backoff could outlast the session while the coordinator is back already
         self._client.pool.limit_reconnect_backoff(RETRY_BACKOFF_SHARE * self.config.effective_session_timeout)
         self._errors = ErrorStream(self.config.error_buffer)
@@ -71,7 +71,7 @@ class GroupEngine:
         membership = make_membership(self._client, self.group_id, self.config, self._member_health)
         self._membership = membership
         self._source = ClaimSource(
-            self._client,
+            self.cluster,
             self.group_id,
             self.config,
             Interceptors(interceptors),

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from asyncgroup.checks import check_metadata
 from asyncgroup.consumer.merged_reader import MergedReader
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     AsyncGroupError,
     ClosedError,
@@ -222,7 +221,7 @@ class GroupMarks:
             reason = "its partition is not assigned to this member"
         elif not session._state.accepts_marks:
             reason = f"its claim has ended: {session.cause}"
-        elif not partition_of(claim._state.consumer).was_read(last):
+        elif not claim._state.consumer._inner.was_read(last):
             reason = "its partition was revoked and assigned again, and the new claim has not read that far"
         else:
             claim.mark(done, metadata)

@@ -8,7 +8,32 @@ from asyncgroup.checks import SIZE
 from asyncgroup.errors import ConfigError
 from asyncgroup.memory.buffer_memory import BufferMemory
 
-__all__ = ["MemoryBudget", "add_listener", "check_budget", "memory_of", "notify", "remove_listener"]
+__all__ = ["MemoryBudget", "SharedMemory", "check_budget"]
+
+
+class SharedMemory:
+    """The memory of a budget, and what its producers do when a caller has to wait."""
+
+    def __init__(self, limit: int) -> None:
+        self.memory = BufferMemory(limit, "the memory budget's limit")
+        self.listeners: dict[Callable[[], None], None] = {}
+        """What `notify` calls; each once."""
+
+    def __repr__(self) -> str:
+        return f"<SharedMemory {self.memory}, {len(self.listeners)} listeners>"
+
+    def add_listener(self, on_waiting: Callable[[], None]) -> None:
+        """Call `on_waiting` whenever a caller has to wait: the producer that holds the memory should not linger."""
+        self.listeners[on_waiting] = None
+
+    def remove_listener(self, on_waiting: Callable[[], None]) -> None:
+        """Undo `add_listener`."""
+        self.listeners.pop(on_waiting, None)
+
+    def notify(self) -> None:
+        """A caller has to wait."""
+        for on_waiting in list(self.listeners):
+            on_waiting()
 
 
 class MemoryBudget:
@@ -26,8 +51,7 @@ class MemoryBudget:
     def __init__(self, limit: int) -> None:
         if not SIZE[0](limit):
             raise ConfigError("limit", limit, SIZE[1])
-        self._memory = BufferMemory(limit, "the memory budget's limit")
-        self._listeners: dict[Callable[[], None], None] = {}
+        self._inner = SharedMemory(limit)
 
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.used} of {self.limit} bytes, {self.waiting} callers waiting>"
@@ -35,17 +59,17 @@ class MemoryBudget:
     @property
     def limit(self) -> int:
         """The most bytes in use, except for a single record that is larger."""
-        return self._memory.limit
+        return self._inner.memory.limit
 
     @property
     def used(self) -> int:
         """Bytes in use."""
-        return self._memory.used
+        return self._inner.memory.used
 
     @property
     def waiting(self) -> int:
         """The number of callers that wait."""
-        return self._memory.waiting
+        return self._inner.memory.waiting
 
 
 def check_budget(budget: object) -> MemoryBudget | None:
@@ -53,24 +77,3 @@ def check_budget(budget: object) -> MemoryBudget | None:
     if budget is not None and not isinstance(budget, MemoryBudget):
         raise ConfigError("memory", budget, "None or a MemoryBudget")
     return budget
-
-
-def memory_of(budget: MemoryBudget) -> BufferMemory:
-    """Return the memory of a budget; its methods are no part of the public object."""
-    return budget._memory
-
-
-def add_listener(budget: MemoryBudget, on_waiting: Callable[[], None]) -> None:
-    """Call `on_waiting` whenever a caller has to wait: the producer that holds the memory should not linger."""
-    budget._listeners[on_waiting] = None
-
-
-def remove_listener(budget: MemoryBudget, on_waiting: Callable[[], None]) -> None:
-    """Undo `add_listener`."""
-    budget._listeners.pop(on_waiting, None)
-
-
-def notify(budget: MemoryBudget) -> None:
-    """A caller has to wait."""
-    for on_waiting in list(budget._listeners):
-        on_waiting()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from asyncgroup.config import ProducerConfig
 from asyncgroup.memory.buffer_memory import BufferMemory
-from asyncgroup.memory.memory_budget import MemoryBudget, memory_of, notify
+from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.model import TopicPartition
 
 __all__ = ["PartitionLimits", "PendingLimits", "ProducerMemory", "partition_limits", "producer_memory"]
@@ -91,7 +91,7 @@ class PendingLimits:
             try:
                 waiting = each.memory.reserve(amount, self)
                 if each.budget is not None:
-                    notify(each.budget)
+                    each.budget._inner.notify()
                 await waiting
             except BaseException:
                 self._release(self._limits[:number], size)
@@ -137,7 +137,7 @@ def producer_memory(config: ProducerConfig, budget: MemoryBudget | None) -> Prod
         records = BufferMemory(config.max_pending_records, "max_pending_records", "records")
         limits.append(PendingLimit(records, counts_records=True))
     if budget is not None:
-        limits.append(PendingLimit(memory_of(budget), budget=budget))
+        limits.append(PendingLimit(budget._inner.memory, budget=budget))
     return PendingLimits(limits) if len(limits) > 1 else memory
 
 

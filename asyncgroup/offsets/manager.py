@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 from asyncgroup.checks import check_group_id, check_partitions
-from asyncgroup.cluster import Cluster, as_cluster, client_of, start_tasks
+from asyncgroup.cluster import Cluster, as_cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import ClosedError, CommitFailedError, ConfigError
@@ -60,7 +60,7 @@ class OffsetManager(ClientArguments):
         self.group_id = check_group_id(group_id)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
-        self._client = client_of(self.cluster)
+        self._client = self.cluster._inner
         self._tasks = BackgroundTasks(f"OffsetManager of group {group_id!r}")
         self._committer = Committer(
             self._client,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.errors import (
     AsyncGroupError,
     ErrorCode,
@@ -60,7 +60,7 @@ async def end_transaction(
         return
     name = transaction.transactional_id
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-    coordinator = TransactionCoordinatorClient(client_of(cluster), name, timeout)
+    coordinator = TransactionCoordinatorClient(cluster._inner, name, timeout)
     answer = await coordinator.end(producer, commit=commit, is_v2=transaction.version >= 2)
     if answer.error is None:
         return

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from asyncgroup.cluster import Cluster, client_of, start_tasks
+from asyncgroup.cluster import Cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import ClosedError, DeliveryFailedError, NotTransactionalError
@@ -88,7 +88,7 @@ class Producer(ClientArguments):
             if isinstance(bootstrap_servers, Cluster)
             else Cluster(bootstrap_servers, self.config, hooks=self._hooks, rng=rng)
         )
-        client = client_of(self.cluster)
+        client = self.cluster._inner
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._clock = clock
         self._pipeline = pipeline = RecordPipeline(

@@ -16,7 +16,6 @@ from asyncgroup import (
     Producer,
     TopicPartition,
 )
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import ClosedError
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import ScriptedCluster
@@ -55,7 +54,7 @@ async def test_metadata_and_requests() -> None:
         scripted.topics = {"orders": {0: (1, 0), 1: (2, 0)}}
         scripted[1].script["ListGroups"] = answer_list_groups
         cluster = Cluster(scripted.servers, ClientConfig())
-        assert repr(cluster) == repr(client_of(cluster))
+        assert repr(cluster) == repr(cluster._inner)
         async with cluster:
             assert cluster.is_open
             with cluster.tracking(["orders"]):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.connecting import connect
 from asyncgroup.cluster.connection import Address
 from asyncgroup.config import ClientConfig
@@ -25,7 +25,7 @@ async def test_requests_over_real_sockets() -> None:
             assert len(await asyncio.gather(*requests)) == 150
             await broker.stop_node(2)
             with pytest.raises(ConnectError, match="Connection refused"):
-                await client_of(cluster).network.request(2, m.ListGroupsRequest(), lane="new")
+                await cluster._inner.network.request(2, m.ListGroupsRequest(), lane="new")
 
 
 async def test_a_large_response_over_real_sockets() -> None:
@@ -60,7 +60,7 @@ async def test_a_port_without_a_listener() -> None:
 async def test_nothing_is_written_to_a_transport_that_is_closing() -> None:
     """Regression test: after the broker's EOF the transport was written to, in the turn before the connection is lost."""
     async with EmbeddedCluster(nodes=1) as broker, Cluster(broker.bootstrap_servers) as cluster:
-        connection = await client_of(cluster).network.connection(1)
+        connection = await cluster._inner.network.connection(1)
         assert connection.is_ready_to_send
         connection.protocol.transport.close()  # as asyncio does at EOF
         assert not connection.is_ready_to_send

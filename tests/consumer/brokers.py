@@ -11,7 +11,7 @@ from asyncgroup.broker import EmbeddedCluster, Exchange
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetcher import Fetcher
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.lifecycle import BackgroundTasks
 from asyncgroup.model import TopicPartition
 from asyncgroup.wire.records import BatchBuilder
@@ -93,6 +93,6 @@ async def read(consumer, count: int) -> list[int]:
 
 async def caught_up(consumer) -> None:
     """Wait until the partition's fetch waits at the broker: all its records were fetched."""
-    while consumer.high_watermark < 0 or not partition_of(consumer).reserved:
+    while consumer.high_watermark < 0 or not consumer._inner.reserved:
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)

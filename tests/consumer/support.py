@@ -15,7 +15,7 @@ from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import ConsumeInterceptor
 from asyncgroup.model import Record, TopicPartition
@@ -120,7 +120,7 @@ def make_consumer(
     budget.partition_count = 1
     consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
     if wake is not None:
-        partition_of(consumer).wake_fetcher = wake
+        consumer._inner.wake_fetcher = wake
     return consumer
 
 
@@ -129,7 +129,7 @@ def feed(
 ) -> None:
     """Pass batches to the consumer as a broker's response."""
     data = b"".join(batches)
-    partition = consumer if isinstance(consumer, TopicPartitionState) else partition_of(consumer)
+    partition = consumer if isinstance(consumer, TopicPartitionState) else consumer._inner
     partition.fetched(
         FetchedRecords(data, 1 << 40 if high_watermark is None else high_watermark, 0, zero_copy=True)
     )

@@ -15,7 +15,6 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import AbortedTransactions
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire import messages as m
 from asyncgroup.wire.batch_view import BatchView, assign_offsets, update_crc
@@ -232,16 +231,16 @@ def consumer_of(log: PartitionLog, offset: int = 0):
     """Return a `read_committed` consumer after one response, and the list of ranges that it skipped."""
     consumer = make_consumer(offset, config=ConsumerConfig(isolation_level="read_committed"))
     passed: list[tuple[int, int, int]] = []
-    partition_of(consumer).listener.on_skipped_range = lambda *gap: passed.append(gap)
+    consumer._inner.listener.on_skipped_range = lambda *gap: passed.append(gap)
     feed(consumer, log)
     return consumer, passed
 
 
 def feed(consumer, log: PartitionLog) -> None:
-    offset, end = partition_of(consumer).fetch_offset, log.last_stable_offset
+    offset, end = consumer._inner.fetch_offset, log.last_stable_offset
     data = log.read(offset, LIMIT, end=end)
     aborted = [ListedTransaction(*one[:2]) for one in log.aborted_transactions(offset, data)]
-    partition_of(consumer).fetched(
+    consumer._inner.fetched(
         FetchedRecords(data, log.high_watermark, 0, zero_copy=True, last_stable_offset=end, aborted=aborted)
     )
 
@@ -277,5 +276,5 @@ async def test_only_a_skipped_range_at_the_end_is_reported():
 
 async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_watermark():
     consumer = make_consumer()
-    partition_of(consumer).fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))
+    consumer._inner.fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))
     assert consumer.lag == 3

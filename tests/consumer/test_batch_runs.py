@@ -16,7 +16,7 @@ from asyncgroup.broker.log.partition_log import PartitionLog
 from asyncgroup.columns import RecordColumns
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.merged_reader import MergedReader
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.lifecycle import cancel_and_wait
 from asyncgroup.spark.source.executor.range_columns import read_before
@@ -161,7 +161,7 @@ async def merged(consumer: PartitionConsumer) -> int:
 
 async def in_columns(consumer: PartitionConsumer) -> int:
     columns = RecordColumns()
-    while read_before(partition_of(consumer).buffer, columns, BATCHES):
+    while read_before(consumer._inner.buffer, columns, BATCHES):
         pass
     return len(columns)
 

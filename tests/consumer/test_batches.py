@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
@@ -92,14 +91,14 @@ async def test_waiting_for_a_larger_batch_is_no_stall() -> None:
     feed(consumer, batch(0, count=1))
     for _ in range(20):
         await asyncio.sleep(0.1)
-        partition_of(consumer).check_progress()
+        consumer._inner.check_progress()
     assert seen.events == []
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     feed(consumer, batch(1, count=99))
     assert len(await task) == 100
     feed(consumer, batch(100, count=1))
-    partition_of(consumer).check_progress()
-    partition_of(consumer).check_progress()
+    consumer._inner.check_progress()
+    consumer._inner.check_progress()
     assert [event for event, *_ in seen.events] == ["stalled"], "the reader has stopped waiting"
 
 
@@ -107,13 +106,13 @@ async def test_waiting_for_a_larger_batch_ends_a_stall() -> None:
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=1))
-    partition_of(consumer).check_progress()
-    partition_of(consumer).check_progress()
+    consumer._inner.check_progress()
+    consumer._inner.check_progress()
     assert consumer.stalled
     task = asyncio.ensure_future(anext(consumer.batches(max_records=2, max_wait=5)))
     await asyncio.sleep(0.1)
     assert not consumer.stalled
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     feed(consumer, batch(1, count=1))
     assert offsets(await task) == [0, 1]
 
@@ -128,10 +127,10 @@ async def test_reading_a_large_batch_in_small_ones_frees_its_bytes() -> None:
     for _ in range(2):
         found += offsets(await anext(batches))
     assert found == [0, 1, 2, 3]
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     task = asyncio.ensure_future(anext(batches))
     await asyncio.sleep(1)
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     feed(consumer, batch(4, count=1))
     assert offsets(await task) == [4]
 

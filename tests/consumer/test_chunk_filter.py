@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.buffer import make_buffer
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
@@ -232,7 +232,7 @@ async def test_a_closed_consumer_holds_no_chunks_and_no_timer():
     feed(consumer, *log_of(rows_of("a", b"abcdef", 2)[:2]))
     reading = asyncio.ensure_future(anext(consumer, None))
     await asyncio.sleep(1.0)
-    buffer = partition_of(consumer).buffer
+    buffer = consumer._inner.buffer
     assert buffer.chunks is not None
     assert buffer.chunks.assembler.bytes == 4
     await consumer.aclose()

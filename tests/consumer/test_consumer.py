@@ -15,7 +15,6 @@ import pytest_asyncio
 from asyncgroup import Cluster, Consumer, ConsumerConfig, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer import fetch_scheduler
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ClosedError, ConfigError, ErrorCode
 from tests.consumer.brokers import fill
 
@@ -267,7 +266,7 @@ async def test_an_error_that_was_not_raised_is_logged_at_close(
     async with Consumer(brokers.bootstrap_servers) as consumer:
         partition = await consumer.partition("orders", 0, 0)
         await asyncio.sleep(1)
-        assert partition_of(partition).error is not None
+        assert partition._inner.error is not None
         caplog.set_level(logging.WARNING)
     assert "orders-0: closed before an error was raised to its reader" in caplog.text
     assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
@@ -277,12 +276,12 @@ async def test_a_dropped_error_reader_does_not_count(brokers: EmbeddedCluster) -
     async with Consumer(brokers.bootstrap_servers) as consumer:
         partition = await consumer.partition("orders", 0, 0)
         error = RuntimeError("test")
-        assert not partition_of(partition).report(error)
+        assert not partition._inner.report(error)
         errors = partition.errors()
-        assert partition_of(partition).report(error)
+        assert partition._inner.report(error)
         assert repr(await anext(errors)) == repr(error)
         del errors
-        assert not partition_of(partition).report(error), "so that it is logged again"
+        assert not partition._inner.report(error), "so that it is logged again"
 
 
 async def test_a_partition_can_be_closed_and_opened_repeatedly(brokers: EmbeddedCluster) -> None:

@@ -12,7 +12,7 @@ import pytest
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer import batch_queue, decoding
 from asyncgroup.consumer.batch_queue import LARGE_BYTES, LARGE_COUNT, plain_form
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.wire.batch_view import batch_at
 from asyncgroup.wire.off_loop import run_off_loop
@@ -154,7 +154,7 @@ async def test_a_seek_discards_a_batch_being_decoded(elsewhere: list[object]) ->
     consumer.seek(7)
     feed(consumer, batch(7, count=1))
     assert await reading == [7]
-    assert not partition_of(consumer).decoder.is_busy
+    assert not consumer._inner.decoder.is_busy
 
 
 @virtually
@@ -166,7 +166,7 @@ async def test_closing_ends_a_read_that_waits_for_a_thread(elsewhere: list[objec
         await asyncio.sleep(0)
     await consumer.aclose()
     assert await reading is None
-    assert not partition_of(consumer).decoder.is_busy
+    assert not consumer._inner.decoder.is_busy
 
 
 @virtually
@@ -199,7 +199,7 @@ async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
     reading = asyncio.create_task(offsets(consumer, 1, by_batches=False))
     for _ in range(5):
         await asyncio.sleep(1)
-        partition_of(consumer).check_progress()
+        consumer._inner.check_progress()
     assert not consumer.stalled
     assert await reading == [0]
 

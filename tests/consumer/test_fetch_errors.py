@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     BrokerError,
     CorruptRecordsError,
@@ -254,7 +253,7 @@ async def test_a_removed_partition_is_not_fetched_and_its_response_is_dropped(
         fill(brokers, "orders", 0, batches=1)
         await asyncio.sleep(20)
         assert len(fetches(brokers)) == asked
-        assert (consumer.buffered_bytes, partition_of(consumer).reserved) == (0, 0)
+        assert (consumer.buffered_bytes, consumer._inner.reserved) == (0, 0)
         again = reader.consumer("orders", 0)
         reader.fetchers.add(again)
         assert await read(again, 1) == [0]

@@ -15,7 +15,6 @@ from asyncgroup.consumer.fetch_session import (
     SessionRequest,
     build_fetch_request,
 )
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
@@ -85,9 +84,7 @@ def test_all_supported_versions_are_tested() -> None:
 
 def test_only_its_full_buffer_makes_a_partition_full() -> None:
     async def story() -> None:
-        wanting, full, paused, ended, failed = (
-            partition_of(make_consumer(share=200, ask=50)) for _ in range(5)
-        )
+        wanting, full, paused, ended, failed = ((make_consumer(share=200, ask=50))._inner for _ in range(5))
         feed(full, batch(0, value=b"x" * 150))
         paused.pause()
         ended.end()

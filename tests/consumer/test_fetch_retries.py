@@ -10,7 +10,6 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.consumer.retries import _ELECTION, EAGER_SECONDS
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -67,7 +66,7 @@ async def test_no_error_code_causes_a_busy_loop(
         while consumer.position == 0:
             await asyncio.sleep(0.01)
         assert now() - start < 3, "it is fetched again as soon as its pause is over"
-        partition_of(consumer).end()
+        consumer._inner.end()
         await task
 
 
@@ -229,5 +228,5 @@ async def test_a_session_response_without_the_partition_is_a_success(brokers: Em
             fault = brokers.faults.on("Fetch").error(ErrorCode.KAFKA_STORAGE_ERROR)
             await fault.wait_hit()
             await asyncio.sleep(3)
-            assert partition_of(consumer).error is None
-            assert partition_of(consumer).fetch_failures.count == 0
+            assert consumer._inner.error is None
+            assert consumer._inner.fetch_failures.count == 0

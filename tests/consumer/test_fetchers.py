@@ -6,7 +6,6 @@ import asyncio
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT
-from asyncgroup.consumer.partition_consumer import partition_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 
 # -- fairness ----------------------------------------------------------------------------------------------------------
@@ -45,7 +44,7 @@ async def test_each_partition_comes_first_in_turn(brokers: EmbeddedCluster) -> N
         while len(found) < 160:
             await asyncio.sleep(0.001)
         for consumer in consumers:
-            partition_of(consumer).end()
+            consumer._inner.end()
         await asyncio.gather(*tasks)
     counts = [found[:40].count(partition) for partition in range(4)]
     assert min(counts) >= 8, f"of the first forty records {counts} came from each"
@@ -138,7 +137,7 @@ async def test_a_drained_partition_is_fetched_at_once(brokers: EmbeddedCluster) 
     fill(brokers, "orders", 0, batches=12, size=1000)
     async with client(brokers, fetch_max_wait=20.0, buffer_bytes=8000, max_processing_time=60.0) as reader:
         full, _idle = reader.read("orders", 0, 1)
-        while not partition_of(full).is_buffer_full:
+        while not full._inner.is_buffer_full:
             await asyncio.sleep(0.001)
         await asyncio.sleep(1)
         waits = [exchange.request.max_wait_ms for exchange in fetches(brokers)[-3:]]
@@ -164,4 +163,4 @@ async def test_a_partition_is_in_flight_once_at_a_time(brokers: EmbeddedCluster)
                     assert open_until.get(asked.partition, -1.0) <= exchange.time
                     answered = exchange.answered_at
                     open_until[asked.partition] = float("inf") if answered is None else answered
-        assert [partition_of(consumer).reserved > 0 for consumer in consumers] == [True, True]
+        assert [consumer._inner.reserved > 0 for consumer in consumers] == [True, True]

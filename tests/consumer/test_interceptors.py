@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup import ConfigError, ConsumerGroup, Interceptor, ProducerRecord
 from asyncgroup.consumer.interceptors import Interceptors
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.model import Record
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import batch, feed, make_consumer
@@ -169,7 +168,7 @@ def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tup
                     await asyncio.wait([task])
                 case "stall":
                     for _ in range(number):
-                        partition_of(consumer).check_progress()
+                        consumer._inner.check_progress()
                 case "pause":
                     consumer.pause()
                     await within(read_records(1), 0.01)
@@ -177,8 +176,8 @@ def test_interceptors_are_called_once_for_each_record_handed_out(steps: list[tup
                 case "seek":
                     consumer.seek(number)
                 case "feed":
-                    feed(consumer, batch(partition_of(consumer).fetch_offset, count=number))
-        partition_of(consumer).end()
+                    feed(consumer, batch(consumer._inner.fetch_offset, count=number))
+        consumer._inner.end()
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(story())

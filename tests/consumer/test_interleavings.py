@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.testing import run_virtual
 from tests.consumer.support import batch, feed, make_consumer
 from tests.profiles import examples
@@ -61,7 +61,7 @@ class World:
         elif what == "resume":
             self.consumer.resume()
         elif what == "fail":
-            partition_of(self.consumer).fail(OSError("passing"))
+            self.consumer._inner.fail(OSError("passing"))
 
     async def read_one(self) -> None:
         try:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ErrorCode
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import Client, caught_up, client, fetches, fill, now, read
@@ -203,7 +203,7 @@ async def test_a_fetch_may_be_given_up_twice(three: EmbeddedCluster, turns: int)
             for node_id in fetcher._states.metadata_changed(now()):
                 assert node_id == 1
                 fetcher._tasks[node_id].give_up_unwanted()
-            assert partition_of(consumer).node_id == 2
+            assert consumer._inner.node_id == 2
             for _ in range(0 if number else turns):
                 await asyncio.sleep(0)
 

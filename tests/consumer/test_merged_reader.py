@@ -13,7 +13,7 @@ from asyncgroup.consumer import decoding
 from asyncgroup.consumer.batch_queue import LARGE_BYTES
 from asyncgroup.consumer.fetch_state import Budget
 from asyncgroup.consumer.merged_reader import MergedReader, ReadyQueue
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import BrokerError, CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import cancel_and_wait
@@ -36,7 +36,7 @@ async def following(*consumers: PartitionConsumer) -> AsyncIterator[MergedReader
         yield reader
     finally:
         for consumer in consumers:
-            partition_of(consumer).end()
+            consumer._inner.end()
         await asyncio.gather(*tasks)
 
 
@@ -47,7 +47,7 @@ async def take(reader: MergedReader, count: int) -> list[tuple[int, int]]:
 
 
 async def test_the_ready_queue_is_round_robin_without_empty_partitions() -> None:
-    turns, consumers = ReadyQueue(), [partition_of(partition(number)) for number in range(3)]
+    turns, consumers = ReadyQueue(), [partition(number)._inner for number in range(3)]
     for consumer in consumers:
         assert turns.add(consumer)
         assert not turns.add(consumer), "it is queued already"
@@ -133,7 +133,7 @@ async def test_seeks_and_ends_take_effect_before_the_next_record() -> None:
         feed(first, batch(100, count=2))
         assert await take(reader, 5) == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
         assert await take(reader, 1) == [(0, 100)]
-        partition_of(first).end()
+        first._inner.end()
         feed(second, batch(5, count=1))
         assert await take(reader, 1) == [(1, 5)]
 
@@ -149,7 +149,7 @@ async def test_errors_are_raised_in_the_partitions_turn() -> None:
         with pytest.raises(CorruptRecordsError):
             await anext(reader.records)
         first.seek(4)
-        partition_of(second).fail(BrokerError(29, "fetch of orders-1"))
+        second._inner.fail(BrokerError(29, "fetch of orders-1"))
         with pytest.raises(BrokerError, match="orders-1"):
             await anext(reader.records)
         feed(second, batch(2, count=1))
@@ -188,23 +188,23 @@ async def test_was_read() -> None:
     first = partition(0)
     feed(first, batch(0, count=5))
     async with following(first) as reader:
-        assert not partition_of(first).was_read(0)
+        assert not first._inner.was_read(0)
         await take(reader, 2)
-        assert [partition_of(first).was_read(offset) for offset in (-1, 0, 1, 2)] == [
+        assert [first._inner.was_read(offset) for offset in (-1, 0, 1, 2)] == [
             False,
             True,
             True,
             False,
         ]
         first.seek(50)
-        assert [partition_of(first).was_read(offset) for offset in (1, 2, 49, 50)] == [
+        assert [first._inner.was_read(offset) for offset in (1, 2, 49, 50)] == [
             True,
             True,
             True,
             False,
         ]
         first.seek(1)
-        assert [partition_of(first).was_read(offset) for offset in (0, 1, 49, 50)] == [
+        assert [first._inner.was_read(offset) for offset in (0, 1, 49, 50)] == [
             True,
             True,
             True,

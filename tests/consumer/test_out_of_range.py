@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     BrokerError,
     ErrorCode,
@@ -63,7 +62,7 @@ async def test_out_of_range_reset_is_separate_from_auto_offset_reset(
     async with client(brokers, **config) as reader:
         (consumer,) = reader.read("orders", 0, offset=offset)
         resets: list[tuple[int, int]] = []
-        listener = partition_of(consumer).listener
+        listener = consumer._inner.listener
         listener.on_reset = lambda *where: resets.append(where)  # type: ignore[method-assign]
         task = asyncio.ensure_future(read(consumer, 1))
         await asyncio.sleep(1)
@@ -165,7 +164,7 @@ async def test_a_slow_reader_gets_buffered_records_before_a_reset_to_the_log_sta
     async with client(brokers, out_of_range_reset="earliest", **sizes) as reader:
         (consumer,) = reader.read("orders", 0)
         await asyncio.sleep(1)
-        held = partition_of(consumer).fetch_offset
+        held = consumer._inner.fetch_offset
         assert held >= 10
         log_of(brokers, "orders", 0).start_offset = 90
         assert await read(consumer, 10) == list(range(10))
@@ -181,5 +180,5 @@ async def test_a_reset_backwards_drops_buffered_records(brokers: EmbeddedCluster
     async with client(brokers, out_of_range_reset="earliest", buffer_bytes=10_000) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 2) == [0, 1]
-        partition_of(consumer).reset(0, 20)
+        consumer._inner.reset(0, 20)
         assert await read(consumer, 20) == list(range(20))

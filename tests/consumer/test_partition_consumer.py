@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import TURN_SECONDS, partition_of
+from asyncgroup.consumer.partition_consumer import TURN_SECONDS
 from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, ErrorCode
 from asyncgroup.model import Record
 from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
@@ -42,7 +42,7 @@ async def test_records_in_order_over_batches_and_responses() -> None:
     task = asyncio.ensure_future(rest_of(consumer, 6))
     await turns(20)
     assert not task.done()
-    assert (consumer.position, partition_of(consumer).fetch_offset) == (11, 11)
+    assert (consumer.position, consumer._inner.fetch_offset) == (11, 11)
     feed(consumer, batch(11, count=2))
     assert await task == [0, 1, 2, 4, 6, 11]
     assert consumer.position == 12
@@ -70,11 +70,9 @@ async def test_loops_and_batches_share_one_position() -> None:
 
 async def test_batches_without_records_to_hand_out_make_room() -> None:
     woken: list[bool] = []
-    consumer = make_consumer(
-        2, share=100, ask=60, wake=lambda: woken.append(partition_of(consumer).is_fetchable)
-    )
+    consumer = make_consumer(2, share=100, ask=60, wake=lambda: woken.append(consumer._inner.is_fetchable))
     feed(consumer, batch(0, [0, 1], last=3))
-    assert not partition_of(consumer).is_fetchable
+    assert not consumer._inner.is_fetchable
     task = reading(consumer)
     await turns(10)
     assert not task.done()
@@ -96,7 +94,7 @@ async def test_several_readers_share_the_records() -> None:
         feed(consumer, batch(base, count=3))
         await asyncio.sleep(0.0015)
     await asyncio.sleep(1)
-    partition_of(consumer).end()
+    consumer._inner.end()
     await asyncio.gather(*tasks)
     assert sorted(found) == list(range(30))
 
@@ -104,13 +102,13 @@ async def test_several_readers_share_the_records() -> None:
 async def test_repr_shows_the_state() -> None:
     consumer = make_consumer()
     assert (consumer.lag, consumer.high_watermark, consumer.log_start_offset) == (0, -1, -1)
-    partition_of(consumer).fetched(FetchedRecords(batch(0, count=4), 10, 0, zero_copy=True))
+    consumer._inner.fetched(FetchedRecords(batch(0, count=4), 10, 0, zero_copy=True))
     assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
     assert (consumer.lag, consumer.position) == (10, 0)
     await rest_of(consumer, 4)
     assert (consumer.lag, consumer.position, consumer.buffered_bytes) == (6, 4, 0)
     consumer.pause()
-    partition_of(consumer).end()
+    consumer._inner.end()
     assert repr(consumer) == "<PartitionConsumer orders-3: at 4 of 10, 0 bytes buffered, paused, ended>"
 
 
@@ -159,7 +157,7 @@ async def test_timeouts_around_a_read_lose_nothing() -> None:
             await asyncio.sleep(0.05)
             feed(consumer, batch(base, count=2))
         await asyncio.sleep(1)
-        partition_of(consumer).end()
+        consumer._inner.end()
 
     producing = asyncio.ensure_future(produce())
     loops = 0
@@ -188,8 +186,8 @@ async def test_a_pause_stops_before_the_next_record_and_keeps_the_buffer() -> No
     feed(consumer, batch(0, count=3))
     assert await rest_of(consumer, 1) == [0]
     consumer.pause()
-    assert not partition_of(consumer).is_fetchable
-    assert not partition_of(consumer).is_buffer_full
+    assert not consumer._inner.is_fetchable
+    assert not consumer._inner.is_buffer_full
     task = reading(consumer)
     await turns(10)
     assert not task.done()
@@ -198,7 +196,7 @@ async def test_a_pause_stops_before_the_next_record_and_keeps_the_buffer() -> No
     consumer.resume()
     assert woken, "the fetcher must be woken"
     assert await task == 1
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
 
 
 async def test_a_pause_between_decoding_and_handing_out_takes_effect() -> None:
@@ -222,8 +220,8 @@ async def test_an_end_stops_every_reader_before_its_next_record() -> None:
     feed(consumer, batch(0, count=9))
     waiting_for_more = asyncio.ensure_future(anext(consumer.batches(max_records=100, max_wait=60)))
     await turns()
-    partition_of(consumer).end()
-    partition_of(consumer).end()
+    consumer._inner.end()
+    consumer._inner.end()
     with pytest.raises(StopAsyncIteration):
         await waiting_for_more
     for _ in range(2):
@@ -241,7 +239,7 @@ async def test_an_end_wakes_waiting_and_paused_readers() -> None:
     await turns()
     consumer.pause()
     await turns()
-    partition_of(consumer).end()
+    consumer._inner.end()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [StopAsyncIteration] * 2
 
@@ -254,13 +252,13 @@ async def test_a_seek_drops_the_buffer_and_wakes_the_fetcher() -> None:
     consumer = make_consumer(wake=lambda: woken.append("wake"))
     feed(consumer, batch(0, count=5))
     assert await rest_of(consumer, 2) == [0, 1]
-    partition_of(consumer).reserved, version = 500, partition_of(consumer).version
+    consumer._inner.reserved, version = 500, consumer._inner.version
     woken.clear()
     consumer.seek(40)
     assert woken
-    assert (consumer.position, partition_of(consumer).fetch_offset, consumer.buffered_bytes) == (40, 40, 0)
-    assert partition_of(consumer).version > version, "requests in flight for the old offset become void"
-    assert partition_of(consumer).reserved == 0
+    assert (consumer.position, consumer._inner.fetch_offset, consumer.buffered_bytes) == (40, 40, 0)
+    assert consumer._inner.version > version, "requests in flight for the old offset become void"
+    assert consumer._inner.reserved == 0
     task = reading(consumer)
     await turns()
     feed(consumer, batch(38, count=4))
@@ -281,7 +279,7 @@ async def test_bad_offsets_are_refused(offset: Any) -> None:
     consumer = make_consumer()
     with pytest.raises(ConfigError, match=rf"offset={offset!r} is not allowed: (an offset \()?0 or more"):
         consumer.seek(offset)
-    assert (consumer.position, partition_of(consumer).version) == (0, 0)
+    assert (consumer.position, consumer._inner.version) == (0, 0)
 
 
 async def test_a_seek_during_max_wait() -> None:
@@ -301,17 +299,17 @@ async def test_a_seek_during_max_wait() -> None:
 async def test_an_error_is_raised_once_and_then_fetching_continues(as_batches: bool) -> None:
     """Found by review: the fetcher was not woken after the error was raised, so a reader of batches waited without end."""
     woken: list[bool] = []
-    consumer = make_consumer(wake=lambda: woken.append(partition_of(consumer).is_fetchable))
+    consumer = make_consumer(wake=lambda: woken.append(consumer._inner.is_fetchable))
     iterator = consumer.batches() if as_batches else consumer
     error = BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch of orders-3")
     task = asyncio.ensure_future(anext(iterator))
     await turns()
-    partition_of(consumer).fail(error)
-    assert not partition_of(consumer).is_fetchable, "not before the error was raised"
+    consumer._inner.fail(error)
+    assert not consumer._inner.is_fetchable, "not before the error was raised"
     with pytest.raises(BrokerError) as raised:
         await task
     assert raised.value is error
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     assert woken[-1:] == [True]
     feed(consumer, batch(0, count=1))
     await anext(iterator)
@@ -320,7 +318,7 @@ async def test_an_error_is_raised_once_and_then_fetching_continues(as_batches: b
 async def test_an_error_is_raised_before_buffered_records_and_drops_none() -> None:
     consumer = make_consumer()
     feed(consumer, batch(0, count=2))
-    partition_of(consumer).fail(CorruptRecordsError("behind it"))
+    consumer._inner.fail(CorruptRecordsError("behind it"))
     with pytest.raises(CorruptRecordsError):
         await anext(consumer)
     assert await rest_of(consumer, 2) == [0, 1]
@@ -328,9 +326,9 @@ async def test_an_error_is_raised_before_buffered_records_and_drops_none() -> No
 
 async def test_a_seek_clears_an_error() -> None:
     consumer = make_consumer()
-    partition_of(consumer).fail(CorruptRecordsError("at the old position"))
+    consumer._inner.fail(CorruptRecordsError("at the old position"))
     consumer.seek(7)
-    assert partition_of(consumer).is_fetchable
+    assert consumer._inner.is_fetchable
     feed(consumer, batch(7, count=1))
     assert await rest_of(consumer, 1) == [7]
 
@@ -364,7 +362,7 @@ async def test_interceptors_are_called_once_for_each_record_however_it_is_read()
     await asyncio.gather(cancelled, return_exceptions=True)
     assert await rest_of(consumer, 3) == [0, 1, 2]
     for _ in range(5):
-        partition_of(consumer).check_progress()
+        consumer._inner.check_progress()
     assert [r.offset for r in await anext(consumer.batches(max_records=2))] == [3, 4]
     assert await rest_of(consumer, 3) == [5, 6, 7]
     assert seen == list(range(8))
@@ -390,8 +388,8 @@ async def test_hooks_are_called_by_name() -> None:
     seen = Seen()
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=1))
-    partition_of(consumer).check_progress()
-    partition_of(consumer).check_progress()
+    consumer._inner.check_progress()
+    consumer._inner.check_progress()
     consumer.seek(0)
     assert seen.events == [("stalled", "orders", 3), ("resumed", "orders", 3)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing import current_network
 from tests.consumer.brokers import client, fetches, fill, now
@@ -86,7 +86,7 @@ async def test_each_record_once_and_in_order(brokers: EmbeddedCluster, seed: int
             await asyncio.sleep(0.1)
             assert now() - healed < 60, (consumers, ends)
         for consumer in consumers:
-            partition_of(consumer).end()
+            consumer._inner.end()
         await asyncio.gather(*tasks)
         assert asked < 20_000
     assert found == [list(range(end)) for end in ends]

@@ -9,7 +9,6 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.consumer.list_offsets import StartOffset
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConfigError, ErrorCode
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.batches import append
@@ -185,7 +184,7 @@ async def test_paused_and_ended_partitions(brokers: EmbeddedCluster) -> None:
         assert consumer.position == 0
         consumer.resume()
         assert await asyncio.wait_for(read(consumer, 1), 5) == [0]
-        partition_of(consumer).end()
+        consumer._inner.end()
         before = lookups(brokers)
         consumer.seek("latest")
         await asyncio.sleep(5)

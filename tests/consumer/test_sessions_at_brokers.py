@@ -11,7 +11,6 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster, Exchange
 from asyncgroup.consumer.fetch_plan import SHORT_WAIT
 from asyncgroup.consumer.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ErrorCode
 from tests.broker.internals import node_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
@@ -207,7 +206,7 @@ async def test_no_partition_is_ever_fetched_on_both_lanes(brokers: EmbeddedClust
         while any(len(offsets) < 60 for offsets in seen.values()):
             await asyncio.sleep(0.1)
         for consumer in consumers:
-            partition_of(consumer).end()
+            consumer._inner.end()
         await asyncio.gather(*tasks)
     assert all(offsets == list(range(60)) for offsets in seen.values())
     assert overlaps(fetches(brokers, node=1)) == []

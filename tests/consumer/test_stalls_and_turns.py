@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS, partition_of
+from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
@@ -23,7 +23,7 @@ def burn(seconds: float) -> None:
 
 async def tick(consumer, periods: int = 1) -> None:
     for _ in range(periods):
-        partition_of(consumer).check_progress()
+        consumer._inner.check_progress()
 
 
 # -- stalls ------------------------------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ async def test_a_stalled_partition_is_not_fetched_keeps_its_buffer_and_is_not_pa
     consumer = make_consumer(hooks=[seen])
     feed(consumer, batch(0, count=4))
     await tick(consumer, 5)
-    assert (consumer.stalled, consumer.paused, partition_of(consumer).is_fetchable) == (True, False, False)
-    assert not partition_of(consumer).is_buffer_full, (
+    assert (consumer.stalled, consumer.paused, consumer._inner.is_fetchable) == (True, False, False)
+    assert not consumer._inner.is_buffer_full, (
         "a stalled partition must not shorten the max_wait of the others"
     )
     assert consumer.buffered_bytes == SIZE
@@ -73,7 +73,7 @@ async def test_it_resumes_when_half_of_its_share_is_free() -> None:
     woken: list[bool] = []
     seen = Seen()
     consumer = make_consumer(
-        share=8 * SIZE, ask=SIZE, hooks=[seen], wake=lambda: woken.append(partition_of(consumer).is_fetchable)
+        share=8 * SIZE, ask=SIZE, hooks=[seen], wake=lambda: woken.append(consumer._inner.is_fetchable)
     )
     feed(consumer, *(batch(4 * n, count=4) for n in range(8)))
     await tick(consumer, 2)
@@ -102,7 +102,7 @@ async def test_progress_within_a_large_batch_resumes_it() -> None:
     """Found by review: progress inside a batch did not count, so the buffer ran empty before the next fetch."""
     woken: list[bool] = []
     consumer = make_consumer(
-        share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(partition_of(consumer).is_fetchable)
+        share=10 * SIZE, ask=SIZE, wake=lambda: woken.append(consumer._inner.is_fetchable)
     )
     feed(consumer, batch(0, count=4))
     await anext(consumer)
@@ -134,7 +134,7 @@ async def test_no_stall_without_records_or_while_paused_or_at_the_end() -> None:
     for consumer in (paused, ended):
         feed(consumer, batch(0, count=1))
     paused.pause()
-    partition_of(ended).end()
+    ended._inner.end()
     for consumer in (empty, paused, ended):
         await tick(consumer, 5)
         assert not consumer.stalled

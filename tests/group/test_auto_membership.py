@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import Cluster, ConsumerConfig
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group.group_protocol import (
     AutoMembership,
@@ -81,9 +80,7 @@ async def auto(
                 scene, classic = Scene(scripted, cluster), Classic()
                 health = MemberHealth(lambda _: True)
                 health.state_since = now()
-                membership = AutoMembership(
-                    client_of(cluster), "g", config, health, classic=lambda *_: classic
-                )
+                membership = AutoMembership(cluster._inner, "g", config, health, classic=lambda *_: classic)
                 yield scene, membership, classic
 
 
@@ -116,7 +113,7 @@ async def test_a_cluster_without_it(features: dict[str, int]) -> None:
 async def test_the_choice_is_kept_while_the_member_is_in_the_group() -> None:
     async with auto() as (it, membership, classic):
         await membership.join(["aa"])
-        connection = await client_of(it.cluster).network.connection(1, "group")
+        connection = await it.cluster._inner.network.connection(1, "group")
         connection.features = {"group.version": 1}
         await membership.join(["aa"])
         assert len(classic.joins) == 2

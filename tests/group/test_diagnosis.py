@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import BrokerError, ConnectError, ErrorCode
 from asyncgroup.group.health.diagnosis import HealthSnapshot, diagnose
 from asyncgroup.group.health.member_health import (
@@ -67,7 +66,7 @@ async def test_claims_before_their_first_fetch() -> None:
     assert [(c.high_watermark, c.lag) for c in health.claims] == [(None, None)] * 2
     assert health.lag == 0
     consumer_of(session.claims[1]).pause()
-    partition_of(consumer_of(session.claims[0])).buffer.high_watermark = 12
+    consumer_of(session.claims[0])._inner.buffer.high_watermark = 12
     later = diagnose(snapshot(member_health, claims=session.claims), now())
     assert (later.lag, later.claims[0].lag) == (12, 12)
     assert [str(tp) for tp in later.paused] == ["orders-1"]

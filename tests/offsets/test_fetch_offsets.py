@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,7 +150,7 @@ async def test_an_unsupported_version_is_raised_at_once() -> None:
 
 async def test_members_use_the_group_lane() -> None:
     cluster = cluster_that({})
-    source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
+    source = ClaimSource(SimpleNamespace(_inner=cluster), "g", ConsumerConfig(), ())  # type: ignore[arg-type]
     starts, _ = source.claim_starts((await source.fetch_commits(list(STORED))).found)
     assert {tp: (at.offset, at.leader_epoch) for tp, at in starts.items()} == {
         tp: (at.offset, at.leader_epoch) for tp, at in STORED.items()
@@ -192,7 +193,7 @@ async def test_an_epoch_that_stays_stale_is_an_error_in_the_end() -> None:
 @pytest.mark.parametrize("member", [None, MemberIdentity()])
 async def test_other_clients_send_no_member(member: MemberIdentity | None) -> None:
     cluster = cluster_that({})
-    source = ClaimSource(cluster, "g", ConsumerConfig(), (), lambda: member)  # type: ignore[arg-type]
+    source = ClaimSource(SimpleNamespace(_inner=cluster), "g", ConsumerConfig(), (), lambda: member)  # type: ignore[arg-type]
     await source.fetch_commits(list(STORED))
     ((_, request),) = cluster.coordinators.requests
     assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)

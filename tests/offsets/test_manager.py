@@ -14,7 +14,6 @@ from asyncgroup import Cluster, ConsumerConfig, Record, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import api_versions
 from asyncgroup.broker.handlers.registry import version_ranges
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import (
     BrokerError,
     ClosedError,
@@ -333,7 +332,7 @@ async def test_a_shared_cluster_stays_open() -> None:
             (await offsets.manage("t", 0)).mark_offset(5)
         assert shared.is_open
         assert committed(cluster) == (5, "", -1)
-        assert "t" not in client_of(shared)._topics, "its metadata is not tracked any more"
+        assert "t" not in shared._inner._topics, "its metadata is not tracked any more"
         with pytest.raises(ConfigError, match="hooks"):
             OffsetManager(shared, "g", hooks=[object()])
 

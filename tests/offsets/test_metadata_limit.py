@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from asyncgroup import Cluster, ErrorCode
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.cluster import ClusterClient, client_of
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.offsets.commit_metadata import MAX_METADATA
 from asyncgroup.offsets.metadata_limit import CONFIG_KEY, LARGEST, SMALLEST, TIMEOUT, fetch_metadata_limit
 from asyncgroup.wire import messages as m
@@ -27,8 +27,8 @@ async def broker() -> AsyncIterator[EmbeddedCluster]:
 async def limit_of(broker: EmbeddedCluster, check: Callable[[ClusterClient], object] | None = None) -> int:
     async with Cluster(broker.bootstrap_servers) as cluster:
         if check is not None:
-            check(client_of(cluster))
-        return await fetch_metadata_limit(client_of(cluster))
+            check(cluster._inner)
+        return await fetch_metadata_limit(cluster._inner)
 
 
 def described(value: str | None, name: str = CONFIG_KEY) -> Callable[[m.DescribeConfigsRequest], object]:
@@ -109,7 +109,7 @@ async def test_a_silent_broker_is_not_waited_for(broker: EmbeddedCluster) -> Non
     broker.faults.on(API).hold()
     async with Cluster(broker.bootstrap_servers) as cluster:
         began = now()
-        assert await fetch_metadata_limit(client_of(cluster)) == MAX_METADATA
+        assert await fetch_metadata_limit(cluster._inner) == MAX_METADATA
         assert now() - began == pytest.approx(TIMEOUT, abs=0.1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Cluster, Consumer, ConsumerConfig, ConsumerGroup, Session, TopicPartition
-from asyncgroup.cluster import ClusterClient, client_of
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import BrokerError, ErrorCode, TopicRecreatedError, TransportError
 from asyncgroup.testing.apache_kafka import ApacheKafka
@@ -29,7 +29,7 @@ class FetchRecorder:
 
     def __init__(self, cluster: Cluster) -> None:
         self.exchanges: list[tuple[int, m.FetchRequest, m.FetchResponse | None]] = []
-        network = client_of(cluster).network
+        network = cluster._inner.network
         self._submit, self._try_submit = network.submit, network.try_submit
         network.submit = self._record_submit  # type: ignore[method-assign]
         network.try_submit = self._record_try_submit  # type: ignore[method-assign]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, ClientConfig, Cluster, ConsumerConfig, ConsumerGroup, Handler, Session
-from asyncgroup.cluster import client_of
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets.fetch_offsets import fetch_offsets
 from asyncgroup.wire import messages as m
@@ -96,7 +95,7 @@ async def new_topic(cluster: Cluster) -> str:
 async def until_committed(cluster: Cluster, group_id: str, tp: TopicPartition, offset: int) -> None:
     async with asyncio.timeout(WAIT):
         while True:
-            found = await fetch_offsets(client_of(cluster), group_id, [tp], lane="control")
+            found = await fetch_offsets(cluster._inner, group_id, [tp], lane="control")
             if tp in found and found[tp].offset == offset:
                 return
             await asyncio.sleep(0.1)
@@ -179,9 +178,9 @@ async def test_pending_transactional_offsets_delay_the_fetch(apache_kafka: Runni
         await in_thread(producer.commit_transaction, WAIT)
         ((_, position),) = await in_thread(transform_in_transaction, servers, topic, producer)
         assert position in (2, 3)  # before or after the marker
-        assert await fetch_offsets(client_of(cluster), f"g-{topic}", [tp], lane="control") == {}
+        assert await fetch_offsets(cluster._inner, f"g-{topic}", [tp], lane="control") == {}
         waiting = asyncio.create_task(
-            fetch_offsets(client_of(cluster), f"g-{topic}", [tp], lane="control", require_stable=True)
+            fetch_offsets(cluster._inner, f"g-{topic}", [tp], lane="control", require_stable=True)
         )
         await asyncio.sleep(0.5)
         assert not waiting.done()

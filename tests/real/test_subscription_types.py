@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from asyncgroup import Claim, ConsumerBusy, ConsumerConfig, ConsumerGroup, Handler, Session
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.group.assignors import Assignor
 from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
 from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
@@ -33,7 +33,7 @@ class Owner(Handler):
 
     async def setup(self, session: Session) -> None:
         if self._exclusive:
-            await check_is_holder(client_of(self._group.cluster), session)
+            await check_is_holder(self._group.cluster._inner, session)
 
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         self.owns.set()
@@ -65,7 +65,7 @@ async def test_exclusive_and_failover(apache_kafka: RunningKafka) -> None:
 
 async def exclusive(servers: str, topic: str, cluster: Cluster) -> None:
     group_id = f"exclusive-{uuid.uuid4().hex[:8]}"
-    client = client_of(cluster)
+    client = cluster._inner
     await check_not_busy(client, group_id)
     async with joined(servers, group_id, topic, ExclusiveAssignor(2), exclusive=True) as (_, owner, _):
         await asyncio.wait_for(owner.owns.wait(), WAIT)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Record, Session, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import SessionEnd
 from asyncgroup.group.membership import Membership
 from tests.stories.environment import Environment
@@ -171,7 +170,7 @@ async def member(
     group = ConsumerGroup(env.bootstrap_servers, env.group_id, full, hooks=[env.bell, *hooks])
     if membership is not None:
         group._make_membership = lambda *_arguments: membership
-    client_of(group.cluster).random.seed(name)
+    group.cluster._inner.random.seed(name)
     with env.network.source(host):
         async with group:
             yield group

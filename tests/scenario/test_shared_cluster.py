@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPartition
-from asyncgroup.cluster import client_of, connection_pool
+from asyncgroup.cluster import connection_pool
 from asyncgroup.cluster.connecting import connect
 from tests.scenario.support import WorkHandler, running
 from tests.scenario.three_protocols import in_each_protocol
@@ -67,7 +67,7 @@ async def test_two_groups(env: VirtualEnvironment):
 
 def purposes(cluster: Cluster) -> set[str]:
     """Return the purposes of the open connections of a cluster."""
-    return {lane.purpose for lane in client_of(cluster).pool._lanes.values() if lane.is_open}
+    return {lane.purpose for lane in cluster._inner.pool._lanes.values() if lane.is_open}
 
 
 @in_each_protocol
@@ -86,7 +86,7 @@ async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
                 assert purposes(cluster) > alone
             await asyncio.sleep(1)
             assert purposes(cluster) == alone
-            kept = [lane.connection for lane in client_of(cluster).pool._lanes.values() if lane.is_open]
+            kept = [lane.connection for lane in cluster._inner.pool._lanes.values() if lane.is_open]
             await env.produce(5, range(4))
             await second.until("done 3@9")
             assert all(connection.is_open for connection in kept)
@@ -145,7 +145,7 @@ async def test_fetchers_of_nodes_that_lead_nothing_end(env: VirtualEnvironment):
         assert len(asyncio.all_tasks()) < tasks
         fetching = {
             lane.address.node_id
-            for lane in client_of(reader.cluster).pool._lanes.values()
+            for lane in reader.cluster._inner.pool._lanes.values()
             if lane.is_open and lane.purpose.startswith("fetch")
         }
         assert fetching == {1}

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Session, SubscriptionPattern, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.group.membership import JOIN_GRACE, RETRY_BACKOFF_SHARE
@@ -92,7 +91,7 @@ class SimMember(Program):
         group = ConsumerGroup(self.world.bootstrap_servers, GROUP, self._config, hooks=[self])
         if self.spec.is_consumer:
             group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
-        client_of(group.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
+        group.cluster._inner.random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
         async with group:
             self._group = group
             try:

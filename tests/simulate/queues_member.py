@@ -14,7 +14,6 @@ from asyncgroup import (
     Session,
     TopicPartition,
 )
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError
 from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, Mode, RetryTopic, WorkQueue
@@ -112,7 +111,7 @@ class SimQueue(Program):
         """Seed the random choices of a queue that opens."""
         if self.spec.is_consumer:
             opening.group._make_membership = partial(ConsumerMembership, make_id=self._make_id)
-        client_of(opening.cluster).random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
+        opening.cluster._inner.random.seed(f"{self.world.plan.seed} {self.name} {self.rng.random()}")
 
     # --- its program --------------------------------------------------------------------------------------------------
 

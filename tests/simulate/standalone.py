@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from asyncgroup import Consumer, ConsumerConfig, OffsetManager, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import AsyncGroupError
 from tests.simulate.oracle import ANY, ClaimLog, Oracle
 from tests.simulate.plan import STANDALONE_GROUP
@@ -82,8 +81,8 @@ class StandaloneReader:
         claim: ClaimLog | None = None
         consumer = Consumer(self.world.bootstrap_servers, self._config)
         offsets = OffsetManager(self.world.bootstrap_servers, STANDALONE_GROUP, self._config, hooks=[self])
-        client_of(consumer.cluster).random.seed(f"{self.world.plan.seed} {self.rng.random()}")
-        client_of(offsets.cluster).random.seed(f"{self.world.plan.seed} {self.rng.random()}")
+        consumer.cluster._inner.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
+        offsets.cluster._inner.random.seed(f"{self.world.plan.seed} {self.rng.random()}")
         try:
             async with consumer, offsets:
                 marks = await offsets.manage(*PARTITION)

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any, NamedTuple, Self
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session, TopicPartition
-from asyncgroup.cluster import client_of
 from tests.stories.environment import CONSUMER, Environment
 from tests.stories.sharing import are_shared_evenly
 from tests.stories.traffic import partitions_of
@@ -84,7 +83,7 @@ class Fleet:
             given = {"assignors": assignors, **config}
         options = ConsumerConfig(**self.env.config(name, **given))
         group = ConsumerGroup(self.env.bootstrap_servers, self.env.group_id, options, hooks=[self.env.bell])
-        client_of(group.cluster).random.seed(name)
+        group.cluster._inner.random.seed(name)
         await group.__aenter__()
         run = group.run(self.env.topic, _Reader(self.env, self.handled))
         self.running[name] = _Running(group, asyncio.create_task(run, name=name))

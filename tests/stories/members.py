@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from asyncgroup import ConsumerConfig, ConsumerGroup
-from asyncgroup.cluster import client_of
 from asyncgroup.testing.apache_kafka.watchdog import Watchdog
 from tests.stories.bell import Bell
 from tests.stories.log import MemberLog, RecordedSession, RecordingHandler, ReportingHooks
@@ -73,7 +72,7 @@ class LocalMember(Member):
         hooks = [ReportingHooks(self.report), bell]
         self.group = ConsumerGroup(bootstrap_servers, group_id, config, hooks=hooks)
         # makes the order in which nodes are asked, and jitter, the same in every run
-        client_of(self.group.cluster).random.seed(name)
+        self.group.cluster._inner.random.seed(name)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, topics: list[str]) -> None:

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 from asyncgroup import Consumer, ConsumerConfig, Producer, TopicPartition
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.cluster import client_of
 from asyncgroup.model import MillisClock, Record, wall_clock
 from asyncgroup.offsets import GROUP_LANE
 from asyncgroup.offsets.commit_metadata import CommitMetadata, decode_metadata
@@ -179,7 +178,7 @@ async def opened(
     )
     with source_of(env, member):
         async with queue:
-            client_of(queue._core.engine.cluster).random.seed(member)
+            queue._core.engine.cluster._inner.random.seed(member)
             yield queue
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.error_codes import error_name
 from asyncgroup.group.health.health import ClaimHealth, ErrorSeen, Health
 from asyncgroup.group.health.member_health import (
@@ -231,7 +230,7 @@ def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float
 def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
     found: list[_Failing] = []
     for claim in snapshot.claims:
-        failures = partition_of(claim._state.consumer).fetch_failures
+        failures = claim._state.consumer._inner.fetch_failures
         if failures.error is not None:
             found.append(_Failing(claim.tp, failures.began_at, failures.error))
     yield from _by_reason(ProblemKind.FETCH, found, now)

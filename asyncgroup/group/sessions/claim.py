@@ -52,10 +52,8 @@ class ClaimState:
     ) -> None:
         from asyncio import Event
 
-        from asyncgroup.consumer.partition_consumer import partition_of
-
         self.consumer = consumer
-        self._nothing_read = partition_of(consumer).buffer.progress
+        self._nothing_read = consumer._inner.buffer.progress
         self.offsets = offsets
         self.initial_metadata = offsets.metadata
         self.stored = stored
@@ -83,18 +81,16 @@ class ClaimState:
 
     def end(self, cause: SessionEnd) -> None:
         """Stop iteration before the next record; a second call does nothing."""
-        from asyncgroup.consumer.partition_consumer import partition_of
 
         if self.cause is None:
             self.cause = cause
             self._ended.set()
-            partition_of(self.consumer).end()
+            self.consumer._inner.end()
 
     def report_nothing(self) -> None:
         """Call no hooks for what is read: a work queue reports its deliveries instead."""
-        from asyncgroup.consumer.partition_consumer import partition_of
 
-        partition = partition_of(self.consumer)
+        partition = self.consumer._inner
         partition.set_listeners(partition.intercept, None)
 
     # --- progress ---------------------------------------------------------------------------------------------------
@@ -102,9 +98,8 @@ class ClaimState:
     @property
     def progress(self) -> tuple[object, ...]:
         """A value that changes with each record that is delivered, each mark, seek and renewal; a timer compares it."""
-        from asyncgroup.consumer.partition_consumer import partition_of
 
-        partition = partition_of(self.consumer)
+        partition = self.consumer._inner
         return (
             *partition.buffer.progress,
             partition.jumps,
@@ -116,9 +111,8 @@ class ClaimState:
     @property
     def holds_record(self) -> bool:
         """Whether the handler works on a record: it was given one and has not asked for the next."""
-        from asyncgroup.consumer.partition_consumer import partition_of
 
-        partition = partition_of(self.consumer)
+        partition = self.consumer._inner
         was_read = partition.buffer.progress != self._nothing_read
         return was_read and not (partition.waiting or partition.paused or self.ended)
 
@@ -329,9 +323,8 @@ class ClaimCounts(NamedTuple):
 
 def claim_counts(claim: Claim) -> ClaimCounts:
     """Return the counts of a claim, for metrics; also of one that has ended."""
-    from asyncgroup.consumer.partition_consumer import partition_of
 
-    buffer = partition_of(claim._state.consumer).buffer
+    buffer = claim._state.consumer._inner.buffer
     return ClaimCounts(buffer.records_delivered, buffer.bytes_delivered, buffer.bytes)
 
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from asyncgroup.cluster import ClusterClient
+from asyncgroup.cluster import Cluster
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_plan import lanes_of
 from asyncgroup.consumer.fetch_session import FetchSession
@@ -17,7 +17,7 @@ from asyncgroup.consumer.fetcher import Fetcher
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import ListOffsetsResult, list_offsets_once, reset_timestamps
 from asyncgroup.consumer.partition import TopicPartitionState
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.error_codes import error_name
 from asyncgroup.errors import BrokerError
@@ -61,19 +61,21 @@ class ClaimSource:
 
     def __init__(
         self,
-        cluster: ClusterClient,
+        cluster: Cluster,
         group_id: str,
         config: ConsumerConfig,
         interceptors: Interceptors,
         member: Callable[[], MemberIdentity | None] | None = None,
     ) -> None:
-        self.cluster = cluster
+        self.shared_cluster = cluster
+        """The group's Cluster, for other clients of it."""
+        self.cluster = cluster._inner
         self.group_id = group_id
         self.config = config
         self.paused: set[TopicPartition] = set()
         """The partitions that the user paused, assigned or not."""
         self.known_topics = KnownTopics()
-        self.topic_changes = ChangePauses(config.retry_backoff, cluster.random)
+        self.topic_changes = ChangePauses(config.retry_backoff, self.cluster.random)
         self.earliest_topics: set[str] = set()
         """Topics whose partitions begin at the log start without a commit, also if `auto_offset_reset` is `latest` or `error`."""
         self.optional_topics: set[str] = set()
@@ -254,7 +256,7 @@ def connect_offsets(consumer: PartitionConsumer, offsets: PartitionMarks) -> Non
     The topic id is set before the first fetch, so that a recreation of the topic since the offset was committed is
     noticed.
     """
-    partition = partition_of(consumer)
+    partition = consumer._inner
     partition.fetch_source.topic_id = offsets.topic_id
     partition.listener = _MarksListener(partition, offsets)
 

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     CallerCancelled,
     ClaimReturned,
@@ -143,7 +142,7 @@ class HandlerCalls:
 
     async def _consume_reported(self, claim: Claim, hooks: Hooks) -> None:
         """Call `consume_claim` between its two events, in the same task, so that they share their context variables."""
-        session, state = self._session, partition_of(claim._state.consumer)
+        session, state = self._session, claim._state.consumer._inner
         hooks.emit("on_handler_start", session, claim)
         try:
             await self._handler.consume_claim(session, claim)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 from asyncgroup.checks import TEXT, check_count, check_duration_or_zero, is_async
-from asyncgroup.cluster import cluster_of
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.group.sessions.claim import Claim
@@ -124,7 +123,7 @@ class ConsumeTransformProduce(Handler):
             transactional_id=self._transactional_id(source),
             close_timeout=min(self._config.close_timeout, _abort_seconds(source.config)),
         )
-        producer = Producer(cluster_of(source.cluster), config)
+        producer = Producer(source.shared_cluster, config)
         transactions = SessionTransactions(
             session, source.cluster, producer, self._transform, self._limits, self._failures
         )

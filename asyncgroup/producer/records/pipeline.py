@@ -11,7 +11,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, ClosedError, DeliveryFailedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
-from asyncgroup.memory.memory_budget import MemoryBudget, add_listener, remove_listener
+from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.memory.pending_limits import producer_memory
 from asyncgroup.model import BatchResult, Header, MillisClock, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
@@ -159,7 +159,7 @@ class RecordPipeline:
         self.sender.start()
         self._spawn(self.router.forget_idle, name="forget idle topics")
         if self._budget is not None:
-            add_listener(self._budget, self.sender.wake)
+            self._budget._inner.add_listener(self.sender.wake)
 
     def accept(self) -> None:
         """Accept records from now on."""
@@ -196,7 +196,7 @@ class RecordPipeline:
         """Forget the topics; the tasks have ended."""
         self.router.close()
         if self._budget is not None:
-            remove_listener(self._budget, self.sender.wake)
+            self._budget._inner.remove_listener(self.sender.wake)
 
     def wake(self) -> None:
         """Plan again: batches may be sent that had to wait, also for their partition to be added to the transaction."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from asyncgroup.cluster import as_cluster, client_of
+from asyncgroup.cluster import as_cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.consumer.error_stream import ErrorReader
 from asyncgroup.consumer.list_offsets import parse_start
@@ -86,7 +86,7 @@ class ConsumerGroupEngine:
         self._settings = settings
         self._config = plan.config
         self.cluster, self._owns_cluster = as_cluster(source.bootstrap_servers, plan.config, source.hooks)
-        self._client = client_of(self.cluster)
+        self._client = self.cluster._inner
         self.group = ConsumerGroup(self.cluster, self.name, plan.config)
         self._grouping = AckGrouping(
             settings.ack_group_time, settings.ack_group_size, self._commit, self._is_commit_worth

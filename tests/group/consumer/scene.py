@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from asyncgroup import ConsumerConfig, TopicPartition
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.consumer.membership import ConsumerMembership
 from asyncgroup.group.health.member_health import MemberHealth
@@ -106,7 +106,7 @@ class Scene:
         full = ConsumerConfig(group_protocol="consumer", **config)
         self.health = MemberHealth(lambda error: bool(self.errors.append(error)))
         self.health.state_since = now()
-        self.membership = ConsumerMembership(client_of(cluster), "g", full, self.health)
+        self.membership = ConsumerMembership(cluster._inner, "g", full, self.health)
         self.broker.script["FindCoordinator"] = self._find
         self.broker.script["ConsumerGroupHeartbeat"] = self._heartbeat
         self.broker.script["DescribeConfigs"] = self._describe

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 
 from asyncgroup import BrokerError, ErrorCode, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.group.consumer.heartbeats import EARLY_INTERVAL
 from asyncgroup.group.membership import HeartbeatResult
@@ -133,8 +132,8 @@ async def test_topics_that_metadata_forgets_are_kept() -> None:
     async with scene() as it, it.staying() as member:
         await it.settle()
         it.scripted.topics.clear()
-        await client_of(it.cluster).refresh()
-        assert not client_of(it.cluster).view.topics
+        await it.cluster._inner.refresh()
+        assert not it.cluster._inner.view.topics
         it.epoch = 2
         it.pending = {AA: [0]}
         await asyncio.sleep(2 * INTERVAL)

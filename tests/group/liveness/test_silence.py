@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import RequestTimedOut
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS
 from asyncgroup.group.liveness.silence import has_expired, unless_silent
@@ -64,7 +63,7 @@ async def test_the_only_broker_is_down_and_connections_are_refused_late(protocol
             env.network.set_latency(0.2, "10.2.0.1")
             await env.kill_node(1)
             await env.bell.until(lambda: bool(ends.causes), "the loss", 60.0)
-            last_response_at = client_of(group.cluster).last_response_at
+            last_response_at = group.cluster._inner.last_response_at
             assert now() - last_response_at == pytest.approx(env.session_timeout, abs=0.01)
             assert ends.names == ["MemberLost"]
             await env.cluster.start_node(1)

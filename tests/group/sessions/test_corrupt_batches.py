@@ -11,7 +11,6 @@ import pytest
 from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.group.sessions.session import Session
@@ -42,7 +41,7 @@ def claim_of(session: Session) -> Claim:
 
 
 def feed(claim: Claim, *batches: bytes) -> None:
-    partition_of(consumer_of(claim)).fetched(FetchedRecords(b"".join(batches), 1 << 40, 0, zero_copy=True))
+    consumer_of(claim)._inner.fetched(FetchedRecords(b"".join(batches), 1 << 40, 0, zero_copy=True))
 
 
 def fed(*batches: bytes) -> Claim:
@@ -54,7 +53,7 @@ def fed(*batches: bytes) -> Claim:
 
 def refetch(claim: Claim) -> None:
     """Feed what a broker returns at the fetch offset: whole batches from the one that contains it."""
-    position = partition_of(consumer_of(claim)).fetch_offset
+    position = consumer_of(claim)._inner.fetch_offset
     feed(claim, *(data for end, data in ((5, GOOD), (15, BAD), (20, AFTER)) if position < end))
 
 
@@ -147,7 +146,7 @@ async def test_an_error_after_the_claims_end_holds_marks_back_too() -> None:
     feed(claim, GOOD, BAD, AFTER)
     first = await anext(claim.batches(max_records=15))
     second = await anext(claim.batches())
-    partition_of(consumer_of(claim)).end()
+    consumer_of(claim)._inner.end()
     with pytest.raises(CorruptRecordsError):
         list(first)
     claim.mark(second)
@@ -170,7 +169,7 @@ async def test_interceptors_raise_it_while_the_batch_is_created() -> None:
     claim = claim_of(session)
     seen: list[int] = []
     consumer = consumer_of(claim)
-    partition_of(consumer).intercept = lambda record: seen.append(record.offset) or record  # type: ignore[assignment, func-returns-value]
+    consumer._inner.intercept = lambda record: seen.append(record.offset) or record  # type: ignore[assignment, func-returns-value]
     feed(claim, GOOD, BAD)
     with pytest.raises(CorruptRecordsError):
         await anext(claim.batches())

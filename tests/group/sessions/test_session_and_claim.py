@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import (
     BrokerError,
     CommitFailedError,
@@ -230,11 +229,11 @@ async def test_claim_repr() -> None:
     session, _ = make_session()
     claim = session.claims[0]
     assert repr(claim) == "<Claim orders-0: live, lag 0, next commit 0>"
-    partition_of(consumer_of(claim)).fetched(FetchedRecords(batch(0, count=4), 9, 0, zero_copy=True))
+    consumer_of(claim)._inner.fetched(FetchedRecords(batch(0, count=4), 9, 0, zero_copy=True))
     assert (claim.topic, claim.partition, claim.tp, claim.initial_offset) == ("orders", 0, ORDERS, 0)
     assert (claim.position, claim.high_watermark, claim.lag) == (0, 9, 9)
     for _ in range(2):
-        partition_of(consumer_of(claim)).check_progress()
+        consumer_of(claim)._inner.check_progress()
     assert claim.stalled
     assert repr(claim) == "<Claim orders-0: stalled, lag 9, next commit 0>"
     consumer_of(claim).pause()
@@ -247,7 +246,7 @@ async def test_claim_repr() -> None:
 async def test_a_claim_iterates_as_its_partition_consumer() -> None:
     session, _ = make_session()
     claim = session.claims[0]
-    partition_of(consumer_of(claim)).fetched(FetchedRecords(batch(0, count=6), 6, 0, zero_copy=True))
+    consumer_of(claim)._inner.fetched(FetchedRecords(batch(0, count=6), 6, 0, zero_copy=True))
     assert (await anext(claim)).offset == 0
     async for found in claim:
         assert found.offset == 1

@@ -11,7 +11,6 @@ import anyio.from_thread
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import ConfigError, CorruptRecordsError, GroupClosed
 from asyncgroup.group.sessions.handler import as_handler
 from asyncgroup.group.sessions.threads import BATCH_RECORDS, ThreadClaim
@@ -52,7 +51,7 @@ class ThreadedRun:
         self.feed_log(batch(first, count=count), claim)
 
     def feed_log(self, log: bytes, claim: int = 0) -> None:
-        partition_of(consumer_of(self.claims[claim])).fetched(FetchedRecords(log, 1 << 40, 0, zero_copy=True))
+        consumer_of(self.claims[claim])._inner.fetched(FetchedRecords(log, 1 << 40, 0, zero_copy=True))
 
     async def end(self) -> None:
         end_session(self.session, GroupClosed("closed"))
@@ -183,7 +182,7 @@ async def test_marks_of_lost_records_do_not_count_for_those_read_instead() -> No
                 )  # the event loop looks again in 10 ms
 
     run = ThreadedRun(work)
-    partition, offsets = partition_of(consumer_of(run.claims[0])), run.claims[0]._state.offsets
+    partition, offsets = consumer_of(run.claims[0])._inner, run.claims[0]._state.offsets
     run.feed(0, 5)
     await run.start()
     await until(reached.is_set)
@@ -413,13 +412,13 @@ async def test_a_corrupt_batch_raises_in_the_thread_and_is_not_marked() -> None:
 
     run = ThreadedRun(work)
     good, bad = batch(0, count=3), with_bad_content(3, 4)
-    partition_of(consumer_of(run.claims[0])).fetched(
+    consumer_of(run.claims[0])._inner.fetched(
         FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     )
     await run.start()
     await until(lambda: len(raised) == 1)
     await asyncio.sleep(0)  # what the thread asked of the loop before it raised
-    partition_of(consumer_of(run.claims[0])).fetched(
+    consumer_of(run.claims[0])._inner.fetched(
         FetchedRecords(good + bad + batch(7, count=2), 1 << 40, 0, zero_copy=True)
     )
     await until(lambda: len(raised) == 2)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import QueueFull
 from asyncgroup.producer.sending.requests import PRODUCE_LANE
 from asyncgroup.wire.batch_view import iter_batches
@@ -71,7 +70,7 @@ async def test_at_most_five_requests_in_flight_to_a_node() -> None:
         for number in range(8):
             sends.append(producer.send_nowait(TOPIC, b"%d" % number, partition=0 if number < 4 else number))
             await asyncio.sleep(0.1)
-        assert (await client_of(producer.cluster).network.connection(1, PRODUCE_LANE)).in_flight == 5
+        assert (await producer.cluster._inner.network.connection(1, PRODUCE_LANE)).in_flight == 5
         await asyncio.gather(*sends)
         assert stored(cluster, 0) == [b"warm up", b"0", b"1", b"2", b"3"]
 
@@ -81,7 +80,7 @@ async def test_no_request_overtakes_one_that_waits_for_the_connection(turns: int
     async with writing(linger=0.0, nodes=1) as (cluster, producer):
         for partition in (0, 1):
             await producer.send(TOPIC, b"warm up", partition=partition)
-        client_of(producer.cluster).pool.abort_lane(PRODUCE_LANE)
+        producer.cluster._inner.pool.abort_lane(PRODUCE_LANE)
         first = producer.send_nowait(TOPIC, b"first", partition=0)
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -99,7 +98,7 @@ async def test_without_idempotence_a_partition_has_one_batch_in_flight() -> None
         for number in range(4):
             sends.append(producer.send_nowait(TOPIC, b"%d" % number, partition=0))
             await asyncio.sleep(0.1)
-        assert (await client_of(producer.cluster).network.connection(1, PRODUCE_LANE)).in_flight == 1
+        assert (await producer.cluster._inner.network.connection(1, PRODUCE_LANE)).in_flight == 1
         assert not cluster.history.of("InitProducerId")
         await asyncio.gather(*sends)
 

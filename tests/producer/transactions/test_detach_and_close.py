@@ -178,7 +178,7 @@ async def test_a_producer_that_cannot_start_leaves_a_shared_budget() -> None:
         with pytest.raises(Exception, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             async with Producer(cluster.bootstrap_servers, settings, memory=budget):
                 pass
-    assert not budget._listeners
+    assert not budget._inner.listeners
 
 
 @VERSIONS

@@ -12,7 +12,6 @@ from itertools import pairwise
 import pytest
 
 from asyncgroup import Claim, ErrorCode, Record, Session
-from asyncgroup.cluster import client_of
 from tests.scenario.support import (
     ClaimReturns,
     Gate,
@@ -153,7 +152,7 @@ async def test_lost_when_no_broker_answers(env: VirtualEnvironment, handler_time
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("record 0@0")
         await asyncio.sleep(4.0)
-        last_response_at = client_of(group.cluster).last_response_at
+        last_response_at = group.cluster._inner.last_response_at
         env.network.blackhole("10.2.0.1")
         await env.bell.until(lambda: ends.names == ["MemberLost"], "the loss", env.limit)
         assert lost_at == [pytest.approx(last_response_at + env.session_timeout, abs=0.01)]

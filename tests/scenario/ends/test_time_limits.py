@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import Claim, Record, Session
-from asyncgroup.cluster import client_of
 from asyncgroup.group.sessions.life import SessionLife
 from tests.profiles import thinned
 from tests.scenario.support import (
@@ -346,6 +345,6 @@ async def test_the_session_timeout_of_the_group_limits_every_pause(how: str) -> 
             for node_id in (1, 2, 3) if how == "down" else ():
                 await env.kill_node(node_id)
             await env.bell.until(lambda: bool(ends.causes), "the loss", 100.0)
-            last_response_at = client_of(group.cluster).last_response_at
+            last_response_at = group.cluster._inner.last_response_at
             assert 6.0 <= now() - last_response_at <= 6.01
             env.network.heal()

@@ -8,7 +8,6 @@ import itertools
 import pytest
 
 from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup
-from asyncgroup.cluster import client_of
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
@@ -20,7 +19,7 @@ PARKED = 5.0
 
 def purposes(cluster: Cluster) -> list[str]:
     """Return the purposes of the open connections, sorted."""
-    return sorted(lane.purpose for lane in client_of(cluster).pool._lanes.values() if lane.is_open)
+    return sorted(lane.purpose for lane in cluster._inner.pool._lanes.values() if lane.is_open)
 
 
 def longest_pause(env: VirtualEnvironment, protocol: str) -> float:

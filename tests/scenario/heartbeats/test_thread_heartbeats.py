@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from asyncgroup import ClientConfig, ConsumerGroup, TopicPartition
 from asyncgroup.broker import Fault
-from asyncgroup.cluster import ClusterClient, client_of
+from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.errors import AsyncGroupError, ClaimStuck, EventLoopBlocked
 from asyncgroup.group.liveness.heartbeat_snapshot import ThreadHandover, ThreadReport
@@ -311,7 +311,7 @@ async def test_the_member_leaves_itself_if_the_thread_could_not(env: VirtualEnvi
 async def test_its_client_also_knows_the_bootstrap_servers(env: VirtualEnvironment) -> None:
     """While the event loop was blocked all brokers may have got other addresses."""
     async with member(env) as group:
-        client = client_of(group.cluster)
+        client = group.cluster._inner
         servers = set(env.bootstrap_servers.split(","))
         moved = {1: BrokerInfo(1, "::1", 9092, None)}
         client.network.set_view(replace(client.view, brokers=moved))

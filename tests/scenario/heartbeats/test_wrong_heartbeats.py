@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from asyncgroup.cluster import client_of
 from asyncgroup.wire import messages as m
 from tests.profiles import thinned
 from tests.scenario.rebalances.test_subscription_patterns import CONSUMER
@@ -74,7 +73,7 @@ async def test_the_member_recovers_from_a_wrong_response(
     env: VirtualEnvironment, name: str, nth: int
 ) -> None:
     def change(response: Response) -> Response:
-        CHANGES[name](response, client_of(group.cluster).view.topics[env.topic].topic_id)
+        CHANGES[name](response, group.cluster._inner.view.topics[env.topic].topic_id)
         return response
 
     handler = WorkHandler(env)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from uuid import UUID
 
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.group.sessions.claim_source import connect_offsets
 from asyncgroup.model import Record, TopicPartition
@@ -59,7 +59,7 @@ class Reader:
         self.task = asyncio.create_task(self._run(), name=f"reader {consumer.tp}")
 
     def _watch(self) -> None:
-        consumer, partition = self.consumer, partition_of(self.consumer)
+        consumer, partition = self.consumer, self.consumer._inner
         connect_offsets(consumer, self.offsets)
         listener = partition.listener
         mark_on_reset, mark_on_restart, mark_on_passed = (
@@ -168,9 +168,9 @@ class Reader:
             [position, self.rng.randint(log.start_offset, max(position, log.start_offset))]
         )
         # truncated and replaced records cannot be detected any more: the offset of a seek has no epoch
-        _, end = log.end_offset_for_epoch(partition_of(self.consumer).fetched_epoch)
+        _, end = log.end_offset_for_epoch(self.consumer._inner.fetched_epoch)
         self.history.excused.update(range(position if end < 0 else min(position, end), target))
-        if partition_of(self.consumer).fetch_source.topic_id not in (
+        if self.consumer._inner.fetch_source.topic_id not in (
             NO_UUID,
             self.logs.topic_id(self.history.tp),
         ):

@@ -19,7 +19,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.fetch_outcome import FETCH_ACTIONS, FetchAction
 from asyncgroup.consumer.fetcher import Fetcher
-from asyncgroup.consumer.partition_consumer import PartitionConsumer, partition_of
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import AsyncGroupError, CommitFailedError
 from asyncgroup.lifecycle import BackgroundTasks
@@ -116,7 +116,7 @@ class RandomRun:
         if self.rng.random() < 0.5:
             await self.commit()
         reader = self.readers.pop(tp)
-        partition_of(reader.consumer).end()
+        reader.consumer._inner.end()
         self.fetchers.remove(reader.consumer)
         self.committer.drop(tp)
         self.former_readers.append(reader)
@@ -184,9 +184,9 @@ class RandomRun:
             tp, self.rng.randint(max(0, log.end_offset - 15), log.end_offset), self.rng.choice(self._up)
         )
         reader = self.readers.get(tp)
-        if end is not None and reader is not None and partition_of(reader.consumer).fetched_epoch < 0:
+        if end is not None and reader is not None and reader.consumer._inner.fetched_epoch < 0:
             # without a leader epoch the consumer cannot detect the truncation
-            reader.history.excused.update(range(end, partition_of(reader.consumer).fetch_offset))
+            reader.history.excused.update(range(end, reader.consumer._inner.fetch_offset))
             reader.may_be_past_end = True
 
     def delete_records(self) -> None:
@@ -216,10 +216,8 @@ class RandomRun:
             for tp, reader in self.readers.items():
                 if tp.topic == name:
                     consumer = reader.consumer
-                    unknown = partition_of(consumer).fetch_source.topic_id == NO_UUID
-                    reader.history.excused = (
-                        set(range(partition_of(consumer).fetch_offset)) if unknown else set()
-                    )
+                    unknown = consumer._inner.fetch_source.topic_id == NO_UUID
+                    reader.history.excused = set(range(consumer._inner.fetch_offset)) if unknown else set()
 
     def create(self) -> None:
         for name in sorted(self.deleted):
@@ -282,7 +280,7 @@ class RandomRun:
 
     def check_budget(self) -> None:
         consumers = [reader.consumer for reader in self.readers.values()]
-        held = sum(consumer.buffered_bytes + partition_of(consumer).reserved for consumer in consumers)
+        held = sum(consumer.buffered_bytes + consumer._inner.reserved for consumer in consumers)
         assert held <= self.config.buffer_bytes + LARGEST_BATCH * len(consumers), consumers
 
     def missing(self) -> dict[TopicPartition, list[int]]:
@@ -355,7 +353,7 @@ async def run_random(seed: int, steps: int) -> RandomRun:
                 await tasks.stop()
                 await run.committer.aclose()
                 for reader in run.readers.values():
-                    partition_of(reader.consumer).end()
+                    reader.consumer._inner.end()
                     await reader.task
     return run
 
@@ -387,9 +385,7 @@ async def check_after_recovery(run: RandomRun) -> None:
     for reader in run.readers.values():
         reader.consumer.pause()
     await asyncio.sleep(1)
-    assert [partition_of(reader.consumer).reserved for reader in run.readers.values()] == [0] * len(
-        run.readers
-    )
+    assert [reader.consumer._inner.reserved for reader in run.readers.values()] == [0] * len(run.readers)
     assert not any(broker.in_flight for broker in run.fetchers._states.brokers.values())
     assert max(run.asked_per_second().values()) < 500
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 import pytest
 
 from asyncgroup import ConsumerConfig, ConsumerGroup, Record, TopicPartition
-from asyncgroup.cluster import client_of
 from asyncgroup.errors import CommitFailedError, Rebalanced
 from tests.group.parts import end_session
 from tests.profiles import thinned
@@ -65,7 +64,7 @@ class HandledRecords:
             )
         )
         group = ConsumerGroup(self.env.bootstrap_servers, "g", config, hooks=[self])
-        client_of(group.cluster).random.seed(number)
+        group.cluster._inner.random.seed(number)
         async with group:
             records = group.records("orders")
             left = self.rng.randint(10, 60)

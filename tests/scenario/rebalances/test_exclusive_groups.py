@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import BrokerError, ConsumerBusy, Session
-from asyncgroup.cluster import client_of
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
 from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
@@ -40,7 +39,7 @@ class ExclusiveWork(WorkHandler):
         self.group = group
 
     async def setup(self, session: Session) -> None:
-        await check_is_holder(client_of(self.group.cluster), session)
+        await check_is_holder(self.group.cluster._inner, session)
         await super().setup(session)
 
 
@@ -58,7 +57,7 @@ async def holding(
 
 
 async def check(group: ConsumerGroup, **options: Any) -> None:
-    await check_not_busy(client_of(group.cluster), group.group_id, **options)
+    await check_not_busy(group.cluster._inner, group.group_id, **options)
 
 
 async def test_the_second_one_is_refused_before_it_joins(env: VirtualEnvironment) -> None:
@@ -169,7 +168,7 @@ async def test_a_group_without_that_assignor(env: VirtualEnvironment) -> None:
     async with member(env, "ann") as first, running(first.run("orders", WorkHandler(env))):
         await env.bell.until(lambda: first.session is not None and bool(first.session.partitions), "it joined", env.limit)  # fmt: skip
         assert first.session is not None
-        await check_is_holder(client_of(first.cluster), first.session)
+        await check_is_holder(first.cluster._inner, first.session)
     async with member(env, "ann") as first:
         env.cluster.create_topic("one", 1)
         async with member(env, "bob", host=BOB) as second:

@@ -76,7 +76,7 @@ class Run:
             if number in self.done:
                 assert count == 4
         assert self.producer._pipeline.memory.used == self.budget.used == 0
-        assert not self.budget._listeners
+        assert not self.budget._inner.listeners
         names = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("Producer")]
         assert not names, names
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -14,7 +15,6 @@ import pytest_asyncio
 from asyncgroup import Claim, ConsumerConfig, ErrorCode, Session, TopicPartition
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.consumer.fetch_state import Budget
-from asyncgroup.consumer.partition_consumer import partition_of
 from asyncgroup.errors import CommitFailedError, UsageError
 from asyncgroup.group.sessions.claim_source import ClaimSource, ClaimStart
 from asyncgroup.model import CommittedOffset
@@ -42,7 +42,7 @@ def restored(
 ) -> tuple[ClaimWindow, Claim]:
     """Return the window of a claim that begins at this commit."""
     session, cluster = make_session([])
-    source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
+    source = ClaimSource(SimpleNamespace(_inner=cluster), "g", ConsumerConfig(), ())  # type: ignore[arg-type]
     metadata = decode_metadata(TP, offset, raw)
     stored = StoredCommit(CommittedOffset(offset, metadata.text, epoch), metadata, raw)
     claim = source.make_claim(
@@ -176,7 +176,7 @@ async def test_foreign_text_is_escaped_and_shortened_in_the_log(caplog: pytest.L
 async def test_the_commit_of_a_deleted_topic_is_not_used() -> None:
     """Its offset and its window belong to other records; those of the new topic are read from their beginning."""
     cluster = cluster_that({})
-    source = ClaimSource(cluster, "g", ConsumerConfig(), ())  # type: ignore[arg-type]
+    source = ClaimSource(SimpleNamespace(_inner=cluster), "g", ConsumerConfig(), ())  # type: ignore[arg-type]
     cluster.topic("orders", ID)
     commits = [
         StoredCommit(CommittedOffset(7), CommitMetadata(topic_id=topic_id), "")
@@ -314,7 +314,7 @@ async def test_a_change_of_the_log_is_passed_on() -> None:
     restarted: list[int] = []
     window = ClaimWindow(session, session.claims[0], on_restart=restarted.append)
     window.window.ack_range(5, 20)
-    partition_of(session.claims[0]._state.consumer).restart(8)
+    session.claims[0]._state.consumer._inner.restart(8)
     assert (window.window.runs, restarted) == ([(5, 8)], [8])
 
 

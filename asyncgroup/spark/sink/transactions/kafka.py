@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from asyncgroup.cluster import Cluster, client_of
+from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.requests.repeat import retry_errors
 from asyncgroup.cluster.requests.time_limit import within
 from asyncgroup.cluster.requests.transactions import ONGOING, describe_transactions, list_transactions
@@ -75,7 +75,7 @@ class KafkaTransactions:
     ) -> None:
         self.prefix = prefix
         self._cluster = cluster
-        self._client = client_of(cluster)
+        self._client = cluster._inner
         self._config = config
         self._timeout = API_TIMEOUT if timeout is None else timeout
         self._end_timeout = END_TIMEOUT if timeout is None else timeout

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, ProducerConfig
-from asyncgroup.cluster import client_of
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.workqueue import DeadLetter
 from tests.scenario.queues.copies.transactional_queues import DLQ, RETRY, Process
@@ -127,7 +126,7 @@ async def test_a_new_producer_knows_which_copies_wait(env: VirtualEnvironment):
     await bad.spoil()
     await send(env, (key_of(bad.number), b"reject bad"))
     async with Process(env, "ann", **OPTIONS) as ann:
-        client = client_of(ann.queue._core.engine.cluster)
+        client = ann.queue._core.engine.cluster._inner
         await env.bell.until(lambda: bool(ann.queue.health().problems), "it does not answer", env.limit)
         await asyncio.sleep(12.0)  # until the transaction is aborted
         env.cluster.faults.on("EndTxn", client_id="ann").error("UNKNOWN_SERVER_ERROR")
