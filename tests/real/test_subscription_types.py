@@ -12,8 +12,11 @@ import pytest
 from asyncgroup import Claim, ConsumerBusy, ConsumerConfig, ConsumerGroup, Handler, Session
 from asyncgroup.cluster import Cluster
 from asyncgroup.group.assignors import Assignor
-from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
-from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
+from asyncgroup.workqueue.group_engine.exclusive_group import (
+    ExclusiveAssignor,
+    check_is_holder,
+    check_not_busy,
+)
 from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
 from tests.real.support import RunningKafka
 from tests.real.test_chunks import new_topic

@@ -13,7 +13,7 @@ import pytest
 from asyncgroup import Consumer, TopicPartition
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.workqueue import Delivery, RetryTopic
-from asyncgroup.workqueue.group_engine import retry_topic_cleanup
+from asyncgroup.workqueue.group_engine import retry_topics
 from tests.real.support import RunningKafka
 from tests.stories import queues
 from tests.stories.environment import CONSUMER, Environment
@@ -90,7 +90,7 @@ async def test_other_protocols(
 async def test_copies_that_are_done_are_deleted(
     apache_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry_topic_cleanup, "INTERVAL", 0.5)
+    monkeypatch.setattr(retry_topics, "INTERVAL", 0.5)
 
     async def later(delivery: Delivery) -> None:
         if delivery.attempt == 1:

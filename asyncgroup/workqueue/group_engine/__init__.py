@@ -7,7 +7,7 @@
   when to commit; `claim_guard` and `crash_counts` let records begin one by one, if the window is full or after a crash.
 - Copies: a `copy_writer` writes them one by one, or with the acknowledgements of the originals in transactions
   (`copy_transactions`; `copy_queue`: which the next one takes; `copy_batch`: the copies of one; `window_transaction`). The topics:
-  `copy_topic_creation`, `retry_retention`, `retry_topic_cleanup`, `shared_topics`.
-- Modes with an order: `exclusive_group`, `exclusive_assignor`, `failover_assignor`. `idle_member`: a member without partitions.
+  `copy_topic_creation`, `retry_topics` (cleanup, retention, whether other groups use it).
+- Modes with an order: `exclusive_group`, `failover_assignor`. `idle_member`: a member without partitions.
 - `seeking`: the targets of `WorkQueue.seek`.
 """

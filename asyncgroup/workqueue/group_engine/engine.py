@@ -39,10 +39,8 @@ from asyncgroup.workqueue.group_engine.crash_counts import CrashedClaims
 from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
 from asyncgroup.workqueue.group_engine.idle_member import grace, known_partitions
 from asyncgroup.workqueue.group_engine.queue_handler import QueueHandler
-from asyncgroup.workqueue.group_engine.retry_retention import warn_of_retention
-from asyncgroup.workqueue.group_engine.retry_topic_cleanup import RetryTopicCleanup
+from asyncgroup.workqueue.group_engine.retry_topics import RetryTopicCleanup, is_shared, warn_of_retention
 from asyncgroup.workqueue.group_engine.seeking import SeekTarget, find_offsets, known_offsets
-from asyncgroup.workqueue.group_engine.shared_topics import is_shared
 from asyncgroup.workqueue.group_engine.source import FEATURES, GroupPlan
 from asyncgroup.workqueue.group_engine.topic_names import subscribed_topics
 from asyncgroup.workqueue.modes import Mode

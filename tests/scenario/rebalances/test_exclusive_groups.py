@@ -11,8 +11,11 @@ import pytest
 
 from asyncgroup import BrokerError, ConsumerBusy, Session
 from asyncgroup.group.consumer_group import ConsumerGroup
-from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor
-from asyncgroup.workqueue.group_engine.exclusive_group import check_is_holder, check_not_busy
+from asyncgroup.workqueue.group_engine.exclusive_group import (
+    ExclusiveAssignor,
+    check_is_holder,
+    check_not_busy,
+)
 from tests.scenario.support import WorkHandler, committed, member, now, running
 from tests.stories.virtual import VirtualEnvironment
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.group.assignors import Assignment, MemberSubscription, are_cooperative, resolve_assignors
 from asyncgroup.model import TopicPartition as TP
-from asyncgroup.workqueue.group_engine.exclusive_assignor import ExclusiveAssignor, GroupHolder, decode_holder
+from asyncgroup.workqueue.group_engine.exclusive_group import ExclusiveAssignor, GroupHolder, decode_holder
 from tests.group.assignors.stickiness import owning
 from tests.profiles import examples
 

@@ -7,7 +7,7 @@ import pytest
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.workqueue import RetryTopic, WorkQueue
-from asyncgroup.workqueue.group_engine.retry_retention import TIMEOUT, warn_of_retention
+from asyncgroup.workqueue.group_engine.retry_topics import DESCRIBE_TIMEOUT, warn_of_retention
 from tests.scenario.support import now
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
@@ -47,7 +47,7 @@ async def test_brokers_that_do_not_say_it(caplog: pytest.LogCaptureFixture):
             cluster.faults.on("DescribeConfigs", nth=1, times=None).drop()
             began = now()
             await warn_of_retention(client, "g", "again")
-            assert now() - began < TIMEOUT + 1.0
+            assert now() - began < DESCRIBE_TIMEOUT + 1.0
     assert warnings(caplog) == []
 
 

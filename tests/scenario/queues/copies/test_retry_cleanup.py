@@ -11,7 +11,7 @@ import pytest
 from asyncgroup import ErrorCode
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import Delivery, RetryTopic
-from asyncgroup.workqueue.group_engine.retry_topic_cleanup import INTERVAL
+from asyncgroup.workqueue.group_engine.retry_topics import INTERVAL
 from tests.stories.queue_members import QueueMember, send, stored, working
 from tests.stories.virtual import VirtualEnvironment
 
