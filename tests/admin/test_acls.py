@@ -27,19 +27,16 @@ def answered(env: VirtualEnvironment, api: str, answer: Callable[[], Any]) -> No
     env.cluster.faults.on(api).mutate(lambda _: answer())
 
 
-async def test_a_cluster_without_an_authorizer_says_so(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        with pytest.raises(BrokerError, match=r"describing ACLs: SECURITY_DISABLED \(54\): No Authorizer"):
-            await admin.acls.describe()
-        created = await admin.acls.create([READ, WRITE])
-        assert str(created[READ]).startswith(
-            "creating the ACL for 'User:alice' on 'orders': SECURITY_DISABLED"
-        )
-        assert code(created[WRITE]) == ErrorCode.SECURITY_DISABLED
-        deleted = await admin.acls.delete([AclBindingFilter()])
-        assert code(deleted[AclBindingFilter()]) == ErrorCode.SECURITY_DISABLED
-        apis = ("DescribeAcls", "CreateAcls", "DeleteAcls")
-        assert [len(env.cluster.history.of(api)) for api in apis] == [1, 1, 1]
+async def test_a_cluster_without_an_authorizer_says_so(admin: Admin, env: VirtualEnvironment) -> None:
+    with pytest.raises(BrokerError, match=r"describing ACLs: SECURITY_DISABLED \(54\): No Authorizer"):
+        await admin.acls.describe()
+    created = await admin.acls.create([READ, WRITE])
+    assert str(created[READ]).startswith("creating the ACL for 'User:alice' on 'orders': SECURITY_DISABLED")
+    assert code(created[WRITE]) == ErrorCode.SECURITY_DISABLED
+    deleted = await admin.acls.delete([AclBindingFilter()])
+    assert code(deleted[AclBindingFilter()]) == ErrorCode.SECURITY_DISABLED
+    apis = ("DescribeAcls", "CreateAcls", "DeleteAcls")
+    assert [len(env.cluster.history.of(api)) for api in apis] == [1, 1, 1]
 
 
 async def test_acls_are_described(env: VirtualEnvironment) -> None:

@@ -36,16 +36,15 @@ async def test_a_text_is_one_topic(env: VirtualEnvironment) -> None:
         assert not (await admin.transactions.find_hanging(topics="orders")).transactions
 
 
-async def test_a_text_is_one_group(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        for group in ("g", "h", "gh"):
-            (await admin.alter_group_offsets(group, {ZERO: 0, ONE: 0})).raise_first()
-        listed = (await admin.list_groups(states="Empty", types="classic")).raise_first()
-        assert [group.group_id for group in listed] == ["g", "gh", "h"]
-        assert list((await admin.describe_groups("gh")).raise_first()) == ["gh"]
-        assert list((await admin.lag("gh")).raise_first()) == ["gh"]
-        assert list((await admin.delete_groups("gh")).raise_first()) == ["gh"]
-        assert [group.group_id for group in (await admin.list_groups()).raise_first()] == ["g", "h"]
+async def test_a_text_is_one_group(admin: Admin, env: VirtualEnvironment) -> None:
+    for group in ("g", "h", "gh"):
+        (await admin.alter_group_offsets(group, {ZERO: 0, ONE: 0})).raise_first()
+    listed = (await admin.list_groups(states="Empty", types="classic")).raise_first()
+    assert [group.group_id for group in listed] == ["g", "gh", "h"]
+    assert list((await admin.describe_groups("gh")).raise_first()) == ["gh"]
+    assert list((await admin.lag("gh")).raise_first()) == ["gh"]
+    assert list((await admin.delete_groups("gh")).raise_first()) == ["gh"]
+    assert [group.group_id for group in (await admin.list_groups()).raise_first()] == ["g", "h"]
 
 
 @pytest.mark.parametrize("place", [ZERO, ("orders", 0)])
@@ -60,36 +59,33 @@ async def test_a_partition_is_one_partition(env: VirtualEnvironment, place: Topi
         assert replicas == {ZERO}
 
 
-async def test_others_are_one_value(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        assert list((await admin.brokers.log_dirs(1)).raise_first()) == [1]
-        assert list((await admin.describe_configs("broker", 1)).raise_first()) == ["1"]
-        assert len((await admin.plan_reset("g", "latest", topics="orders")).partitions) == 4
-        assert list(await admin.transactions.describe("tx")) == ["tx"]
-        assert not (await admin.transactions.list(states="Ongoing")).raise_first()
+async def test_others_are_one_value(admin: Admin, env: VirtualEnvironment) -> None:
+    assert list((await admin.brokers.log_dirs(1)).raise_first()) == [1]
+    assert list((await admin.describe_configs("broker", 1)).raise_first()) == ["1"]
+    assert len((await admin.plan_reset("g", "latest", topics="orders")).partitions) == 4
+    assert list(await admin.transactions.describe("tx")) == ["tx"]
+    assert not (await admin.transactions.list(states="Ongoing")).raise_first()
 
 
-async def test_kafkas_words_in_any_case(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
-        (listed,) = (await admin.list_groups(states=["EMPTY", "dead"], types=["Classic"])).raise_first()
-        assert listed.group_id == "g"
+async def test_kafkas_words_in_any_case(admin: Admin, env: VirtualEnvironment) -> None:
+    (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
+    (listed,) = (await admin.list_groups(states=["EMPTY", "dead"], types=["Classic"])).raise_first()
+    assert listed.group_id == "g"
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        calls: list[tuple[str, Any]] = [
-            ("names of type bytes", admin.delete_topics(b"xy")),  # type: ignore[arg-type]
-            ("topic=None", admin.delete_topics(None)),  # type: ignore[arg-type]
-            ("group_ids of type bytes", admin.delete_groups(b"g")),  # type: ignore[arg-type]
-            ("partition", admin.delete_group_offsets("g", "orders")),  # type: ignore[arg-type]
-            ("state='Bogus' .*Stable, Empty, Dead", admin.list_groups(states=["Bogus"])),
-            ("type='queue' .*classic, consumer, share, streams", admin.list_groups(types="queue")),
-        ]
-        for text, call in calls:
-            with pytest.raises(ConfigError, match=text):
-                await call
-        assert not env.cluster.history.of("DeleteTopics", "DeleteGroups", "ListGroups")
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    calls: list[tuple[str, Any]] = [
+        ("names of type bytes", admin.delete_topics(b"xy")),  # type: ignore[arg-type]
+        ("topic=None", admin.delete_topics(None)),  # type: ignore[arg-type]
+        ("group_ids of type bytes", admin.delete_groups(b"g")),  # type: ignore[arg-type]
+        ("partition", admin.delete_group_offsets("g", "orders")),  # type: ignore[arg-type]
+        ("state='Bogus' .*Stable, Empty, Dead", admin.list_groups(states=["Bogus"])),
+        ("type='queue' .*classic, consumer, share, streams", admin.list_groups(types="queue")),
+    ]
+    for text, call in calls:
+        with pytest.raises(ConfigError, match=text):
+            await call
+    assert not env.cluster.history.of("DeleteTopics", "DeleteGroups", "ListGroups")
 
 
 TINY = ConfigChanges(set={"retention.ms": "1"})
@@ -130,14 +126,13 @@ REFUSED: dict[str, Call] = {
 }
 
 
-async def test_what_no_request_can_contain_is_refused_by_name(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        before = len(env.cluster.history)
-        for key, call in REFUSED.items():
-            with pytest.raises(ConfigError) as refused:
-                await call(admin)
-            assert str(refused.value).startswith(key), (key, refused.value)
-            assert len(str(refused.value)) < 400
-            if key in ("password", "retention.ms of topic 'orders'"):  # the value may be a secret
-                assert "pa" not in str(refused.value).removeprefix(key)
-        assert len(env.cluster.history) == before
+async def test_what_no_request_can_contain_is_refused_by_name(admin: Admin, env: VirtualEnvironment) -> None:
+    before = len(env.cluster.history)
+    for key, call in REFUSED.items():
+        with pytest.raises(ConfigError) as refused:
+            await call(admin)
+        assert str(refused.value).startswith(key), (key, refused.value)
+        assert len(str(refused.value)) < 400
+        if key in ("password", "retention.ms of topic 'orders'"):  # the value may be a secret
+            assert "pa" not in str(refused.value).removeprefix(key)
+    assert len(env.cluster.history) == before

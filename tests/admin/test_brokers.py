@@ -245,29 +245,27 @@ async def test_an_old_controller_answers_for_each_feature_and_has_no_dry_run(env
         assert list(found.values_by_name) == ["group.version"]
 
 
-async def test_a_moved_controller_is_asked_again(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("UpdateFeatures").error("NOT_CONTROLLER")
-        env.cluster.faults.on("UpdateFeatures").disconnect("after")  # the same level again is the same level
-        down = FeatureUpdate(1, "SAFE_DOWNGRADE")
-        (await admin.brokers.update_features({"transaction.version": down})).raise_first()
-        assert len(env.cluster.history.of("UpdateFeatures")) == 3
+async def test_a_moved_controller_is_asked_again(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("UpdateFeatures").error("NOT_CONTROLLER")
+    env.cluster.faults.on("UpdateFeatures").disconnect("after")  # the same level again is the same level
+    down = FeatureUpdate(1, "SAFE_DOWNGRADE")
+    (await admin.brokers.update_features({"transaction.version": down})).raise_first()
+    assert len(env.cluster.history.of("UpdateFeatures")) == 3
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        calls: list[tuple[str, Any]] = [
-            ("broker=-1", admin.brokers.log_dirs([-1])),
-            ("broker=-1", admin.brokers.log_dirs(-1)),
-            ("partition", admin.brokers.log_dirs(partitions=["orders"])),  # type: ignore[list-item]
-            ("broker='1'", admin.brokers.features(broker="1")),  # type: ignore[arg-type]
-            ("a mapping", admin.brokers.update_features(["f"])),  # type: ignore[arg-type]
-            ("feature=''", admin.brokers.update_features({"": 1})),
-            ("level of f=-1", admin.brokers.update_features({"f": -1})),
-            ("level of f='2'", admin.brokers.update_features({"f": "2"})),  # type: ignore[dict-item]
-            ("upgrade_type='DOWN'", admin.brokers.update_features({"f": FeatureUpdate(1, "DOWN")})),
-        ]
-        for text, call in calls:
-            with pytest.raises(ConfigError, match=text):
-                await call
-        assert not env.cluster.history.of("DescribeLogDirs", "UpdateFeatures")
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    calls: list[tuple[str, Any]] = [
+        ("broker=-1", admin.brokers.log_dirs([-1])),
+        ("broker=-1", admin.brokers.log_dirs(-1)),
+        ("partition", admin.brokers.log_dirs(partitions=["orders"])),  # type: ignore[list-item]
+        ("broker='1'", admin.brokers.features(broker="1")),  # type: ignore[arg-type]
+        ("a mapping", admin.brokers.update_features(["f"])),  # type: ignore[arg-type]
+        ("feature=''", admin.brokers.update_features({"": 1})),
+        ("level of f=-1", admin.brokers.update_features({"f": -1})),
+        ("level of f='2'", admin.brokers.update_features({"f": "2"})),  # type: ignore[dict-item]
+        ("upgrade_type='DOWN'", admin.brokers.update_features({"f": FeatureUpdate(1, "DOWN")})),
+    ]
+    for text, call in calls:
+        with pytest.raises(ConfigError, match=text):
+            await call
+    assert not env.cluster.history.of("DescribeLogDirs", "UpdateFeatures")

@@ -17,54 +17,50 @@ def codes(results: Any) -> dict[Any, str]:
     return {name: error.name for name, error in results.errors.items()}
 
 
-async def test_a_topic_is_described_and_altered(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        changes = ConfigChanges(set={RETENTION: "60000"}, append={"cleanup.policy": "compact"})
-        assert not (await admin.alter_configs("topic", {"orders": changes})).errors
-        found = (await admin.describe_configs("topic", ["orders"])).raise_first()["orders"]
-        assert (found[RETENTION].value, found[RETENTION].source) == ("60000", "DYNAMIC_TOPIC_CONFIG")
-        assert [each.source for each in found[RETENTION].synonyms][:1] == ["DYNAMIC_TOPIC_CONFIG"]
-        assert found["cleanup.policy"].value == "delete,compact"
-        assert found["segment.bytes"].source == "DEFAULT_CONFIG"
-        changes = ConfigChanges(delete=[RETENTION], subtract={"cleanup.policy": "delete"})
-        (await admin.alter_configs("topic", {"orders": changes})).raise_first()
-        keys = [RETENTION, "cleanup.policy"]
-        found = (await admin.describe_configs("topic", ["orders"], keys=keys)).raise_first()["orders"]
-        assert sorted(found) == sorted(keys)
-        assert found[RETENTION].source == "DEFAULT_CONFIG"
-        assert found["cleanup.policy"].value == "compact"
-        assert not env.cluster.history.of("AlterConfigs")
+async def test_a_topic_is_described_and_altered(admin: Admin, env: VirtualEnvironment) -> None:
+    changes = ConfigChanges(set={RETENTION: "60000"}, append={"cleanup.policy": "compact"})
+    assert not (await admin.alter_configs("topic", {"orders": changes})).errors
+    found = (await admin.describe_configs("topic", ["orders"])).raise_first()["orders"]
+    assert (found[RETENTION].value, found[RETENTION].source) == ("60000", "DYNAMIC_TOPIC_CONFIG")
+    assert [each.source for each in found[RETENTION].synonyms][:1] == ["DYNAMIC_TOPIC_CONFIG"]
+    assert found["cleanup.policy"].value == "delete,compact"
+    assert found["segment.bytes"].source == "DEFAULT_CONFIG"
+    changes = ConfigChanges(delete=[RETENTION], subtract={"cleanup.policy": "delete"})
+    (await admin.alter_configs("topic", {"orders": changes})).raise_first()
+    keys = [RETENTION, "cleanup.policy"]
+    found = (await admin.describe_configs("topic", ["orders"], keys=keys)).raise_first()["orders"]
+    assert sorted(found) == sorted(keys)
+    assert found[RETENTION].source == "DEFAULT_CONFIG"
+    assert found["cleanup.policy"].value == "compact"
+    assert not env.cluster.history.of("AlterConfigs")
 
 
-async def test_each_name_has_its_own_error(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        good, bad = ConfigChanges(set={RETENTION: "1000"}), ConfigChanges(set={RETENTION: "soon"})
-        env.cluster.create_topic("b", 1)
-        made = await admin.alter_configs("topic", {"orders": good, "none": good, "b": bad})
-        assert list(made.values_by_name) == ["orders"]
-        assert codes(made) == {"none": "UNKNOWN_TOPIC_OR_PARTITION", "b": "INVALID_CONFIG"}
-        found = await admin.describe_configs("topic", ["orders", "none"])
-        assert codes(found) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
+async def test_each_name_has_its_own_error(admin: Admin, env: VirtualEnvironment) -> None:
+    good, bad = ConfigChanges(set={RETENTION: "1000"}), ConfigChanges(set={RETENTION: "soon"})
+    env.cluster.create_topic("b", 1)
+    made = await admin.alter_configs("topic", {"orders": good, "none": good, "b": bad})
+    assert list(made.values_by_name) == ["orders"]
+    assert codes(made) == {"none": "UNKNOWN_TOPIC_OR_PARTITION", "b": "INVALID_CONFIG"}
+    found = await admin.describe_configs("topic", ["orders", "none"])
+    assert codes(found) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-async def test_a_dry_run_changes_nothing(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        changes = ConfigChanges(set={RETENTION: "1000"})
-        assert not (await admin.alter_configs("topic", {"orders": changes}, validate_only=True)).errors
-        found = (await admin.describe_configs("topic", ["orders"])).raise_first()["orders"]
-        assert found[RETENTION].source == "DEFAULT_CONFIG"
+async def test_a_dry_run_changes_nothing(admin: Admin, env: VirtualEnvironment) -> None:
+    changes = ConfigChanges(set={RETENTION: "1000"})
+    assert not (await admin.alter_configs("topic", {"orders": changes}, validate_only=True)).errors
+    found = (await admin.describe_configs("topic", ["orders"])).raise_first()["orders"]
+    assert found[RETENTION].source == "DEFAULT_CONFIG"
 
 
-async def test_each_broker_is_asked_itself(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        changes = ConfigChanges(set={"log.cleaner.threads": "2"})
-        (await admin.alter_configs("broker", {2: changes})).raise_first()
-        assert [each.node_id for each in env.cluster.history.of("IncrementalAlterConfigs")] == [2]
-        found = (await admin.describe_configs("broker", [2, "3"])).raise_first()
-        assert sorted(each.node_id for each in env.cluster.history.of("DescribeConfigs")) == [2, 3]
-        assert found["2"]["log.cleaner.threads"].source == "DYNAMIC_BROKER_CONFIG"
-        assert found["3"]["log.cleaner.threads"].source == "DEFAULT_CONFIG"
-        assert found["3"]["node.id"].is_read_only
+async def test_each_broker_is_asked_itself(admin: Admin, env: VirtualEnvironment) -> None:
+    changes = ConfigChanges(set={"log.cleaner.threads": "2"})
+    (await admin.alter_configs("broker", {2: changes})).raise_first()
+    assert [each.node_id for each in env.cluster.history.of("IncrementalAlterConfigs")] == [2]
+    found = (await admin.describe_configs("broker", [2, "3"])).raise_first()
+    assert sorted(each.node_id for each in env.cluster.history.of("DescribeConfigs")) == [2, 3]
+    assert found["2"]["log.cleaner.threads"].source == "DYNAMIC_BROKER_CONFIG"
+    assert found["3"]["log.cleaner.threads"].source == "DEFAULT_CONFIG"
+    assert found["3"]["node.id"].is_read_only
 
 
 async def test_a_broker_that_does_not_answer_costs_the_others_nothing(env: VirtualEnvironment) -> None:

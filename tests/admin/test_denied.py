@@ -46,59 +46,53 @@ NEVER_DENIED = {
 """Calls in which brokers leave out what the user may not see, or that need no permission."""
 
 
-async def test_the_errors_of_names(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DeleteTopics").error("TOPIC_AUTHORIZATION_FAILED")
-        found = await admin.delete_topics(["orders"])
-        assert str(found["orders"]) == (
-            f"deleting topic 'orders': TOPIC_AUTHORIZATION_FAILED (29): this user needs DELETE on the topic; {ADVICE}"
-        )
-        env.cluster.create_topic("b", 1)
-        (await admin.delete_topics(["b"])).raise_first()
+async def test_the_errors_of_names(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("DeleteTopics").error("TOPIC_AUTHORIZATION_FAILED")
+    found = await admin.delete_topics(["orders"])
+    assert str(found["orders"]) == (
+        f"deleting topic 'orders': TOPIC_AUTHORIZATION_FAILED (29): this user needs DELETE on the topic; {ADVICE}"
+    )
+    env.cluster.create_topic("b", 1)
+    (await admin.delete_topics(["b"])).raise_first()
 
 
-async def test_the_errors_of_nodes(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DescribeLogDirs", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
-        found = await admin.brokers.log_dirs()
-        assert sorted(found.values_by_name) == [1, 3]
-        assert str(found[2]) == (
-            "log directories of node 2: CLUSTER_AUTHORIZATION_FAILED (31): "
-            f"this user needs DESCRIBE on the cluster; {ADVICE}"
-        )
+async def test_the_errors_of_nodes(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("DescribeLogDirs", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
+    found = await admin.brokers.log_dirs()
+    assert sorted(found.values_by_name) == [1, 3]
+    assert str(found[2]) == (
+        "log directories of node 2: CLUSTER_AUTHORIZATION_FAILED (31): "
+        f"this user needs DESCRIBE on the cluster; {ADVICE}"
+    )
 
 
-async def test_an_error_that_is_raised(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DescribeQuorum").error("CLUSTER_AUTHORIZATION_FAILED")
-        with pytest.raises(BrokerError, match="this user needs DESCRIBE on the cluster") as caught:
-            await admin.brokers.quorum()
-        assert caught.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        assert isinstance(caught.value.__cause__, BrokerError)
+async def test_an_error_that_is_raised(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("DescribeQuorum").error("CLUSTER_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="this user needs DESCRIBE on the cluster") as caught:
+        await admin.brokers.quorum()
+    assert caught.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert isinstance(caught.value.__cause__, BrokerError)
 
 
-async def test_the_errors_beside_what_was_found(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DescribeProducers").error("TOPIC_AUTHORIZATION_FAILED")
-        found = await admin.transactions.find_hanging(partitions=[TP])
-        assert "this user needs READ on the topics" in str(found.errors[TP])
+async def test_the_errors_beside_what_was_found(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("DescribeProducers").error("TOPIC_AUTHORIZATION_FAILED")
+    found = await admin.transactions.find_hanging(partitions=[TP])
+    assert "this user needs READ on the topics" in str(found.errors[TP])
 
 
-async def test_the_errors_of_nodes_in_a_list_of_groups(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("ListGroups", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
-        found = await admin.list_groups()
-        assert "this user needs DESCRIBE on the cluster or on the groups" in str(found.errors[2])
+async def test_the_errors_of_nodes_in_a_list_of_groups(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("ListGroups", node=2).error("CLUSTER_AUTHORIZATION_FAILED")
+    found = await admin.list_groups()
+    assert "this user needs DESCRIBE on the cluster or on the groups" in str(found.errors[2])
 
 
-async def test_the_errors_of_partitions_in_a_lag(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.alter_group_offsets("g", {TP: 0})).raise_first()
-        env.cluster.faults.on("ListOffsets", times=None).error("TOPIC_AUTHORIZATION_FAILED")
-        found = (await admin.lag(["g"])).raise_first()["g"]
-        assert str(found.errors[TP]) == (
-            f"offset of orders-0: TOPIC_AUTHORIZATION_FAILED (29): this user needs DESCRIBE on the topic; {ADVICE}"
-        )
+async def test_the_errors_of_partitions_in_a_lag(admin: Admin, env: VirtualEnvironment) -> None:
+    (await admin.alter_group_offsets("g", {TP: 0})).raise_first()
+    env.cluster.faults.on("ListOffsets", times=None).error("TOPIC_AUTHORIZATION_FAILED")
+    found = (await admin.lag(["g"])).raise_first()["g"]
+    assert str(found.errors[TP]) == (
+        f"offset of orders-0: TOPIC_AUTHORIZATION_FAILED (29): this user needs DESCRIBE on the topic; {ADVICE}"
+    )
 
 
 @pytest.mark.parametrize("scope", [{"partitions": [TP]}, {"topics": ["orders"]}])

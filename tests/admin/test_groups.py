@@ -49,14 +49,13 @@ async def running(group: ConsumerGroup) -> AsyncIterator[None]:
         await group.aclose()
 
 
-async def test_offsets_are_altered_read_and_deleted(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        altered = await admin.alter_group_offsets("g", {ZERO: 0, ONE: GroupOffset(0, "text", 0)})
-        assert set(altered.raise_first()) == {ZERO, ONE}
-        found = (await admin.list_group_offsets("g", require_stable=True)).raise_first()
-        assert found == {ZERO: GroupOffset(0), ONE: GroupOffset(0, "text", 0)}
-        (await admin.delete_group_offsets("g", [ONE])).raise_first()
-        assert set(await admin.list_group_offsets("g")) == {ZERO}
+async def test_offsets_are_altered_read_and_deleted(admin: Admin, env: VirtualEnvironment) -> None:
+    altered = await admin.alter_group_offsets("g", {ZERO: 0, ONE: GroupOffset(0, "text", 0)})
+    assert set(altered.raise_first()) == {ZERO, ONE}
+    found = (await admin.list_group_offsets("g", require_stable=True)).raise_first()
+    assert found == {ZERO: GroupOffset(0), ONE: GroupOffset(0, "text", 0)}
+    (await admin.delete_group_offsets("g", [ONE])).raise_first()
+    assert set(await admin.list_group_offsets("g")) == {ZERO}
 
 
 async def test_a_partition_that_does_not_exist_costs_the_others_nothing(env: VirtualEnvironment) -> None:
@@ -67,17 +66,16 @@ async def test_a_partition_that_does_not_exist_costs_the_others_nothing(env: Vir
         assert code(altered[missing]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_an_unknown_group_and_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        assert code((await admin.describe_groups(["g"]))["g"]) == ErrorCode.GROUP_ID_NOT_FOUND
-        assert code((await admin.delete_groups(["g"]))["g"]) == ErrorCode.GROUP_ID_NOT_FOUND
-        assert not await admin.list_group_offsets("g")
-        deleted = await admin.delete_group_offsets("g", [ZERO])
-        assert code(deleted[ZERO]) == ErrorCode.GROUP_ID_NOT_FOUND
-        with pytest.raises(ConfigError, match="offset"):
-            await admin.alter_group_offsets("g", {ZERO: -1})
-        with pytest.raises(ConfigError, match="group_id"):
-            await admin.describe_groups([" "])
+async def test_an_unknown_group_and_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    assert code((await admin.describe_groups(["g"]))["g"]) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert code((await admin.delete_groups(["g"]))["g"]) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert not await admin.list_group_offsets("g")
+    deleted = await admin.delete_group_offsets("g", [ZERO])
+    assert code(deleted[ZERO]) == ErrorCode.GROUP_ID_NOT_FOUND
+    with pytest.raises(ConfigError, match="offset"):
+        await admin.alter_group_offsets("g", {ZERO: -1})
+    with pytest.raises(ConfigError, match="group_id"):
+        await admin.describe_groups([" "])
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -119,15 +117,14 @@ async def test_a_silent_node_is_an_error_of_its_own(env: VirtualEnvironment) -> 
             found.raise_first()
 
 
-async def test_a_coordinator_that_moved_is_asked_again(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        (await admin.alter_group_offsets("g", {ONE: 0})).raise_first()
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        assert set((await admin.list_group_offsets("g")).raise_first()) == {ZERO, ONE}
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        (await admin.delete_group_offsets("g", [ONE])).raise_first()
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        assert (await admin.describe_groups(["g"])).raise_first()["g"].state == "Empty"
-        (await admin.delete_groups(["g"])).raise_first()
+async def test_a_coordinator_that_moved_is_asked_again(admin: Admin, env: VirtualEnvironment) -> None:
+    (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    (await admin.alter_group_offsets("g", {ONE: 0})).raise_first()
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    assert set((await admin.list_group_offsets("g")).raise_first()) == {ZERO, ONE}
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    (await admin.delete_group_offsets("g", [ONE])).raise_first()
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    assert (await admin.describe_groups(["g"])).raise_first()["g"].state == "Empty"
+    (await admin.delete_groups(["g"])).raise_first()

@@ -295,10 +295,9 @@ async def test_a_moved_coordinator_and_a_moved_leader_are_found(env: VirtualEnvi
         assert (await admin.lag(["g"])).raise_first()["g"].lag_sum == 4
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        with pytest.raises(ConfigError, match="group_id"):
-            await admin.lag([""])
-        with pytest.raises(ConfigError, match="isolation_level=1"):
-            await admin.lag(["g"], isolation_level=1)  # type: ignore[arg-type]
-        assert not env.cluster.history.of("OffsetFetch")
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    with pytest.raises(ConfigError, match="group_id"):
+        await admin.lag([""])
+    with pytest.raises(ConfigError, match="isolation_level=1"):
+        await admin.lag(["g"], isolation_level=1)  # type: ignore[arg-type]
+    assert not env.cluster.history.of("OffsetFetch")

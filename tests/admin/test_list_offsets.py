@@ -86,13 +86,12 @@ async def test_the_last_stable_offset(env: VirtualEnvironment) -> None:
         assert await end("read_committed") == await end("read_uncommitted") == 5
 
 
-async def test_one_request_to_each_leader(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        found = (await admin.list_offsets(dict.fromkeys(TPS, "latest"))).raise_first()
-        assert list(found) == TPS
-        leaders = {env.cluster.leader(*tp) for tp in TPS}
-        assert sorted(each.node_id for each in env.cluster.history.of("ListOffsets")) == sorted(leaders)
-        assert not await admin.list_offsets({})
+async def test_one_request_to_each_leader(admin: Admin, env: VirtualEnvironment) -> None:
+    found = (await admin.list_offsets(dict.fromkeys(TPS, "latest"))).raise_first()
+    assert list(found) == TPS
+    leaders = {env.cluster.leader(*tp) for tp in TPS}
+    assert sorted(each.node_id for each in env.cluster.history.of("ListOffsets")) == sorted(leaders)
+    assert not await admin.list_offsets({})
 
 
 async def test_each_partition_has_its_own_error(env: VirtualEnvironment) -> None:

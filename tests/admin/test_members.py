@@ -138,15 +138,14 @@ async def test_a_member_that_a_request_without_response_removed_is_a_success(
             assert names(removed) == {none: "UNKNOWN_MEMBER_ID"}
 
 
-async def test_a_group_that_does_not_exist_or_has_no_members(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
-            await admin.remove_members("g", "all")
-        who = MemberToRemove("m")
-        assert names(await admin.remove_members("g", [who])) == {who: "UNKNOWN_MEMBER_ID"}
-        (await admin.alter_group_offsets("g", {("orders", 0): 0})).raise_first()
-        assert not await admin.remove_members("g", "all")
-        assert not await admin.remove_members("g", [])
+async def test_a_group_that_does_not_exist_or_has_no_members(admin: Admin, env: VirtualEnvironment) -> None:
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        await admin.remove_members("g", "all")
+    who = MemberToRemove("m")
+    assert names(await admin.remove_members("g", [who])) == {who: "UNKNOWN_MEMBER_ID"}
+    (await admin.alter_group_offsets("g", {("orders", 0): 0})).raise_first()
+    assert not await admin.remove_members("g", "all")
+    assert not await admin.remove_members("g", [])
 
 
 async def test_a_denied_call_names_the_member_and_the_group(env: VirtualEnvironment) -> None:
@@ -187,9 +186,8 @@ async def test_an_old_broker_removes_one_member_by_its_id(env: VirtualEnvironmen
         (None, "several"),
     ],
 )
-async def test_bad_members(env: VirtualEnvironment, members: Any, what: str) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        with pytest.raises(ConfigError, match=what):
-            await admin.remove_members("g", members)
-        with pytest.raises(ConfigError, match="reason"):
-            await admin.remove_members("g", [MemberToRemove("m")], reason=1)  # type: ignore[arg-type]
+async def test_bad_members(admin: Admin, env: VirtualEnvironment, members: Any, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        await admin.remove_members("g", members)
+    with pytest.raises(ConfigError, match="reason"):
+        await admin.remove_members("g", [MemberToRemove("m")], reason=1)  # type: ignore[arg-type]

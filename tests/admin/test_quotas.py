@@ -18,28 +18,27 @@ ADDRESS = ClientQuotaEntity(ip="10.0.0.1")
 RATE, PERCENTAGE = "producer_byte_rate", "request_percentage"
 
 
-async def test_quotas_are_altered_and_described(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        assert await admin.quotas.describe() == {}
-        wanted: dict[ClientQuotaEntity, Any] = {
-            ALICE: {RATE: 1000, PERCENTAGE: 12.5},
-            PAIR: {RATE: 500},
-            EVERY_CLIENT: {RATE: 100},
-            ADDRESS: {"connection_creation_rate": 5},
-        }
-        assert set((await admin.quotas.alter(wanted)).raise_first()) == set(wanted)
-        assert await admin.quotas.describe() == wanted
-        assert list(await admin.quotas.describe(user="alice")) == [PAIR, ALICE]
-        assert list(await admin.quotas.describe(user="alice", strict=True)) == [ALICE]
-        assert list(await admin.quotas.describe(client_id=QuotaName.DEFAULT)) == [EVERY_CLIENT]
-        assert set(await admin.quotas.describe(client_id=QuotaName.ANY)) == {EVERY_CLIENT, PAIR}
-        assert list(await admin.quotas.describe(user="alice", client_id=QuotaName.ANY)) == [PAIR]
-        assert list(await admin.quotas.describe(ip="10.0.0.1")) == [ADDRESS]
-        (
-            await admin.quotas.alter({ALICE: {RATE: None}, ADDRESS: {"connection_creation_rate": None}})
-        ).raise_first()
-        assert (await admin.quotas.describe(user="alice", strict=True)) == {ALICE: {PERCENTAGE: 12.5}}
-        assert await admin.quotas.describe(ip=QuotaName.ANY) == {}
+async def test_quotas_are_altered_and_described(admin: Admin, env: VirtualEnvironment) -> None:
+    assert await admin.quotas.describe() == {}
+    wanted: dict[ClientQuotaEntity, Any] = {
+        ALICE: {RATE: 1000, PERCENTAGE: 12.5},
+        PAIR: {RATE: 500},
+        EVERY_CLIENT: {RATE: 100},
+        ADDRESS: {"connection_creation_rate": 5},
+    }
+    assert set((await admin.quotas.alter(wanted)).raise_first()) == set(wanted)
+    assert await admin.quotas.describe() == wanted
+    assert list(await admin.quotas.describe(user="alice")) == [PAIR, ALICE]
+    assert list(await admin.quotas.describe(user="alice", strict=True)) == [ALICE]
+    assert list(await admin.quotas.describe(client_id=QuotaName.DEFAULT)) == [EVERY_CLIENT]
+    assert set(await admin.quotas.describe(client_id=QuotaName.ANY)) == {EVERY_CLIENT, PAIR}
+    assert list(await admin.quotas.describe(user="alice", client_id=QuotaName.ANY)) == [PAIR]
+    assert list(await admin.quotas.describe(ip="10.0.0.1")) == [ADDRESS]
+    (
+        await admin.quotas.alter({ALICE: {RATE: None}, ADDRESS: {"connection_creation_rate": None}})
+    ).raise_first()
+    assert (await admin.quotas.describe(user="alice", strict=True)) == {ALICE: {PERCENTAGE: 12.5}}
+    assert await admin.quotas.describe(ip=QuotaName.ANY) == {}
 
 
 async def test_a_dry_run_changes_nothing_and_each_entity_has_its_error(env: VirtualEnvironment) -> None:
@@ -55,16 +54,15 @@ async def test_a_dry_run_changes_nothing_and_each_entity_has_its_error(env: Virt
             assert bool(await admin.quotas.describe()) is not validate_only
 
 
-async def test_a_moved_controller_is_asked_again(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("AlterClientQuotas").error("NOT_CONTROLLER")
-        env.cluster.faults.on("AlterClientQuotas").disconnect(
-            "after"
-        )  # the same values again are the same values
-        (await admin.quotas.alter({EVERY_CLIENT: {RATE: 1}})).raise_first()
-        env.cluster.faults.on("DescribeClientQuotas").error("CLUSTER_AUTHORIZATION_FAILED")
-        with pytest.raises(BrokerError, match="describing client quotas: CLUSTER_AUTHORIZATION_FAILED"):
-            await admin.quotas.describe()
+async def test_a_moved_controller_is_asked_again(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("AlterClientQuotas").error("NOT_CONTROLLER")
+    env.cluster.faults.on("AlterClientQuotas").disconnect(
+        "after"
+    )  # the same values again are the same values
+    (await admin.quotas.alter({EVERY_CLIENT: {RATE: 1}})).raise_first()
+    env.cluster.faults.on("DescribeClientQuotas").error("CLUSTER_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="describing client quotas: CLUSTER_AUTHORIZATION_FAILED"):
+        await admin.quotas.describe()
 
 
 async def test_bad_arguments(env: VirtualEnvironment) -> None:

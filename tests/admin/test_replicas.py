@@ -46,12 +46,11 @@ async def test_a_preferred_leader_that_is_down_is_an_error_of_its_own(env: Virtu
         assert len(env.cluster.history.of("ElectLeaders")) == 1
 
 
-async def test_an_unclean_election(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        found = await admin.replicas.elect_leaders("unclean", [ZERO])
-        assert found.raise_first() == {ZERO: False}
-        (exchange,) = env.cluster.history.of("ElectLeaders")
-        assert exchange.request.election_type == 1
+async def test_an_unclean_election(admin: Admin, env: VirtualEnvironment) -> None:
+    found = await admin.replicas.elect_leaders("unclean", [ZERO])
+    assert found.raise_first() == {ZERO: False}
+    (exchange,) = env.cluster.history.of("ElectLeaders")
+    assert exchange.request.election_type == 1
 
 
 async def test_an_old_controller_elects_preferred_leaders_only(env: VirtualEnvironment) -> None:
@@ -115,14 +114,13 @@ async def test_reassignments_in_progress_are_listed(env: VirtualEnvironment) -> 
             await admin.replicas.list_reassignments()
 
 
-async def test_a_cancellation(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        found = await admin.replicas.cancel_reassignments([ZERO])
-        assert code(found[ZERO]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        assert str(found[ZERO]).startswith("cancelling the reassignment of orders-0: ")
-        # after a request without a response there is nothing to cancel because that one has cancelled it
-        env.cluster.faults.on("AlterPartitionReassignments").disconnect("after")
-        assert not (await admin.replicas.cancel_reassignments([ZERO])).errors
+async def test_a_cancellation(admin: Admin, env: VirtualEnvironment) -> None:
+    found = await admin.replicas.cancel_reassignments([ZERO])
+    assert code(found[ZERO]) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert str(found[ZERO]).startswith("cancelling the reassignment of orders-0: ")
+    # after a request without a response there is nothing to cancel because that one has cancelled it
+    env.cluster.faults.on("AlterPartitionReassignments").disconnect("after")
+    assert not (await admin.replicas.cancel_reassignments([ZERO])).errors
 
 
 async def test_a_replica_moves_to_another_log_directory(env: VirtualEnvironment) -> None:
@@ -153,30 +151,29 @@ async def test_a_node_without_an_answer_about_its_log_directories(env: VirtualEn
             assert not isinstance(found[ZERO], BrokerError)
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        calls: list[tuple[str, Any]] = [
-            ("election_type='clean'", admin.replicas.elect_leaders("clean")),  # type: ignore[arg-type]
-            ("partition", admin.replicas.elect_leaders("preferred", ["orders"])),  # type: ignore[list-item]
-            ("partition", admin.replicas.list_reassignments([("orders", -1)])),  # type: ignore[list-item]
-            ("a mapping", admin.replicas.alter_reassignments([ZERO])),  # type: ignore[arg-type]
-            ("replicas of orders-0 of type int", admin.replicas.alter_reassignments({ZERO: 1})),  # type: ignore[dict-item]
-            ("one node id or more", admin.replicas.alter_reassignments({ZERO: []})),
-            ("each once", admin.replicas.alter_reassignments({ZERO: [1, 1]})),
-            ("replicas of orders-0=-1", admin.replicas.alter_reassignments({ZERO: [-1]})),
-            ("node=-1", admin.replicas.alter_log_dirs(-1, {ZERO: "/d"})),
-            ("a mapping", admin.replicas.alter_log_dirs(1, [ZERO])),  # type: ignore[arg-type]
-            ("log directory of orders-0=''", admin.replicas.alter_log_dirs(1, {ZERO: ""})),
-            ("log directory of orders-0=1", admin.replicas.alter_log_dirs(1, {ZERO: 1})),  # type: ignore[dict-item]
-            ("topic='a/b'", admin.replicas.cancel_reassignments([TopicPartition("a/b", 0)])),
-        ]
-        for text, call in calls:
-            with pytest.raises(ConfigError, match=text):
-                await call
-        apis = (
-            "ElectLeaders",
-            "ListPartitionReassignments",
-            "AlterPartitionReassignments",
-            "AlterReplicaLogDirs",
-        )
-        assert not env.cluster.history.of(*apis)
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    calls: list[tuple[str, Any]] = [
+        ("election_type='clean'", admin.replicas.elect_leaders("clean")),  # type: ignore[arg-type]
+        ("partition", admin.replicas.elect_leaders("preferred", ["orders"])),  # type: ignore[list-item]
+        ("partition", admin.replicas.list_reassignments([("orders", -1)])),  # type: ignore[list-item]
+        ("a mapping", admin.replicas.alter_reassignments([ZERO])),  # type: ignore[arg-type]
+        ("replicas of orders-0 of type int", admin.replicas.alter_reassignments({ZERO: 1})),  # type: ignore[dict-item]
+        ("one node id or more", admin.replicas.alter_reassignments({ZERO: []})),
+        ("each once", admin.replicas.alter_reassignments({ZERO: [1, 1]})),
+        ("replicas of orders-0=-1", admin.replicas.alter_reassignments({ZERO: [-1]})),
+        ("node=-1", admin.replicas.alter_log_dirs(-1, {ZERO: "/d"})),
+        ("a mapping", admin.replicas.alter_log_dirs(1, [ZERO])),  # type: ignore[arg-type]
+        ("log directory of orders-0=''", admin.replicas.alter_log_dirs(1, {ZERO: ""})),
+        ("log directory of orders-0=1", admin.replicas.alter_log_dirs(1, {ZERO: 1})),  # type: ignore[dict-item]
+        ("topic='a/b'", admin.replicas.cancel_reassignments([TopicPartition("a/b", 0)])),
+    ]
+    for text, call in calls:
+        with pytest.raises(ConfigError, match=text):
+            await call
+    apis = (
+        "ElectLeaders",
+        "ListPartitionReassignments",
+        "AlterPartitionReassignments",
+        "AlterReplicaLogDirs",
+    )
+    assert not env.cluster.history.of(*apis)

@@ -55,12 +55,11 @@ async def test_one_node_costs_a_list_of_groups_a_few_seconds(env: VirtualEnviron
             assert str(found.errors[bad]) == f"ListGroups to node {bad}: no answer in time"
 
 
-async def test_a_node_that_answers_late_is_waited_for(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
-        env.cluster.faults.on("ListGroups", times=2).error("COORDINATOR_LOAD_IN_PROGRESS")
-        env.cluster.faults.on("ListGroups").delay(NODE_TIMEOUT - 1)
-        assert [group.group_id for group in (await admin.list_groups()).raise_first()] == ["g"]
+async def test_a_node_that_answers_late_is_waited_for(admin: Admin, env: VirtualEnvironment) -> None:
+    (await admin.alter_group_offsets("g", {ZERO: 0})).raise_first()
+    env.cluster.faults.on("ListGroups", times=2).error("COORDINATOR_LOAD_IN_PROGRESS")
+    env.cluster.faults.on("ListGroups").delay(NODE_TIMEOUT - 1)
+    assert [group.group_id for group in (await admin.list_groups()).raise_first()] == ["g"]
 
 
 async def test_a_silent_broker_costs_described_configurations_a_few_seconds(env: VirtualEnvironment) -> None:

@@ -114,26 +114,24 @@ async def test_scopes(env: VirtualEnvironment) -> None:
             assert list((await admin.plan_reset("g", "latest", **scope)).partitions) == wanted  # type: ignore[arg-type]
 
 
-async def test_a_group_without_commits_has_an_empty_plan(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        plan = await admin.plan_reset("g", "latest")
-        assert (plan.offsets, plan.to_csv(), plan.warnings) == ({}, "", ())
-        assert not await admin.reset_offsets(plan)
-        assert not (await admin.list_groups()).raise_first()
-        (await admin.reset_offsets(await admin.plan_reset("g", "latest", topics=["orders"]))).raise_first()
-        assert (await admin.describe_groups(["g"])).raise_first()["g"].state == "Empty"
+async def test_a_group_without_commits_has_an_empty_plan(admin: Admin, env: VirtualEnvironment) -> None:
+    plan = await admin.plan_reset("g", "latest")
+    assert (plan.offsets, plan.to_csv(), plan.warnings) == ({}, "", ())
+    assert not await admin.reset_offsets(plan)
+    assert not (await admin.list_groups()).raise_first()
+    (await admin.reset_offsets(await admin.plan_reset("g", "latest", topics=["orders"]))).raise_first()
+    assert (await admin.describe_groups(["g"])).raise_first()["g"].state == "Empty"
 
 
-async def test_a_plan_goes_through_a_file(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        await fill(env, admin)
-        text = (await admin.plan_reset("g", "current")).to_csv()
-        assert text == "orders,0,6\norders,1,2\norders,2,0\n"
-        (await admin.reset_offsets(await admin.plan_reset("g", "latest"))).raise_first()
-        plan = await admin.plan_reset("g", parse_offsets_csv(text + "orders,3,5\n", "g"))
-        assert plan.offsets == {ZERO: 6, ONE: 2, TWO: 0, THREE: 0}
-        assert plan.warnings == ("orders-3: offset 5 is after the log's end, 0 is the new offset",)
-        (await admin.reset_offsets(plan)).raise_first()
+async def test_a_plan_goes_through_a_file(admin: Admin, env: VirtualEnvironment) -> None:
+    await fill(env, admin)
+    text = (await admin.plan_reset("g", "current")).to_csv()
+    assert text == "orders,0,6\norders,1,2\norders,2,0\n"
+    (await admin.reset_offsets(await admin.plan_reset("g", "latest"))).raise_first()
+    plan = await admin.plan_reset("g", parse_offsets_csv(text + "orders,3,5\n", "g"))
+    assert plan.offsets == {ZERO: 6, ONE: 2, TWO: 0, THREE: 0}
+    assert plan.warnings == ("orders-3: offset 5 is after the log's end, 0 is the new offset",)
+    (await admin.reset_offsets(plan)).raise_first()
 
 
 @pytest.mark.parametrize(
@@ -195,17 +193,16 @@ async def test_a_silent_leader_refuses_the_plan_soon(env: VirtualEnvironment) ->
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-async def test_a_group_with_a_member_is_refused(env: VirtualEnvironment, protocol: str) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        async with running(env, group_protocol=protocol) as member:
-            with pytest.raises(
-                ResetRefused, match=rf"'g' are not reset: state Stable: .* first: {member} at 10\."
-            ) as refused:
-                await admin.plan_reset("g", "latest", topics=["orders"])
-            assert list(refused.value.reasons) == ["state Stable"]
-        assert (await admin.plan_reset("g", "latest", topics=["orders"])).offsets == dict.fromkeys(
-            (ZERO, ONE, TWO, THREE), 0
-        )
+async def test_a_group_with_a_member_is_refused(admin: Admin, env: VirtualEnvironment, protocol: str) -> None:
+    async with running(env, group_protocol=protocol) as member:
+        with pytest.raises(
+            ResetRefused, match=rf"'g' are not reset: state Stable: .* first: {member} at 10\."
+        ) as refused:
+            await admin.plan_reset("g", "latest", topics=["orders"])
+        assert list(refused.value.reasons) == ["state Stable"]
+    assert (await admin.plan_reset("g", "latest", topics=["orders"])).offsets == dict.fromkeys(
+        (ZERO, ONE, TWO, THREE), 0
+    )
 
 
 async def test_a_refusal_escapes_what_members_call_themselves(env: VirtualEnvironment) -> None:
@@ -280,14 +277,13 @@ async def test_a_topic_that_was_recreated_after_the_plan_is_not_reset(env: Virtu
         assert paid not in (await admin.list_group_offsets("g")).raise_first()
 
 
-async def test_a_moved_coordinator_is_asked_again(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        await fill(env, admin)
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        plan = await admin.plan_reset("g", "earliest")
-        env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
-        env.cluster.faults.on("OffsetCommit").disconnect("after")
-        assert (await admin.reset_offsets(plan)).raise_first() == {ZERO: 3, ONE: 0, TWO: 0}
+async def test_a_moved_coordinator_is_asked_again(admin: Admin, env: VirtualEnvironment) -> None:
+    await fill(env, admin)
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    plan = await admin.plan_reset("g", "earliest")
+    env.cluster.move_coordinator("g", env.cluster.coordinator("g") % 3 + 1)
+    env.cluster.faults.on("OffsetCommit").disconnect("after")
+    assert (await admin.reset_offsets(plan)).raise_first() == {ZERO: 3, ONE: 0, TWO: 0}
 
 
 async def test_records_that_a_work_queue_acknowledged_are_delivered_again(env: VirtualEnvironment) -> None:

@@ -41,16 +41,15 @@ async def test_topics_are_created_with_partitions_replicas_and_configs(env: Virt
         assert all(part.leader is not None for topic in described.values() for part in topic.partitions)
 
 
-async def test_a_dry_run_changes_nothing(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        checked = await admin.create_topics({"a": 3, "orders": 1}, validate_only=True)
-        assert list(checked.values_by_name) == ["a"]
-        assert codes(checked) == {"orders": "TOPIC_ALREADY_EXISTS"}
-        checked = await admin.create_partitions({"orders": 6, "none": 2}, validate_only=True)
-        assert list(checked.values_by_name) == ["orders"]
-        assert codes(checked) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
-        assert env.cluster.topics == ["orders"]
-        assert len(replicas(env, "orders")) == 4
+async def test_a_dry_run_changes_nothing(admin: Admin, env: VirtualEnvironment) -> None:
+    checked = await admin.create_topics({"a": 3, "orders": 1}, validate_only=True)
+    assert list(checked.values_by_name) == ["a"]
+    assert codes(checked) == {"orders": "TOPIC_ALREADY_EXISTS"}
+    checked = await admin.create_partitions({"orders": 6, "none": 2}, validate_only=True)
+    assert list(checked.values_by_name) == ["orders"]
+    assert codes(checked) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert env.cluster.topics == ["orders"]
+    assert len(replicas(env, "orders")) == 4
 
 
 @pytest.mark.parametrize("fault", ["lost", "silent", "times_out"])
@@ -164,15 +163,14 @@ async def test_a_node_that_never_knows_the_topic_is_named(env: VirtualEnvironmen
     assert "a" in env.cluster.topics
 
 
-async def test_a_silent_node_is_not_waited_for(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        controller = admin._client.view.controller_id
-        silent = next(node for node in (1, 2, 3) if node != controller)
-        env.cluster.faults.on("Metadata", node=silent, times=None).drop()
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        (await admin.create_topics({"a": 2})).raise_first()
-        assert 4.9 < loop.time() - begun < 7.0
+async def test_a_silent_node_is_not_waited_for(admin: Admin, env: VirtualEnvironment) -> None:
+    controller = admin._client.view.controller_id
+    silent = next(node for node in (1, 2, 3) if node != controller)
+    env.cluster.faults.on("Metadata", node=silent, times=None).drop()
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    (await admin.create_topics({"a": 2})).raise_first()
+    assert 4.9 < loop.time() - begun < 7.0
 
 
 async def test_topics_are_deleted_each_by_itself(env: VirtualEnvironment) -> None:
@@ -186,17 +184,16 @@ async def test_topics_are_deleted_each_by_itself(env: VirtualEnvironment) -> Non
     assert env.cluster.topics == ["orders"]
 
 
-async def test_partitions_are_added(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        added = await admin.create_partitions({"orders": 6, "none": 2})
-        assert codes(added) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
-        request = env.cluster.history.of("CreatePartitions")[-1].request
-        assert [topic.assignments for topic in request.topics] == [None, None]
-        (await admin.create_partitions({"orders": NewPartitions(7, [[3, 1]])})).raise_first()
-        assert replicas(env, "orders")[6] == [3, 1]
-        assert codes(await admin.create_partitions({"orders": 7})) == {"orders": "INVALID_PARTITIONS"}
-        described = await admin.describe_topics(["orders"])
-        assert len(described.raise_first()["orders"].partitions) == 7
+async def test_partitions_are_added(admin: Admin, env: VirtualEnvironment) -> None:
+    added = await admin.create_partitions({"orders": 6, "none": 2})
+    assert codes(added) == {"none": "UNKNOWN_TOPIC_OR_PARTITION"}
+    request = env.cluster.history.of("CreatePartitions")[-1].request
+    assert [topic.assignments for topic in request.topics] == [None, None]
+    (await admin.create_partitions({"orders": NewPartitions(7, [[3, 1]])})).raise_first()
+    assert replicas(env, "orders")[6] == [3, 1]
+    assert codes(await admin.create_partitions({"orders": 7})) == {"orders": "INVALID_PARTITIONS"}
+    described = await admin.describe_topics(["orders"])
+    assert len(described.raise_first()["orders"].partitions) == 7
 
 
 @pytest.mark.parametrize(("total", "expected"), [(6, {}), (3, {"orders": "INVALID_PARTITIONS"})])

@@ -259,12 +259,11 @@ async def test_what_was_described_before_all_brokers_were_gone_is_returned(env: 
         assert isinstance(found.errors["orders"], NoBrokersError)
 
 
-async def test_without_any_broker_there_is_one_error(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        for node in (1, 2, 3):
-            await env.cluster.stop_node(node)
-        with pytest.raises(NoBrokersError):
-            await admin.describe_topics(["orders"])
+async def test_without_any_broker_there_is_one_error(admin: Admin, env: VirtualEnvironment) -> None:
+    for node in (1, 2, 3):
+        await env.cluster.stop_node(node)
+    with pytest.raises(NoBrokersError):
+        await admin.describe_topics(["orders"])
 
 
 # --- hostile pages ------------------------------------------------------------------------------------------------------

@@ -52,39 +52,38 @@ def hang(env: VirtualEnvironment, tp: TopicPartition, producer_id: int = 9) -> N
     append(log_of(env.cluster, *tp), transactional(b"x", producer_id=producer_id, epoch=3), 0)
 
 
-async def test_an_open_transaction_is_listed_and_described(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        assert not (await admin.transactions.list()).raise_first()
-        async with transaction(env, 1, 0):
-            await asyncio.sleep(2)
-            (listed,) = (await admin.transactions.list(states=["Ongoing"])).raise_first()
-            coordinator = env.cluster.transaction_coordinator("tx")
-            assert (listed.transactional_id, listed.coordinator, listed.state) == (
-                "tx",
-                coordinator,
-                "Ongoing",
-            )
-            described = (await admin.transactions.describe(["tx", "none"])).values_by_name["tx"]
-            assert (described.coordinator, described.state) == (coordinator, "Ongoing")
-            assert (described.timeout, described.partitions) == (60.0, (ZERO, ONE))
-            assert described.producer_id == listed.producer_id
-            now = asyncio.get_running_loop().wall_clock()  # type: ignore[attr-defined]
-            assert described.start_timestamp is not None
-            assert abs(now - described.start_timestamp) < 3_600_000  # the broker has a clock of its own
-            (producer,) = (await admin.transactions.producers([ZERO])).raise_first()[ZERO]
-            assert (producer.producer_id, producer.producer_epoch) == (
-                described.producer_id,
-                described.producer_epoch,
-            )
-            assert producer.current_transaction_start_offset == 0
-            assert producer.coordinator_epoch is None
-        (listed,) = (await admin.transactions.list()).raise_first()
-        assert listed.state == "CompleteCommit"
-        described = (await admin.transactions.describe(["tx"])).raise_first()["tx"]
-        assert (described.state, described.partitions) == ("CompleteCommit", ())
+async def test_an_open_transaction_is_listed_and_described(admin: Admin, env: VirtualEnvironment) -> None:
+    assert not (await admin.transactions.list()).raise_first()
+    async with transaction(env, 1, 0):
+        await asyncio.sleep(2)
+        (listed,) = (await admin.transactions.list(states=["Ongoing"])).raise_first()
+        coordinator = env.cluster.transaction_coordinator("tx")
+        assert (listed.transactional_id, listed.coordinator, listed.state) == (
+            "tx",
+            coordinator,
+            "Ongoing",
+        )
+        described = (await admin.transactions.describe(["tx", "none"])).values_by_name["tx"]
+        assert (described.coordinator, described.state) == (coordinator, "Ongoing")
+        assert (described.timeout, described.partitions) == (60.0, (ZERO, ONE))
+        assert described.producer_id == listed.producer_id
+        now = asyncio.get_running_loop().wall_clock()  # type: ignore[attr-defined]
+        assert described.start_timestamp is not None
+        assert abs(now - described.start_timestamp) < 3_600_000  # the broker has a clock of its own
         (producer,) = (await admin.transactions.producers([ZERO])).raise_first()[ZERO]
-        assert producer.current_transaction_start_offset is None
-        assert producer.coordinator_epoch is not None
+        assert (producer.producer_id, producer.producer_epoch) == (
+            described.producer_id,
+            described.producer_epoch,
+        )
+        assert producer.current_transaction_start_offset == 0
+        assert producer.coordinator_epoch is None
+    (listed,) = (await admin.transactions.list()).raise_first()
+    assert listed.state == "CompleteCommit"
+    described = (await admin.transactions.describe(["tx"])).raise_first()["tx"]
+    assert (described.state, described.partitions) == ("CompleteCommit", ())
+    (producer,) = (await admin.transactions.producers([ZERO])).raise_first()[ZERO]
+    assert producer.current_transaction_start_offset is None
+    assert producer.coordinator_epoch is not None
 
 
 async def test_filters(env: VirtualEnvironment) -> None:
@@ -270,67 +269,64 @@ async def test_a_partition_that_cannot_be_searched_is_an_error_of_its_own(env: V
             await admin.transactions.find_hanging(topics=["nothing"])
 
 
-async def test_an_abort_follows_its_leader(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        hang(env, ONE)
-        (found,) = (await admin.transactions.producers([ONE])).raise_first()[ONE]
-        env.cluster.move_leader("orders", 1, env.cluster.leader("orders", 1) % 3 + 1)
-        env.cluster.faults.on("WriteTxnMarkers").disconnect("after")  # a marker repeated changes nothing
-        await admin.transactions.abort(
-            ONE,
-            producer_id=found.producer_id,
-            producer_epoch=found.producer_epoch,
-            coordinator_epoch=found.coordinator_epoch,
-        )
-        assert not (await admin.transactions.find_hanging(topics=["orders"])).raise_first()
+async def test_an_abort_follows_its_leader(admin: Admin, env: VirtualEnvironment) -> None:
+    hang(env, ONE)
+    (found,) = (await admin.transactions.producers([ONE])).raise_first()[ONE]
+    env.cluster.move_leader("orders", 1, env.cluster.leader("orders", 1) % 3 + 1)
+    env.cluster.faults.on("WriteTxnMarkers").disconnect("after")  # a marker repeated changes nothing
+    await admin.transactions.abort(
+        ONE,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        coordinator_epoch=found.coordinator_epoch,
+    )
+    assert not (await admin.transactions.find_hanging(topics=["orders"])).raise_first()
 
 
-async def test_an_abort_is_refused_by_name(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        with pytest.raises(ConfigError, match=r"start_offset=7 .* transaction of orders-0; none is open"):
-            await admin.transactions.abort_at(ZERO, 7)
-        hang(env, ZERO)
-        with pytest.raises(ConfigError, match="transaction of orders-0; open from 0"):
-            await admin.transactions.abort_at(ZERO, 7)
-        with pytest.raises(
-            BrokerError, match=r"transaction of producer id 9 in orders-0: INVALID_PRODUCER_EPOCH"
-        ):
-            await admin.transactions.abort(ZERO, producer_id=9, producer_epoch=2)
-        for call in (
-            admin.transactions.abort_at(MISSING, 0),
-            admin.transactions.abort(MISSING, producer_id=9, producer_epoch=2),
-        ):
-            with pytest.raises(BrokerError, match="orders-99: UNKNOWN_TOPIC_OR_PARTITION"):
-                await call
+async def test_an_abort_is_refused_by_name(admin: Admin, env: VirtualEnvironment) -> None:
+    with pytest.raises(ConfigError, match=r"start_offset=7 .* transaction of orders-0; none is open"):
+        await admin.transactions.abort_at(ZERO, 7)
+    hang(env, ZERO)
+    with pytest.raises(ConfigError, match="transaction of orders-0; open from 0"):
+        await admin.transactions.abort_at(ZERO, 7)
+    with pytest.raises(
+        BrokerError, match=r"transaction of producer id 9 in orders-0: INVALID_PRODUCER_EPOCH"
+    ):
+        await admin.transactions.abort(ZERO, producer_id=9, producer_epoch=2)
+    for call in (
+        admin.transactions.abort_at(MISSING, 0),
+        admin.transactions.abort(MISSING, producer_id=9, producer_epoch=2),
+    ):
+        with pytest.raises(BrokerError, match="orders-99: UNKNOWN_TOPIC_OR_PARTITION"):
+            await call
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        calls: list[tuple[str, Any]] = [
-            ("state='open' .*Ongoing", admin.transactions.list(states=["open"])),
-            ("state='open' .*Ongoing", admin.transactions.list(states="open")),
-            ("producer_id=-1", admin.transactions.list(producer_ids=[-1])),
-            ("longer_than=-1", admin.transactions.list(longer_than=-1)),
-            ("pattern=''", admin.transactions.list(pattern="")),
-            ("transactional_id=''", admin.transactions.describe([""])),
-            ("transactional_id=''", admin.transactions.describe("")),
-            ("partition", admin.transactions.producers([("orders", -1)])),  # type: ignore[list-item]
-            ("broker=-1", admin.transactions.producers([ZERO], broker=-1)),
-            ("max_transaction_timeout=-1", admin.transactions.find_hanging(max_transaction_timeout=-1)),
-            ("topic='no/topic'", admin.transactions.find_hanging(topics="no/topic")),
-            ("offset=-1", admin.transactions.abort_at(ZERO, -1)),
-            ("producer_id=-1", admin.transactions.abort(ZERO, producer_id=-1, producer_epoch=0)),
-            ("producer_epoch=32768", admin.transactions.abort(ZERO, producer_id=1, producer_epoch=32768)),
-            (
-                "coordinator_epoch=-1",
-                admin.transactions.abort(ZERO, producer_id=1, producer_epoch=0, coordinator_epoch=-1),
-            ),
-        ]
-        for text, call in calls:
-            with pytest.raises(ConfigError, match=text):
-                await call
-        apis = ("ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
-        assert not env.cluster.history.of(*apis)
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
+    calls: list[tuple[str, Any]] = [
+        ("state='open' .*Ongoing", admin.transactions.list(states=["open"])),
+        ("state='open' .*Ongoing", admin.transactions.list(states="open")),
+        ("producer_id=-1", admin.transactions.list(producer_ids=[-1])),
+        ("longer_than=-1", admin.transactions.list(longer_than=-1)),
+        ("pattern=''", admin.transactions.list(pattern="")),
+        ("transactional_id=''", admin.transactions.describe([""])),
+        ("transactional_id=''", admin.transactions.describe("")),
+        ("partition", admin.transactions.producers([("orders", -1)])),  # type: ignore[list-item]
+        ("broker=-1", admin.transactions.producers([ZERO], broker=-1)),
+        ("max_transaction_timeout=-1", admin.transactions.find_hanging(max_transaction_timeout=-1)),
+        ("topic='no/topic'", admin.transactions.find_hanging(topics="no/topic")),
+        ("offset=-1", admin.transactions.abort_at(ZERO, -1)),
+        ("producer_id=-1", admin.transactions.abort(ZERO, producer_id=-1, producer_epoch=0)),
+        ("producer_epoch=32768", admin.transactions.abort(ZERO, producer_id=1, producer_epoch=32768)),
+        (
+            "coordinator_epoch=-1",
+            admin.transactions.abort(ZERO, producer_id=1, producer_epoch=0, coordinator_epoch=-1),
+        ),
+    ]
+    for text, call in calls:
+        with pytest.raises(ConfigError, match=text):
+            await call
+    apis = ("ListTransactions", "DescribeTransactions", "DescribeProducers", "WriteTxnMarkers")
+    assert not env.cluster.history.of(*apis)
 
 
 # --- judgement, without a broker ------------------------------------------------------------------------------------------

@@ -23,46 +23,44 @@ PASSWORD = "hunter2"
 Upsertion, Deletion = UserScramCredentialUpsertion, UserScramCredentialDeletion
 
 
-async def test_users_from_their_creation_to_their_end(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        assert not await admin.users.describe()
-        created = await admin.users.alter(
-            [
-                Upsertion("alice", PASSWORD),
-                Upsertion("alice", Secret(PASSWORD), SHA_256, iterations=8192),
-                Upsertion("bob", PASSWORD),
-            ]
-        )
-        assert set(created.raise_first()) == {("alice", SHA_512), ("alice", SHA_256), ("bob", SHA_512)}
-        # one request may name a user once only
-        assert len(env.cluster.history.of("AlterUserScramCredentials")) == 2
-        found = (await admin.users.describe()).raise_first()
-        assert found == {"alice": {SHA_256: 8192, SHA_512: 4096}, "bob": {SHA_512: 4096}}
-        some = await admin.users.describe(["bob", "carol"])
-        assert some.values_by_name == {"bob": {SHA_512: 4096}}
-        assert code(some["carol"]) == ErrorCode.RESOURCE_NOT_FOUND
-        assert str(some["carol"]).startswith("describing SCRAM user 'carol': RESOURCE_NOT_FOUND (91)")
-        changed = await admin.users.alter([Deletion("alice", SHA_256), Deletion("bob"), Deletion("carol")])
-        assert set(changed.values_by_name) == {("alice", SHA_256), ("bob", SHA_512)}
-        assert code(changed[("carol", SHA_512)]) == ErrorCode.RESOURCE_NOT_FOUND
-        assert (await admin.users.describe()).raise_first() == {"alice": {SHA_512: 4096}}
-
-
-async def test_the_broker_gets_the_salted_hash(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        changes = [
-            Upsertion("a", PASSWORD, SHA_256, salt=b"salt"),
-            Upsertion("b", PASSWORD),
-            Upsertion("c", PASSWORD),
+async def test_users_from_their_creation_to_their_end(admin: Admin, env: VirtualEnvironment) -> None:
+    assert not await admin.users.describe()
+    created = await admin.users.alter(
+        [
+            Upsertion("alice", PASSWORD),
+            Upsertion("alice", Secret(PASSWORD), SHA_256, iterations=8192),
+            Upsertion("bob", PASSWORD),
         ]
-        (await admin.users.alter(changes)).raise_first()
-        (exchange,) = env.cluster.history.of("AlterUserScramCredentials")
-        first, *others = exchange.request.upsertions
-        assert bytes(first.salted_password) == hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), b"salt", 4096)
-        assert {len(each.salt) for each in others} == {32}
-        assert others[0].salt != others[1].salt
-        assert PASSWORD not in repr(exchange.request)
-        assert PASSWORD.encode() not in first.salted_password
+    )
+    assert set(created.raise_first()) == {("alice", SHA_512), ("alice", SHA_256), ("bob", SHA_512)}
+    # one request may name a user once only
+    assert len(env.cluster.history.of("AlterUserScramCredentials")) == 2
+    found = (await admin.users.describe()).raise_first()
+    assert found == {"alice": {SHA_256: 8192, SHA_512: 4096}, "bob": {SHA_512: 4096}}
+    some = await admin.users.describe(["bob", "carol"])
+    assert some.values_by_name == {"bob": {SHA_512: 4096}}
+    assert code(some["carol"]) == ErrorCode.RESOURCE_NOT_FOUND
+    assert str(some["carol"]).startswith("describing SCRAM user 'carol': RESOURCE_NOT_FOUND (91)")
+    changed = await admin.users.alter([Deletion("alice", SHA_256), Deletion("bob"), Deletion("carol")])
+    assert set(changed.values_by_name) == {("alice", SHA_256), ("bob", SHA_512)}
+    assert code(changed[("carol", SHA_512)]) == ErrorCode.RESOURCE_NOT_FOUND
+    assert (await admin.users.describe()).raise_first() == {"alice": {SHA_512: 4096}}
+
+
+async def test_the_broker_gets_the_salted_hash(admin: Admin, env: VirtualEnvironment) -> None:
+    changes = [
+        Upsertion("a", PASSWORD, SHA_256, salt=b"salt"),
+        Upsertion("b", PASSWORD),
+        Upsertion("c", PASSWORD),
+    ]
+    (await admin.users.alter(changes)).raise_first()
+    (exchange,) = env.cluster.history.of("AlterUserScramCredentials")
+    first, *others = exchange.request.upsertions
+    assert bytes(first.salted_password) == hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), b"salt", 4096)
+    assert {len(each.salt) for each in others} == {32}
+    assert others[0].salt != others[1].salt
+    assert PASSWORD not in repr(exchange.request)
+    assert PASSWORD.encode() not in first.salted_password
 
 
 async def test_a_password_is_never_shown() -> None:
@@ -75,13 +73,12 @@ async def test_a_password_is_never_shown() -> None:
         pickle.dumps(change)
 
 
-async def test_a_deletion_whose_response_is_lost_is_a_success(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.users.alter([Upsertion("alice", PASSWORD)])).raise_first()
-        env.cluster.faults.on("AlterUserScramCredentials").error("NOT_CONTROLLER")
-        env.cluster.faults.on("AlterUserScramCredentials").disconnect("after")
-        (await admin.users.alter([Deletion("alice")])).raise_first()
-        assert not await admin.users.describe()
+async def test_a_deletion_whose_response_is_lost_is_a_success(admin: Admin, env: VirtualEnvironment) -> None:
+    (await admin.users.alter([Upsertion("alice", PASSWORD)])).raise_first()
+    env.cluster.faults.on("AlterUserScramCredentials").error("NOT_CONTROLLER")
+    env.cluster.faults.on("AlterUserScramCredentials").disconnect("after")
+    (await admin.users.alter([Deletion("alice")])).raise_first()
+    assert not await admin.users.describe()
 
 
 async def test_the_repetition_of_a_request_without_response_has_only_what_is_left(
@@ -96,11 +93,10 @@ async def test_the_repetition_of_a_request_without_response_has_only_what_is_lef
         assert not (await admin.users.describe()).values_by_name
 
 
-async def test_a_refusal_of_the_whole_request(env: VirtualEnvironment) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DescribeUserScramCredentials").error("CLUSTER_AUTHORIZATION_FAILED")
-        found = await admin.users.describe(["alice"])
-        assert code(found["alice"]) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+async def test_a_refusal_of_the_whole_request(admin: Admin, env: VirtualEnvironment) -> None:
+    env.cluster.faults.on("DescribeUserScramCredentials").error("CLUSTER_AUTHORIZATION_FAILED")
+    found = await admin.users.describe(["alice"])
+    assert code(found["alice"]) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def test_bad_arguments(env: VirtualEnvironment) -> None:

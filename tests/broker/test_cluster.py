@@ -198,28 +198,26 @@ async def test_replicas_and_leaders_are_distributed():
 
 
 @pytest.mark.virtual
-async def test_records_are_decoded():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        await put(client, cluster, batch(b"a"), batch(b"b", b"c"))
-        assert [(r.partition, r.offset, r.value) for r in cluster.records("t")] == [
-            (0, 0, b"a"),
-            (1, 0, b"b"),
-            (1, 1, b"c"),
-        ]
-        assert [r.value for r in cluster.records("t", 1)] == [b"b", b"c"]
+async def test_records_are_decoded(cluster, client):
+    cluster.create_topic("t", 2)
+    await put(client, cluster, batch(b"a"), batch(b"b", b"c"))
+    assert [(r.partition, r.offset, r.value) for r in cluster.records("t")] == [
+        (0, 0, b"a"),
+        (1, 0, b"b"),
+        (1, 1, b"c"),
+    ]
+    assert [r.value for r in cluster.records("t", 1)] == [b"b", b"c"]
 
 
 @pytest.mark.virtual
-async def test_deleting_a_topic_deletes_its_committed_offsets():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(0, 4)
-        topic = m.OffsetCommitRequest.OffsetCommitRequestTopic("t", partitions=[partition])
-        await client.ask(m.OffsetCommitRequest(group_id="g", topics=[topic]), 9)
-        assert len(cluster.group("g").offsets) == 1
-        cluster.delete_topic("t")
-        assert cluster.group("g").offsets == {}
+async def test_deleting_a_topic_deletes_its_committed_offsets(cluster, client):
+    cluster.create_topic("t")
+    partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(0, 4)
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic("t", partitions=[partition])
+    await client.ask(m.OffsetCommitRequest(group_id="g", topics=[topic]), 9)
+    assert len(cluster.group("g").offsets) == 1
+    cluster.delete_topic("t")
+    assert cluster.group("g").offsets == {}
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------
@@ -364,24 +362,22 @@ async def test_a_parked_join_gets_not_coordinator_after_a_move():
 
 
 @pytest.mark.virtual
-async def test_groups_of_other_protocol_types_are_not_decoded():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.group("g")
-        protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("default", b"\x00")]
-        joined = await join(client, protocol_type="connect", protocols=protocols)
-        view = cluster.group("g")
-        assert view.members[joined.member_id].topics == ()
-        assert view.members[joined.member_id].assignment == {}
+async def test_groups_of_other_protocol_types_are_not_decoded(cluster, client):
+    cluster.group("g")
+    protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("default", b"\x00")]
+    joined = await join(client, protocol_type="connect", protocols=protocols)
+    view = cluster.group("g")
+    assert view.members[joined.member_id].topics == ()
+    assert view.members[joined.member_id].assignment == {}
 
 
 @pytest.mark.virtual
-async def test_undecodable_member_metadata_is_shown_as_empty():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"\x00\x00rubbish")]
-        joined = await join(client, protocols=protocols)
-        await client.ask(sync_request(joined, plan={joined.member_id: b"\x00\x00rubbish"}))
-        shown = cluster.group("g").members[joined.member_id]
-        assert (shown.topics, shown.assignment) == ((), {})
+async def test_undecodable_member_metadata_is_shown_as_empty(cluster, client):
+    protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"\x00\x00rubbish")]
+    joined = await join(client, protocols=protocols)
+    await client.ask(sync_request(joined, plan={joined.member_id: b"\x00\x00rubbish"}))
+    shown = cluster.group("g").members[joined.member_id]
+    assert (shown.topics, shown.assignment) == ((), {})
 
 
 @pytest.mark.virtual

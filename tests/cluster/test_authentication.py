@@ -164,19 +164,17 @@ async def test_every_connection_authenticates_first(sasl: Sasl, check: Check) ->
         assert "secret" not in repr(cluster.config)
 
 
-async def test_an_older_broker_gets_older_request_versions() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].versions = {"SaslAuthenticate": (0, 0)}
-        SaslBroker(scripted, 1, plain)
-        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))):
-            assert {one.version for one in scripted.requests_of("SaslAuthenticate")} == {0}
+async def test_an_older_broker_gets_older_request_versions(scripted: ScriptedCluster) -> None:
+    scripted[1].versions = {"SaslAuthenticate": (0, 0)}
+    SaslBroker(scripted, 1, plain)
+    async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))):
+        assert {one.version for one in scripted.requests_of("SaslAuthenticate")} == {0}
 
 
-async def test_a_broker_without_sasl_handshake_version_1_is_too_old() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].versions = {"SaslHandshake": (0, 0)}
-        error_text = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
-        assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client supports 1" in error_text
+async def test_a_broker_without_sasl_handshake_version_1_is_too_old(scripted: ScriptedCluster) -> None:
+    scripted[1].versions = {"SaslHandshake": (0, 0)}
+    error_text = await failure(scripted, Plain("alice", "secret"), UnsupportedVersionError)
+    assert "SaslHandshake: node 1 (10.0.0.1:9092) offers 0, this client supports 1" in error_text
 
 
 # --- rejected credentials ---------------------------------------------------------------------------------------------
@@ -199,22 +197,20 @@ async def test_a_broker_without_sasl_handshake_version_1_is_too_old() -> None:
     ],
     ids=["PLAIN", "SCRAM", "OAUTHBEARER"],
 )
-async def test_wrong_credentials(sasl: Sasl, check: Check, expected: str) -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        SaslBroker(scripted, 1, check)
-        error = await failure(scripted, sasl)
-        assert error.startswith(f"node 1 (10.0.0.1:9092): SASL/{sasl.mechanism}")
-        assert expected in error
-        assert "wr0ng" not in error
-        assert now() < 1.0
+async def test_wrong_credentials(scripted: ScriptedCluster, sasl: Sasl, check: Check, expected: str) -> None:
+    SaslBroker(scripted, 1, check)
+    error = await failure(scripted, sasl)
+    assert error.startswith(f"node 1 (10.0.0.1:9092): SASL/{sasl.mechanism}")
+    assert expected in error
+    assert "wr0ng" not in error
+    assert now() < 1.0
 
 
-async def test_a_refused_token_is_acknowledged() -> None:
+async def test_a_refused_token_is_acknowledged(scripted: ScriptedCluster) -> None:
     """RFC 7628: the server sends the error code only after the acknowledgement."""
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        sasl_broker = SaslBroker(scripted, 1, bearer)
-        await failure(scripted, OAuthBearer(token))
-        assert sasl_broker.states[0]["received"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
+    sasl_broker = SaslBroker(scripted, 1, bearer)
+    await failure(scripted, OAuthBearer(token))
+    assert sasl_broker.states[0]["received"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
 async def test_a_broker_that_does_not_know_the_password_is_rejected() -> None:
@@ -228,26 +224,23 @@ async def test_a_broker_that_does_not_know_the_password_is_rejected() -> None:
         assert "it does not know the password" in error_text
 
 
-async def test_a_mechanism_that_is_not_offered() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["SaslHandshake"] = lambda call: call.answer(
-            m.SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512", "GSSAPI"])
-        )
-        error_text = await failure(scripted, Plain("alice", "secret"))
-        assert error_text.endswith("the broker does not offer SASL/PLAIN; it offers GSSAPI, SCRAM-SHA-512")
+async def test_a_mechanism_that_is_not_offered(scripted: ScriptedCluster) -> None:
+    scripted[1].script["SaslHandshake"] = lambda call: call.answer(
+        m.SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-512", "GSSAPI"])
+    )
+    error_text = await failure(scripted, Plain("alice", "secret"))
+    assert error_text.endswith("the broker does not offer SASL/PLAIN; it offers GSSAPI, SCRAM-SHA-512")
 
 
-async def test_a_listener_without_sasl() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse(error_code=34))
-        assert "does not support SASL/PLAIN" in await failure(scripted, Plain("alice", "secret"))
+async def test_a_listener_without_sasl(scripted: ScriptedCluster) -> None:
+    scripted[1].script["SaslHandshake"] = lambda call: call.answer(m.SaslHandshakeResponse(error_code=34))
+    assert "does not support SASL/PLAIN" in await failure(scripted, Plain("alice", "secret"))
 
 
-async def test_a_retriable_sasl_error_is_a_connect_error() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        SaslBroker(scripted, 1, lambda *_: refuse(None, 15))
-        error_text = await failure(scripted, Plain("alice", "secret"), ConnectError)
-        assert "COORDINATOR_NOT_AVAILABLE" in error_text
+async def test_a_retriable_sasl_error_is_a_connect_error(scripted: ScriptedCluster) -> None:
+    SaslBroker(scripted, 1, lambda *_: refuse(None, 15))
+    error_text = await failure(scripted, Plain("alice", "secret"), ConnectError)
+    assert "COORDINATOR_NOT_AVAILABLE" in error_text
 
 
 @pytest.mark.parametrize("api", ["SaslHandshake", "SaslAuthenticate"])
@@ -323,83 +316,78 @@ async def test_a_group_raises_an_authentication_error_without_a_retry() -> None:
         assert len(scripted.requests_of("SaslAuthenticate")) == 1
 
 
-async def test_failed_authentication_does_not_count_as_a_response() -> None:
+async def test_failed_authentication_does_not_count_as_a_response(scripted: ScriptedCluster) -> None:
     """Otherwise a group member that cannot authenticate would stay alive because of answered handshakes."""
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ListGroups"] = answer_list_groups
-        sasl_broker = SaslBroker(scripted, 1, plain)
-        config: dict[str, Any] = {**with_sasl(Plain("alice", "secret")), "metadata_refresh_interval": 0}
-        async with cluster_of(scripted, **config) as cluster:
-            await cluster.network.request(1, LIST_GROUPS)
-            last = cluster.last_response_at
-            sasl_broker.check = lambda *_: refuse()
-            await asyncio.sleep(5.0)
-            with pytest.raises(AuthenticationError):
-                await cluster.network.request(1, LIST_GROUPS, lane="new")
-            assert cluster.last_response_at == last
+    scripted[1].script["ListGroups"] = answer_list_groups
+    sasl_broker = SaslBroker(scripted, 1, plain)
+    config: dict[str, Any] = {**with_sasl(Plain("alice", "secret")), "metadata_refresh_interval": 0}
+    async with cluster_of(scripted, **config) as cluster:
+        await cluster.network.request(1, LIST_GROUPS)
+        last = cluster.last_response_at
+        sasl_broker.check = lambda *_: refuse()
+        await asyncio.sleep(5.0)
+        with pytest.raises(AuthenticationError):
+            await cluster.network.request(1, LIST_GROUPS, lane="new")
+        assert cluster.last_response_at == last
 
 
-async def test_a_disconnect_without_sasl_gives_a_hint() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        SaslBroker(scripted, 1, plain)
-        with pytest.raises(NoBrokersError, match="does the listener require SASL"):
-            async with cluster_of(scripted):
-                pass
+async def test_a_disconnect_without_sasl_gives_a_hint(scripted: ScriptedCluster) -> None:
+    SaslBroker(scripted, 1, plain)
+    with pytest.raises(NoBrokersError, match="does the listener require SASL"):
+        async with cluster_of(scripted):
+            pass
 
 
 # --- session lifetimes ------------------------------------------------------------------------------------------------
 
 
-async def test_an_expiring_sasl_session_gets_a_new_connection() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ListGroups"] = answer_list_groups
-        SaslBroker(scripted, 1, plain, lifetime=60.0)
-        events = Events()
-        config = ClientConfig(**with_sasl(Plain("alice", "secret")), metadata_refresh_interval=0)
-        async with Cluster(scripted.servers, config, hooks=Hooks([events])) as cluster:
-            for _ in range(100):
-                await cluster.request(1, LIST_GROUPS)
-                await asyncio.sleep(3.0)
-        # each connection is used for 54 s of its 60 s
-        connected = [event for event in events.named("on_connect") if event[1] == 1]
-        assert len(connected) == 6
-        assert len({one.connection for one in scripted.requests_of("ListGroups")}) == 6
+async def test_an_expiring_sasl_session_gets_a_new_connection(scripted: ScriptedCluster) -> None:
+    scripted[1].script["ListGroups"] = answer_list_groups
+    SaslBroker(scripted, 1, plain, lifetime=60.0)
+    events = Events()
+    config = ClientConfig(**with_sasl(Plain("alice", "secret")), metadata_refresh_interval=0)
+    async with Cluster(scripted.servers, config, hooks=Hooks([events])) as cluster:
+        for _ in range(100):
+            await cluster.request(1, LIST_GROUPS)
+            await asyncio.sleep(3.0)
+    # each connection is used for 54 s of its 60 s
+    connected = [event for event in events.named("on_connect") if event[1] == 1]
+    assert len(connected) == 6
+    assert len({one.connection for one in scripted.requests_of("ListGroups")}) == 6
 
 
-async def test_in_flight_requests_are_answered_on_the_old_connection() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        held: list[Call] = []
-        scripted[1].script["ListGroups"] = answer_list_groups
-        scripted[1].script["Heartbeat"] = held.append
-        SaslBroker(scripted, 1, plain, lifetime=60.0)
-        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
-            parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
-            await asyncio.sleep(55.0)
-            await cluster.network.request(1, LIST_GROUPS)
-            (old,) = {one.connection for one in scripted.requests_of("Heartbeat")}
-            (new,) = {one.connection for one in scripted.requests_of("ListGroups")}
-            assert old != new
-            await asyncio.sleep(60.0)
-            held[0].answer(m.HeartbeatResponse(error_code=27))
-            assert (await parked).error_code == 27
-            await asyncio.sleep(0.1)
-            assert old not in {end.number for end in scripted[1].open}, (
-                "the old connection closes after the last response"
-            )
-
-
-async def test_a_retired_connection_is_closed_with_the_cluster() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ListGroups"] = answer_list_groups
-        scripted[1].script["Heartbeat"] = no_answer
-        SaslBroker(scripted, 1, plain, lifetime=60.0)
-        async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
-            parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
-            abandoned = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
-            await asyncio.sleep(55.0)
-            abandoned.cancel()
-            await cluster.network.request(1, LIST_GROUPS)
-        with pytest.raises(Exception, match="closed by this client"):
-            await parked
+async def test_in_flight_requests_are_answered_on_the_old_connection(scripted: ScriptedCluster) -> None:
+    held: list[Call] = []
+    scripted[1].script["ListGroups"] = answer_list_groups
+    scripted[1].script["Heartbeat"] = held.append
+    SaslBroker(scripted, 1, plain, lifetime=60.0)
+    async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
+        parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
+        await asyncio.sleep(55.0)
+        await cluster.network.request(1, LIST_GROUPS)
+        (old,) = {one.connection for one in scripted.requests_of("Heartbeat")}
+        (new,) = {one.connection for one in scripted.requests_of("ListGroups")}
+        assert old != new
+        await asyncio.sleep(60.0)
+        held[0].answer(m.HeartbeatResponse(error_code=27))
+        assert (await parked).error_code == 27
         await asyncio.sleep(0.1)
-        assert not scripted[1].open
+        assert old not in {end.number for end in scripted[1].open}, (
+            "the old connection closes after the last response"
+        )
+
+
+async def test_a_retired_connection_is_closed_with_the_cluster(scripted: ScriptedCluster) -> None:
+    scripted[1].script["ListGroups"] = answer_list_groups
+    scripted[1].script["Heartbeat"] = no_answer
+    SaslBroker(scripted, 1, plain, lifetime=60.0)
+    async with cluster_of(scripted, **with_sasl(Plain("alice", "secret"))) as cluster:
+        parked = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
+        abandoned = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), timeout=300.0))
+        await asyncio.sleep(55.0)
+        abandoned.cancel()
+        await cluster.network.request(1, LIST_GROUPS)
+    with pytest.raises(Exception, match="closed by this client"):
+        await parked
+    await asyncio.sleep(0.1)
+    assert not scripted[1].open

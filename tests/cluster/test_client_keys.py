@@ -42,120 +42,109 @@ NODE = Address(1, "10.0.0.1", PORT)
 
 @virtual
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_further_requests_wait_for_responses(limit: int) -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        held: list[Call] = []
-        scripted[1].script["Heartbeat"] = held.append
-        config = ClientConfig(max_in_flight_requests=limit)
-        connection = await connect(NODE, "control", config, Hooks())
-        tasks = [
-            asyncio.create_task(connection.request(m.HeartbeatRequest(generation_id=n), 4, 60.0))
-            for n in range(8)
-        ]
-        for done in range(8):
-            await asyncio.sleep(1)
-            assert connection.in_flight == min(limit, 8 - done)
-            assert len(held) == min(limit + done, 8)
-            held[done].answer(m.HeartbeatResponse(error_code=done))
-        assert [(await task).error_code for task in tasks] == list(range(8))
-        assert [call.request.generation_id for call in held] == list(range(8))
-        await connection.aclose()
+async def test_further_requests_wait_for_responses(scripted: ScriptedCluster, limit: int) -> None:
+    held: list[Call] = []
+    scripted[1].script["Heartbeat"] = held.append
+    config = ClientConfig(max_in_flight_requests=limit)
+    connection = await connect(NODE, "control", config, Hooks())
+    tasks = [
+        asyncio.create_task(connection.request(m.HeartbeatRequest(generation_id=n), 4, 60.0))
+        for n in range(8)
+    ]
+    for done in range(8):
+        await asyncio.sleep(1)
+        assert connection.in_flight == min(limit, 8 - done)
+        assert len(held) == min(limit + done, 8)
+        held[done].answer(m.HeartbeatResponse(error_code=done))
+    assert [(await task).error_code for task in tasks] == list(range(8))
+    assert [call.request.generation_id for call in held] == list(range(8))
+    await connection.aclose()
 
 
 @virtual
-async def test_a_cancelled_caller_frees_its_place_in_the_queue() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        held: list[Call] = []
-        scripted[1].script["Heartbeat"] = held.append
-        connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=1), Hooks())
-        tasks = [asyncio.create_task(connection.request(m.HeartbeatRequest(), 4, 60.0)) for _ in range(3)]
-        await asyncio.sleep(1)
-        for task in tasks[:2]:  # one in flight, and one that waits for it
-            task.cancel()
-        await asyncio.sleep(1)
-        assert len(held) == 1, "the first request is still in flight"
-        held[0].answer(m.HeartbeatResponse())
-        await asyncio.sleep(1)
-        held[1].answer(m.HeartbeatResponse(error_code=27))
-        assert (await tasks[2]).error_code == 27
-        await connection.aclose()
+async def test_a_cancelled_caller_frees_its_place_in_the_queue(scripted: ScriptedCluster) -> None:
+    held: list[Call] = []
+    scripted[1].script["Heartbeat"] = held.append
+    connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=1), Hooks())
+    tasks = [asyncio.create_task(connection.request(m.HeartbeatRequest(), 4, 60.0)) for _ in range(3)]
+    await asyncio.sleep(1)
+    for task in tasks[:2]:  # one in flight, and one that waits for it
+        task.cancel()
+    await asyncio.sleep(1)
+    assert len(held) == 1, "the first request is still in flight"
+    held[0].answer(m.HeartbeatResponse())
+    await asyncio.sleep(1)
+    held[1].answer(m.HeartbeatResponse(error_code=27))
+    assert (await tasks[2]).error_code == 27
+    await connection.aclose()
 
 
 @virtual
-async def test_requests_waiting_for_a_slot_fail_when_the_connection_ends() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["Heartbeat"] = no_answer
-        connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=2), Hooks())
-        requests = [connection.request(m.HeartbeatRequest(), 4, 7.0) for _ in range(6)]
-        failures = await asyncio.gather(*requests, return_exceptions=True)
-        assert [type(failure) for failure in failures] == [RequestTimedOut, *[ConnectionLost] * 5]
-        assert now() == pytest.approx(7.0)
+async def test_requests_waiting_for_a_slot_fail_when_the_connection_ends(scripted: ScriptedCluster) -> None:
+    scripted[1].script["Heartbeat"] = no_answer
+    connection = await connect(NODE, "control", ClientConfig(max_in_flight_requests=2), Hooks())
+    requests = [connection.request(m.HeartbeatRequest(), 4, 7.0) for _ in range(6)]
+    failures = await asyncio.gather(*requests, return_exceptions=True)
+    assert [type(failure) for failure in failures] == [RequestTimedOut, *[ConnectionLost] * 5]
+    assert now() == pytest.approx(7.0)
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------
 
 
 @virtual
-async def test_metadata_of_all_topics_or_of_tracked_ones() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
-        async with cluster_of(scripted) as cluster:
-            assert set(cluster.view.topics) == set()
-        async with cluster_of(scripted, metadata_full=True) as cluster:
-            assert set(cluster.view.topics) == {"a", "b"}
-            scripted.topics["c"] = {0: (1, 1)}
-            await cluster.topics(["c"])
-            assert set(cluster.view.topics) == {"a", "b", "c"}
+async def test_metadata_of_all_topics_or_of_tracked_ones(scripted: ScriptedCluster) -> None:
+    scripted.topics = {"a": {0: (1, 1)}, "b": {0: (1, 1)}}
+    async with cluster_of(scripted) as cluster:
+        assert set(cluster.view.topics) == set()
+    async with cluster_of(scripted, metadata_full=True) as cluster:
+        assert set(cluster.view.topics) == {"a", "b"}
+        scripted.topics["c"] = {0: (1, 1)}
+        await cluster.topics(["c"])
+        assert set(cluster.view.topics) == {"a", "b", "c"}
 
 
 @virtual
-async def test_a_missing_topic_is_requested_by_name() -> None:
+async def test_a_missing_topic_is_requested_by_name(scripted: ScriptedCluster) -> None:
     """A Metadata request for all topics does not create topics."""
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted.topics = {"a": {0: (1, 1)}}
+    scripted.topics = {"a": {0: (1, 1)}}
 
-        def answer(call: Call) -> None:
-            if call.request.topics is not None:
-                scripted.topics.update({topic.name: {0: (1, 1)} for topic in call.request.topics})
-            scripted[1].answer_Metadata(call)
+    def answer(call: Call) -> None:
+        if call.request.topics is not None:
+            scripted.topics.update({topic.name: {0: (1, 1)} for topic in call.request.topics})
+        scripted[1].answer_Metadata(call)
 
-        scripted[1].script["Metadata"] = answer
-        async with cluster_of(scripted, metadata_full=True) as cluster:
-            await cluster.topics(["made"])
-            assert set(cluster.view.topics) == {"a", "made"}
-
-
-@virtual
-async def test_lookups_are_limited_by_metadata_timeout() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
-        async with cluster_of(scripted, **config) as cluster:
-            with pytest.raises(
-                RequestTimedOut, match=r"topics nowhere: no answer within metadata_timeout=3.0 s"
-            ):
-                await cluster.topics(["nowhere"])
-            assert now() == pytest.approx(3.0, abs=0.01)
-            scripted.topics = {"t": {0: (-1, 1)}}
-            with pytest.raises(RequestTimedOut, match="leader of t-0"):
-                await cluster.leader(TopicPartition("t", 0))
-            assert now() == pytest.approx(6.0, abs=0.01)
-            scripted[1].script["Metadata"] = no_answer
-            with pytest.raises(RequestTimedOut, match="metadata: no answer"):
-                await cluster.all_topics()
-            assert now() == pytest.approx(9.0, abs=0.01)
+    scripted[1].script["Metadata"] = answer
+    async with cluster_of(scripted, metadata_full=True) as cluster:
+        await cluster.topics(["made"])
+        assert set(cluster.view.topics) == {"a", "made"}
 
 
 @virtual
-async def test_a_backoff_function_sets_the_delays() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        config: dict[str, Any] = {"metadata_retry_backoff": lambda failures: 10.0 * 2**failures}
-        async with cluster_of(
-            scripted, metadata_retry_max=3, metadata_refresh_interval=0, **config
-        ) as cluster:
-            with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-                await cluster.topics(["nowhere"])
-            times = [round(asked.time) for asked in scripted.requests_of("Metadata")]
-            assert times == [0, 0, 10, 30, 70]
+async def test_lookups_are_limited_by_metadata_timeout(scripted: ScriptedCluster) -> None:
+    config: dict[str, Any] = {"metadata_timeout": 3.0, "metadata_retry_max": 1000}
+    async with cluster_of(scripted, **config) as cluster:
+        with pytest.raises(RequestTimedOut, match=r"topics nowhere: no answer within metadata_timeout=3.0 s"):
+            await cluster.topics(["nowhere"])
+        assert now() == pytest.approx(3.0, abs=0.01)
+        scripted.topics = {"t": {0: (-1, 1)}}
+        with pytest.raises(RequestTimedOut, match="leader of t-0"):
+            await cluster.leader(TopicPartition("t", 0))
+        assert now() == pytest.approx(6.0, abs=0.01)
+        scripted[1].script["Metadata"] = no_answer
+        with pytest.raises(RequestTimedOut, match="metadata: no answer"):
+            await cluster.all_topics()
+        assert now() == pytest.approx(9.0, abs=0.01)
+
+
+@virtual
+async def test_a_backoff_function_sets_the_delays(scripted: ScriptedCluster) -> None:
+    config: dict[str, Any] = {"metadata_retry_backoff": lambda failures: 10.0 * 2**failures}
+    async with cluster_of(scripted, metadata_retry_max=3, metadata_refresh_interval=0, **config) as cluster:
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await cluster.topics(["nowhere"])
+        times = [round(asked.time) for asked in scripted.requests_of("Metadata")]
+        assert times == [0, 0, 10, 30, 70]
 
 
 @virtual

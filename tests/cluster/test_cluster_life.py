@@ -52,26 +52,25 @@ async def test_a_malformed_server_list_is_a_config_error() -> None:
         Cluster("kafka")
 
 
-async def test_a_cluster_is_entered_once_and_used_while_open() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted:
-        cluster = cluster_of(scripted)
-        for call in (
-            cluster.refresh,
-            lambda: cluster.network.request(1, LIST_GROUPS),
-            lambda: cluster.network.connection(1),
-        ):
-            with pytest.raises(errors.ClosedError):
-                await call()
-        await cluster.aclose()
-        async with cluster_of(scripted) as cluster:
-            pass
+async def test_a_cluster_is_entered_once_and_used_while_open(three: ScriptedCluster) -> None:
+    cluster = cluster_of(three)
+    for call in (
+        cluster.refresh,
+        lambda: cluster.network.request(1, LIST_GROUPS),
+        lambda: cluster.network.connection(1),
+    ):
         with pytest.raises(errors.ClosedError):
-            await cluster.refresh()
-        with pytest.raises(errors.ClosedError):
-            await cluster.all_topics()
-        with pytest.raises(errors.ClosedError, match="create a new one"):
-            await cluster.__aenter__()
-        await cluster.aclose()
+            await call()
+    await cluster.aclose()
+    async with cluster_of(three) as cluster:
+        pass
+    with pytest.raises(errors.ClosedError):
+        await cluster.refresh()
+    with pytest.raises(errors.ClosedError):
+        await cluster.all_topics()
+    with pytest.raises(errors.ClosedError, match="create a new one"):
+        await cluster.__aenter__()
+    await cluster.aclose()
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.5, 3.0])
@@ -115,12 +114,11 @@ async def test_closing_during_work_leaves_no_tasks(what: str, network: Network) 
     gc.collect()  # a pending future or task would warn now, and warnings are errors
 
 
-async def test_closing_completes_in_a_cancelled_anyio_scope() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted:
-        scripted[1].script["ListGroups"] = no_answer
-        cluster = cluster_of(scripted)
-        with anyio.move_on_after(2):
-            async with cluster:
-                await cluster.network.request(1, LIST_GROUPS)
-        assert not cluster.is_open
-        assert now() == pytest.approx(2.0)
+async def test_closing_completes_in_a_cancelled_anyio_scope(three: ScriptedCluster) -> None:
+    three[1].script["ListGroups"] = no_answer
+    cluster = cluster_of(three)
+    with anyio.move_on_after(2):
+        async with cluster:
+            await cluster.network.request(1, LIST_GROUPS)
+    assert not cluster.is_open
+    assert now() == pytest.approx(2.0)

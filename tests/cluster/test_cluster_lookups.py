@@ -40,7 +40,7 @@ async def test_a_lookup_asks_another_broker_after_a_second_without_an_answer(
 
 async def test_a_broker_that_does_not_answer_is_asked_once_and_then_last(network: Network) -> None:
     """The first request waits a second for it; afterwards it ranks last because of the request in flight."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         delays = []
         for _ in range(30):
@@ -54,10 +54,10 @@ async def test_a_broker_that_does_not_answer_is_asked_once_and_then_last(network
 
 async def test_a_connection_being_opened_counts_as_load(network: Network) -> None:
     """Otherwise every lookup would ask the unreachable broker, as the least loaded one, until the connect has failed."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
-            scripted[node].script["ListGroups"] = no_answer
+            three[node].script["ListGroups"] = no_answer
         parked = [
             asyncio.create_task(cluster.network.request(node, LIST_GROUPS, lane="join")) for node in (2, 3)
         ]
@@ -92,15 +92,15 @@ async def test_a_node_that_refused_a_connection_is_asked_last() -> None:
 
 async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
     """A killed broker has no requests in flight, but must not rank as the least loaded one."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
         for node in (1, 2, 3):
-            scripted[node].script["ListGroups"] = no_answer
+            three[node].script["ListGroups"] = no_answer
         parked = [
             asyncio.create_task(cluster.network.request(node, LIST_GROUPS, lane="fetch"))
             for node in (1, 2, 3)
         ]
         await asyncio.sleep(0.1)
-        await scripted[2].stop()
+        await three[2].stop()
         await asyncio.wait(parked[1:2])
         for _ in range(20):
             await cluster.refresh()
@@ -112,7 +112,7 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
 
 
 async def test_a_slow_node_is_asked_last_until_it_answers(network: Network) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
         for node in (1, 2, 3):
             await cluster.network.request(node, m.MetadataRequest())
         network.blackhole(HOSTS[0], connect="accept")
@@ -122,25 +122,24 @@ async def test_a_slow_node_is_asked_last_until_it_answers(network: Network) -> N
             await cluster.refresh()
         assert now() == start
         network.heal()
-        scripted.received.clear()
+        three.received.clear()
         await cluster.network.request(1, m.MetadataRequest())
         for _ in range(20):
             await cluster.refresh()
-        assert {asked.node_id for asked in scripted.requests_of("Metadata")} == {1, 2, 3}
+        assert {asked.node_id for asked in three.requests_of("Metadata")} == {1, 2, 3}
 
 
-async def test_the_least_loaded_node_is_asked() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        for node in (1, 3):
-            scripted[node].script["ListGroups"] = no_answer
-        parked = [asyncio.create_task(cluster.network.request(node, LIST_GROUPS)) for node in (1, 3)]
-        await asyncio.sleep(1)
-        scripted.received.clear()
-        for _ in range(5):
-            await cluster.refresh()
-        assert {asked.node_id for asked in scripted.requests_of("Metadata")} == {2}
-        for task in parked:
-            task.cancel()
+async def test_the_least_loaded_node_is_asked(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    for node in (1, 3):
+        three[node].script["ListGroups"] = no_answer
+    parked = [asyncio.create_task(cluster.network.request(node, LIST_GROUPS)) for node in (1, 3)]
+    await asyncio.sleep(1)
+    three.received.clear()
+    for _ in range(5):
+        await cluster.refresh()
+    assert {asked.node_id for asked in three.requests_of("Metadata")} == {2}
+    for task in parked:
+        task.cancel()
 
 
 async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> None:
@@ -158,43 +157,42 @@ async def test_rebootstrap_when_every_known_node_is_gone(network: Network) -> No
             assert sorted(cluster.view.brokers) == [3, 4]
 
 
-async def test_rebootstrap_at_rebootstrap_required(network: Network) -> None:
+async def test_rebootstrap_at_rebootstrap_required(three: ScriptedCluster, network: Network) -> None:
     """KIP-1102: error 129 means that the known brokers belong to another cluster."""
-    async with ScriptedCluster(*HOSTS) as scripted:
-        async with ClusterClient("10.0.0.1:9092") as cluster:
-            refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    async with ClusterClient("10.0.0.1:9092") as cluster:
+        refused = m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
 
-            def answer(call: Call) -> None:
-                at_bootstrap = call.connection.number == scripted[1].accepted - 1
-                call.answer(scripted.metadata(call.request) if at_bootstrap else refused)
+        def answer(call: Call) -> None:
+            at_bootstrap = call.connection.number == three[1].accepted - 1
+            call.answer(three.metadata(call.request) if at_bootstrap else refused)
 
-            for node in (1, 2, 3):
-                scripted[node].script["Metadata"] = lambda call: call.answer(refused)
-            scripted[1].script["Metadata"] = answer
-            await cluster.network.connection(1, "other")
+        for node in (1, 2, 3):
+            three[node].script["Metadata"] = lambda call: call.answer(refused)
+        three[1].script["Metadata"] = answer
+        await cluster.network.connection(1, "other")
+        await cluster.refresh()
+        assert sorted(cluster.view.brokers) == [1, 2, 3]
+        three[1].script["Metadata"] = lambda call: call.answer(refused)
+        with pytest.raises(BrokerError, match="REBOOTSTRAP_REQUIRED"):
             await cluster.refresh()
-            assert sorted(cluster.view.brokers) == [1, 2, 3]
-            scripted[1].script["Metadata"] = lambda call: call.answer(refused)
-            with pytest.raises(BrokerError, match="REBOOTSTRAP_REQUIRED"):
-                await cluster.refresh()
-            assert sorted(cluster.view.brokers) == [1, 2, 3], "the view is kept"
+        assert sorted(cluster.view.brokers) == [1, 2, 3], "the view is kept"
 
 
 async def test_metadata_without_brokers_leaves_the_view_unchanged() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.listed = set()
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three.listed = set()
         with pytest.raises(NoBrokersError, match="lists no brokers"):
             await cluster.refresh()
         assert sorted(cluster.view.brokers) == [1, 2, 3]
 
 
 async def test_a_malformed_metadata_response_makes_the_client_ask_another_broker() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted:
+    async with ScriptedCluster(*HOSTS) as three:
         for node in (1, 2):
-            scripted[node].script["Metadata"] = lambda call: call.write(
+            three[node].script["Metadata"] = lambda call: call.write(
                 b"\x00\x00\x00\x08" + call.header.correlation_id.to_bytes(4, "big") + b"\x00\xff\xff\xff"
             )
-        async with cluster_of(scripted) as cluster:
+        async with cluster_of(three) as cluster:
             await cluster.refresh()
             assert sorted(cluster.view.brokers) == [1, 2, 3]
 
@@ -202,11 +200,10 @@ async def test_a_malformed_metadata_response_makes_the_client_ask_another_broker
 # --- refreshes --------------------------------------------------------------------------------------------------------
 
 
-async def test_refreshes_are_shared() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.received.clear()
-        await asyncio.gather(*(cluster.refresh() for _ in range(50)))
-        assert len(scripted.requests_of("Metadata")) == 1
+async def test_refreshes_are_shared(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three.received.clear()
+    await asyncio.gather(*(cluster.refresh() for _ in range(50)))
+    assert len(three.requests_of("Metadata")) == 1
 
 
 async def test_metadata_is_refreshed_at_its_interval() -> None:
@@ -242,18 +239,17 @@ async def test_a_failed_periodic_refresh_is_retried(caplog: pytest.LogCaptureFix
         assert now() - cluster.view.updated_at <= 130
 
 
-async def test_wait_updated_returns_after_the_next_refresh() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        waiting = asyncio.create_task(cluster.wait_updated())
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        await cluster.refresh()
-        await asyncio.wait_for(waiting, 1)
+async def test_wait_updated_returns_after_the_next_refresh(cluster: ClusterClient) -> None:
+    waiting = asyncio.create_task(cluster.wait_updated())
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    await cluster.refresh()
+    await asyncio.wait_for(waiting, 1)
 
 
 async def test_tracked_topics_are_in_every_refresh_until_the_last_untrack() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
         for step, expected in [
             (lambda: cluster.track(["t", "u"]), ["t", "u"]),
             (lambda: cluster.track(["t"]), ["t", "u"]),
@@ -262,5 +258,5 @@ async def test_tracked_topics_are_in_every_refresh_until_the_last_untrack() -> N
         ]:
             step()
             await cluster.refresh()
-            assert [topic.name for topic in scripted.requests_of("Metadata")[-1].request.topics] == expected
+            assert [topic.name for topic in three.requests_of("Metadata")[-1].request.topics] == expected
             assert sorted(cluster.view.topics) == expected

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from asyncgroup import errors
+from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
@@ -16,32 +17,31 @@ from tests.cluster.support import HOSTS, LIST_GROUPS, answer_list_groups, cluste
 pytestmark = pytest.mark.virtual
 
 
-async def test_each_lane_has_its_own_connection() -> None:
+async def test_each_lane_has_its_own_connection(three: ScriptedCluster, cluster: ClusterClient) -> None:
     """A request held by the broker (JoinGroup, Fetch) does not delay requests on other lanes."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[1].script["ListGroups"] = no_answer
-        scripted[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
-        parked = asyncio.create_task(cluster.network.request(1, LIST_GROUPS, lane="join", timeout=300.0))
-        await asyncio.sleep(1)
-        await cluster.network.request(1, m.HeartbeatRequest(), lane="heartbeat")
-        assert now() == pytest.approx(1.0)
-        join, beat = scripted.requests_of("ListGroups")[0], scripted.requests_of("Heartbeat")[0]
-        assert join.connection != beat.connection
-        assert await cluster.network.connection(1, "join") is await cluster.network.connection(1, "join")
-        parked.cancel()
+    three[1].script["ListGroups"] = no_answer
+    three[1].script["Heartbeat"] = lambda call: call.answer(m.HeartbeatResponse())
+    parked = asyncio.create_task(cluster.network.request(1, LIST_GROUPS, lane="join", timeout=300.0))
+    await asyncio.sleep(1)
+    await cluster.network.request(1, m.HeartbeatRequest(), lane="heartbeat")
+    assert now() == pytest.approx(1.0)
+    join, beat = three.requests_of("ListGroups")[0], three.requests_of("Heartbeat")[0]
+    assert join.connection != beat.connection
+    assert await cluster.network.connection(1, "join") is await cluster.network.connection(1, "join")
+    parked.cancel()
 
 
 async def test_concurrent_callers_share_a_connection_attempt() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        before = scripted[3].accepted
-        scripted[3].script["ListGroups"] = answer_list_groups
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        before = three[3].accepted
+        three[3].script["ListGroups"] = answer_list_groups
         await asyncio.gather(*(cluster.network.request(3, LIST_GROUPS, lane="new") for _ in range(10)))
-        assert scripted[3].accepted == before + 1
+        assert three[3].accepted == before + 1
 
 
 async def test_a_caller_cancelled_while_connecting_does_not_stop_the_others(network: Network) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[2].script["ListGroups"] = answer_list_groups
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three[2].script["ListGroups"] = answer_list_groups
         network.set_latency(1.0, HOSTS[1])
         tasks = [asyncio.create_task(cluster.network.request(2, LIST_GROUPS, lane="slow")) for _ in range(2)]
         await asyncio.sleep(0.5)
@@ -64,10 +64,10 @@ async def test_each_request_has_its_own_timeout() -> None:
 
 async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(network: Network) -> None:
     """aiokafka has one lock around all connects, so there such a broker delays the others by its whole timeout."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
         network.blackhole(HOSTS[0], connect="accept")
         for node in (2, 3):
-            scripted[node].script["ListGroups"] = answer_list_groups
+            three[node].script["ListGroups"] = answer_list_groups
         started = now()
         stuck = [
             asyncio.create_task(cluster.network.request(1, LIST_GROUPS, lane=lane))
@@ -82,17 +82,14 @@ async def test_a_broker_that_does_not_answer_does_not_delay_requests_to_others(n
         network.heal()
 
 
-async def test_a_request_to_an_unknown_node() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        with pytest.raises(
-            errors.NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"
-        ):
-            await cluster.network.request(7, LIST_GROUPS)
+async def test_a_request_to_an_unknown_node(cluster: ClusterClient) -> None:
+    with pytest.raises(errors.NoBrokersError, match=r"node 7 is not among the cluster's brokers \[1, 2, 3\]"):
+        await cluster.network.request(7, LIST_GROUPS)
 
 
 async def test_a_request_is_built_for_the_negotiated_version() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[1].script["ListGroups"] = answer_list_groups
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three[1].script["ListGroups"] = answer_list_groups
         built: list[int] = []
 
         def build(version: int) -> m.ListGroupsRequest:
@@ -102,23 +99,23 @@ async def test_a_request_is_built_for_the_negotiated_version() -> None:
         await cluster.network.request_versioned(1, m.ListGroupsRequest, build)
         await cluster.network.request_versioned(1, m.ListGroupsRequest, build, highest=3)
         assert built == [5, 3]
-        scripted[1].versions["ListGroups"] = (0, 1)
+        three[1].versions["ListGroups"] = (0, 1)
         with pytest.raises(errors.UnsupportedVersionError):
             await cluster.network.request(1, m.ListGroupsRequest(states_filter=["Empty"]), highest=2)
 
 
 async def test_an_unsupported_api_makes_the_client_request_api_versions_again() -> None:
     """On a new connection, as the node may be a different broker by then; in-flight requests are still answered."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[1].script["ListGroups"] = answer_list_groups
-        scripted[1].versions["ListGroups"] = (90, 99)
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three[1].script["ListGroups"] = answer_list_groups
+        three[1].versions["ListGroups"] = (90, 99)
         held: list[Call] = []
-        scripted[1].script["Heartbeat"] = held.append
+        three[1].script["Heartbeat"] = held.append
         beat = asyncio.create_task(cluster.network.request(1, m.HeartbeatRequest(), lane="new"))
         await asyncio.sleep(1)
         with pytest.raises(errors.UnsupportedVersionError, match=r"node 1 .* offers 90-99"):
             await cluster.network.request(1, LIST_GROUPS, lane="new")
-        scripted[1].versions["ListGroups"] = (0, 5)
+        three[1].versions["ListGroups"] = (0, 5)
         await cluster.network.request(1, LIST_GROUPS, lane="new")
         held[0].answer(m.HeartbeatResponse())
         assert (await beat).error_code == 0
@@ -145,13 +142,12 @@ async def test_failed_connects_are_retried_with_growing_delays(network: Network)
         await cluster.network.request(2, LIST_GROUPS, lane="new")
 
 
-async def test_a_lost_connection_is_reopened() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[1].script["ListGroups"] = Call.cut
-        with pytest.raises(errors.ConnectionLost):
-            await cluster.network.request(1, LIST_GROUPS)
-        scripted[1].script["ListGroups"] = answer_list_groups
+async def test_a_lost_connection_is_reopened(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three[1].script["ListGroups"] = Call.cut
+    with pytest.raises(errors.ConnectionLost):
         await cluster.network.request(1, LIST_GROUPS)
+    three[1].script["ListGroups"] = answer_list_groups
+    await cluster.network.request(1, LIST_GROUPS)
 
 
 async def test_a_broker_that_moved_is_reached_at_its_new_address(network: Network) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.metadata import BrokerInfo
 from asyncgroup.errors import (
     BrokerError,
@@ -22,14 +23,13 @@ pytestmark = pytest.mark.virtual
 TP = TopicPartition("t", 0)
 
 
-async def test_known_topics_are_not_looked_up() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {1: (1, 0), 0: (2, 0)}}
-        cluster.track(["t"])
-        assert await cluster.partitions("t") == [0, 1]
-        scripted.received.clear()
-        assert (await cluster.topics("t"))["t"].numbers == [0, 1]
-        assert not scripted.received
+async def test_known_topics_are_not_looked_up(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three.topics = {"t": {1: (1, 0), 0: (2, 0)}}
+    cluster.track(["t"])
+    assert await cluster.partitions("t") == [0, 1]
+    three.received.clear()
+    assert (await cluster.topics("t"))["t"].numbers == [0, 1]
+    assert not three.received
 
 
 async def test_an_unknown_topic_is_retried_before_it_is_an_error() -> None:
@@ -49,35 +49,33 @@ async def test_an_unknown_topic_is_retried_before_it_is_an_error() -> None:
         assert not scripted.requests_of("Metadata")[0].request.topics, "a failed lookup does not stay tracked"
 
 
-async def test_topics_waits_for_a_topic_being_created() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (1, 0)}))
-        assert await cluster.partitions("t") == [0]
+async def test_topics_waits_for_a_topic_being_created(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    asyncio.get_running_loop().call_later(0.5, lambda: three.topics.update(t={0: (1, 0)}))
+    assert await cluster.partitions("t") == [0]
 
 
-async def test_an_unauthorized_topic_fails_at_once() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
+async def test_an_unauthorized_topic_fails_at_once(three: ScriptedCluster, cluster: ClusterClient) -> None:
 
-        def answer(call: Call) -> None:
-            response = scripted.metadata(call.request)
-            for topic in response.topics:
-                topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            call.answer(response)
+    def answer(call: Call) -> None:
+        response = three.metadata(call.request)
+        for topic in response.topics:
+            topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        call.answer(response)
 
-        for node in (1, 2, 3):
-            scripted[node].script["Metadata"] = answer
-        with pytest.raises(BrokerError, match="topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
-            await cluster.topics(["secret"])
-        assert now() == 0.0
+    for node in (1, 2, 3):
+        three[node].script["Metadata"] = answer
+    with pytest.raises(BrokerError, match="topic 'secret': TOPIC_AUTHORIZATION_FAILED"):
+        await cluster.topics(["secret"])
+    assert now() == 0.0
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "x" * 250, None, 7])
 async def test_invalid_topic_names_are_not_sent(name: Any) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.received.clear()
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three.received.clear()
         with pytest.raises(ConfigError, match="topic="):
             await cluster.topics([name])
-        assert not scripted.received
+        assert not three.received
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -114,41 +112,37 @@ async def test_topics_that_must_not_be_created_are_asked_for_apart() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 8, 9, 13])
-async def test_every_metadata_version(version: int) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted:
-        for broker in scripted.brokers.values():
-            broker.versions["Metadata"] = (0, version)
-        scripted.topics = {"t": {0: (1, 3)}, "u": {0: (2, 0)}}
-        async with cluster_of(scripted, allow_auto_topic_creation=False) as cluster:
-            assert await cluster.partitions("t") == [0]
-            assert sorted(await cluster.all_topics()) == ["t", "u"]
-            assert {asked.version for asked in scripted.requests_of("Metadata")} == {version}
-            assert await cluster.leader(TP) == 1
-
-
-async def test_all_topics_leaves_the_view_alone() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
-        before = cluster.view
+async def test_every_metadata_version(three: ScriptedCluster, version: int) -> None:
+    for broker in three.brokers.values():
+        broker.versions["Metadata"] = (0, version)
+    three.topics = {"t": {0: (1, 3)}, "u": {0: (2, 0)}}
+    async with cluster_of(three, allow_auto_topic_creation=False) as cluster:
+        assert await cluster.partitions("t") == [0]
         assert sorted(await cluster.all_topics()) == ["t", "u"]
-        assert cluster.view is before
+        assert {asked.version for asked in three.requests_of("Metadata")} == {version}
+        assert await cluster.leader(TP) == 1
 
 
-async def test_the_leader_is_looked_up_once() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (2, 0)}}
-        cluster.track(["t"])
-        assert await cluster.leader(TP) == 2
-        scripted.received.clear()
-        assert await cluster.leader(TP) == 2
-        assert not scripted.received
+async def test_all_topics_leaves_the_view_alone(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three.topics = {"t": {0: (1, 0)}, "u": {0: (2, 0)}}
+    before = cluster.view
+    assert sorted(await cluster.all_topics()) == ["t", "u"]
+    assert cluster.view is before
 
 
-async def test_leader_waits_for_a_leader_election() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (-1, 0)}}
-        asyncio.get_running_loop().call_later(0.5, lambda: scripted.topics.update(t={0: (3, 1)}))
-        assert await cluster.leader(TP) == 3
+async def test_the_leader_is_looked_up_once(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three.topics = {"t": {0: (2, 0)}}
+    cluster.track(["t"])
+    assert await cluster.leader(TP) == 2
+    three.received.clear()
+    assert await cluster.leader(TP) == 2
+    assert not three.received
+
+
+async def test_leader_waits_for_a_leader_election(three: ScriptedCluster, cluster: ClusterClient) -> None:
+    three.topics = {"t": {0: (-1, 0)}}
+    asyncio.get_running_loop().call_later(0.5, lambda: three.topics.update(t={0: (3, 1)}))
+    assert await cluster.leader(TP) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,16 +153,16 @@ async def test_leader_waits_for_a_leader_election() -> None:
     ],
 )
 async def test_no_leader_after_all_retries(partition: int, expected: str) -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (-1, 0)}}
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three.topics = {"t": {0: (-1, 0)}}
         with pytest.raises(BrokerError, match=expected):
             await cluster.leader(TopicPartition("t", partition))
         assert 1 < now() < 10
 
 
 async def test_older_metadata_does_not_replace_a_newer_leader() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted.topics = {"t": {0: (2, 4)}}
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three.topics = {"t": {0: (2, 4)}}
         cluster.track(["t"])
         await cluster.refresh()
         cluster.update_leader(TP, 7, 5, [BrokerInfo(7, "10.0.0.3", 9092)])

@@ -22,31 +22,27 @@ pytestmark = pytest.mark.virtual
 # --- ApiVersions ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_newest_version_of_both_sides_is_used() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].versions = {"Heartbeat": (0, 2), "Fetch": (0, 99)}
-        async with connected(scripted) as connection:
-            assert connection.version_for(m.HeartbeatRequest) == 2
-            assert connection.version_for(m.HeartbeatRequest, highest=1) == 1
-            assert connection.version_for(m.FetchRequest) == 18
-            (asked,) = scripted.requests_of("ApiVersions")
-            assert asked.version == 4
-            assert asked.request.client_software_name == "asyncgroup"
+async def test_the_newest_version_of_both_sides_is_used(scripted: ScriptedCluster) -> None:
+    scripted[1].versions = {"Heartbeat": (0, 2), "Fetch": (0, 99)}
+    async with connected(scripted) as connection:
+        assert connection.version_for(m.HeartbeatRequest) == 2
+        assert connection.version_for(m.HeartbeatRequest, highest=1) == 1
+        assert connection.version_for(m.FetchRequest) == 18
+        (asked,) = scripted.requests_of("ApiVersions")
+        assert asked.version == 4
+        assert asked.request.client_software_name == "asyncgroup"
 
 
-async def test_no_version_in_common_names_both_ranges() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
-        async with connected(scripted) as connection:
-            with pytest.raises(
-                UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* supports 4-18"
-            ):
-                connection.version_for(m.FetchRequest)
-            with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client supports 0-2"):
-                connection.version_for(m.HeartbeatRequest, highest=2)
-            connection.versions.pop(m.HeartbeatRequest.API_KEY)
-            with pytest.raises(UnsupportedVersionError, match="does not offer it"):
-                connection.version_for(m.HeartbeatRequest)
+async def test_no_version_in_common_names_both_ranges(scripted: ScriptedCluster) -> None:
+    scripted[1].versions = {"Fetch": (0, 3), "Heartbeat": (3, 4)}
+    async with connected(scripted) as connection:
+        with pytest.raises(UnsupportedVersionError, match=r"Fetch: node 1 .* offers 0-3, .* supports 4-18"):
+            connection.version_for(m.FetchRequest)
+        with pytest.raises(UnsupportedVersionError, match="offers 3-4, this client supports 0-2"):
+            connection.version_for(m.HeartbeatRequest, highest=2)
+        connection.versions.pop(m.HeartbeatRequest.API_KEY)
+        with pytest.raises(UnsupportedVersionError, match="does not offer it"):
+            connection.version_for(m.HeartbeatRequest)
 
 
 @pytest.mark.parametrize(("theirs", "versions"), [(3, [4, 3]), (2, [4, 2]), (0, [4, 0]), (None, [4, 0])])
@@ -99,18 +95,16 @@ async def test_after_a_refusal_in_any_format_api_versions_is_repeated_in_version
         assert [asked.version for asked in scripted.requests_of("ApiVersions")] == versions
 
 
-async def test_an_api_versions_error_names_the_broker() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(42))
-        with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
-            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+async def test_an_api_versions_error_names_the_broker(scripted: ScriptedCluster) -> None:
+    scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(42))
+    with pytest.raises(UnsupportedVersionError, match=r"10\.0\.0\.1:9092.*INVALID_REQUEST \(42\)"):
+        await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
-async def test_a_retriable_api_versions_error_is_a_connect_error() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(7))
-        with pytest.raises(ConnectError, match=r"REQUEST_TIMED_OUT \(7\)"):
-            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+async def test_a_retriable_api_versions_error_is_a_connect_error(scripted: ScriptedCluster) -> None:
+    scripted[1].script["ApiVersions"] = lambda call: call.answer(scripted[1].api_versions(7))
+    with pytest.raises(ConnectError, match=r"REQUEST_TIMED_OUT \(7\)"):
+        await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
 async def test_a_broker_that_does_not_answer_api_versions_runs_into_connect_timeout() -> None:
@@ -121,11 +115,10 @@ async def test_a_broker_that_does_not_answer_api_versions_runs_into_connect_time
         assert now() == pytest.approx(10.0)
 
 
-async def test_an_http_server_is_recognized() -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        scripted[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        with pytest.raises(ConnectError, match="HTTP server"):
-            await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
+async def test_an_http_server_is_recognized(scripted: ScriptedCluster) -> None:
+    scripted[1].script["ApiVersions"] = lambda call: call.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with pytest.raises(ConnectError, match="HTTP server"):
+        await connect(Address(1, "10.0.0.1", PORT), "control", CONFIG, Hooks())
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

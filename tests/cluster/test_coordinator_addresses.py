@@ -60,35 +60,34 @@ async def test_requests_go_to_the_address_of_the_lookup(kind: int) -> None:
         assert len(scripted.requests_of("FindCoordinator")) == 1, "the address stays known"
 
 
-async def test_a_coordinator_that_the_metadata_lacks() -> None:
+async def test_a_coordinator_that_the_metadata_lacks(three: ScriptedCluster) -> None:
     """It is looked up again once the metadata that is newer than the lookup lacks it, and not for each request."""
-    async with ScriptedCluster(*HOSTS) as scripted:
-        scripted.listed = {1, 3}
-        scripted[2].script["ListGroups"] = answer_list_groups
-        async with cluster_of(scripted) as cluster:
-            name_coordinator(scripted, 2, HOSTS[1], 9092)
-            for lookups in (1, 2):
-                for _ in range(3):
-                    await cluster.coordinators.request("g", LIST_GROUPS)
-                assert len(scripted.requests_of("FindCoordinator")) == lookups
-                await asyncio.sleep(1.0)
-                await cluster.refresh()
+    three.listed = {1, 3}
+    three[2].script["ListGroups"] = answer_list_groups
+    async with cluster_of(three) as cluster:
+        name_coordinator(three, 2, HOSTS[1], 9092)
+        for lookups in (1, 2):
+            for _ in range(3):
+                await cluster.coordinators.request("g", LIST_GROUPS)
+            assert len(three.requests_of("FindCoordinator")) == lookups
+            await asyncio.sleep(1.0)
+            await cluster.refresh()
 
 
 async def test_two_addresses_of_a_node_do_not_disturb_each_other() -> None:
     """Requests to the node go to the address in the metadata, on a connection of the same purpose."""
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        name_coordinator(scripted, 2, HOSTS[2], 9092)  # another place
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        name_coordinator(three, 2, HOSTS[2], 9092)  # another place
         for node in (2, 3):
-            scripted[node].script["ListGroups"] = answer_list_groups
-        scripted[3].script["JoinGroup"] = no_answer
+            three[node].script["ListGroups"] = answer_list_groups
+        three[3].script["JoinGroup"] = no_answer
         parked = asyncio.create_task(cluster.coordinators.request("g", m.JoinGroupRequest(), timeout=300.0))
         await asyncio.sleep(1.0)
         for _ in range(3):
             await cluster.network.request(2, LIST_GROUPS)
             assert not parked.done()
-        assert len({asked.connection for asked in scripted.requests_of("ListGroups", 2)}) == 1
-        assert len(scripted.requests_of("JoinGroup", 3)) == 1
+        assert len({asked.connection for asked in three.requests_of("ListGroups", 2)}) == 1
+        assert len(three.requests_of("JoinGroup", 3)) == 1
         parked.cancel()
 
 
@@ -111,10 +110,10 @@ async def test_requests_at_the_former_address_are_cancelled() -> None:
 
 
 async def test_without_an_address_that_of_the_metadata_counts() -> None:
-    async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted) as cluster:
-        scripted[2].script["ListGroups"] = answer_list_groups
-        name_coordinator(scripted, 2, "", -1)
+    async with ScriptedCluster(*HOSTS) as three, cluster_of(three) as cluster:
+        three[2].script["ListGroups"] = answer_list_groups
+        name_coordinator(three, 2, "", -1)
         await cluster.coordinators.request("g", LIST_GROUPS)
-        name_coordinator(scripted, 9, "", -1)
+        name_coordinator(three, 9, "", -1)
         with pytest.raises(BrokerError, match="COORDINATOR_NOT_AVAILABLE"):
             await cluster.coordinators.find("other")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.scenario.support import SessionEndHook, WorkHandler
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
 
@@ -21,3 +22,15 @@ async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironmen
     made = VirtualEnvironment.made() if protocol == "eager" else made_for(protocol, nodes=3)
     async with made as environment:
         yield environment
+
+
+@pytest.fixture
+def handler(env: VirtualEnvironment) -> WorkHandler:
+    """A handler that marks each record."""
+    return WorkHandler(env)
+
+
+@pytest.fixture
+def ends() -> SessionEndHook:
+    """A hook that records why sessions end."""
+    return SessionEndHook()

@@ -118,9 +118,8 @@ async def test_invalid_topics(env: VirtualEnvironment, topics, named: str):
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_a_topic_deleted_while_it_is_consumed(env: VirtualEnvironment, how: str):
+async def test_a_topic_deleted_while_it_is_consumed(handler: WorkHandler, env: VirtualEnvironment, how: str):
     """The leader learns of it from the metadata and joins again without it; `run` then waits for it."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(getattr(group, how)("orders", handler)) as consuming:
         await handler.until("done 0@4")
@@ -287,9 +286,8 @@ async def test_after_closing_and_before_opening(env: VirtualEnvironment):
             pytest.fail("entered twice")
 
 
-async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
+async def test_a_call_from_another_event_loop(handler: WorkHandler, env: VirtualEnvironment):
     """Regression test: the call waited without end and kept a lock, so that `aclose` failed."""
-    handler = WorkHandler(env)
     await env.produce(1, [0])
     async with member(env) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("done 0@0")
@@ -304,9 +302,8 @@ async def test_a_call_from_another_event_loop(env: VirtualEnvironment):
     assert committed(env) == {0: 1}
 
 
-async def test_a_commit_after_the_end(env: VirtualEnvironment):
+async def test_a_commit_after_the_end(handler: WorkHandler, env: VirtualEnvironment):
     """A session that has ended raises an error that names it; nothing is sent to the broker."""
-    handler = WorkHandler(env)
     await env.produce(2, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@1")

@@ -44,8 +44,7 @@ async def test_before_and_after_consuming(env: VirtualEnvironment):
     assert group.health().problems == ("the group is closed",)
 
 
-async def test_a_stable_member(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_a_stable_member(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0, 1])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -198,8 +197,7 @@ async def test_a_handler_that_swallows_its_cancellation_is_named(env: VirtualEnv
 # -- problems ------------------------------------------------------------------------------------------------------------
 
 
-async def test_no_coordinator(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_no_coordinator(handler: WorkHandler, env: VirtualEnvironment):
     fault = env.cluster.faults.on("FindCoordinator", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     async with member(env) as group, running(group.run("orders", handler)):
         await fault.wait_hit(3)
@@ -216,8 +214,7 @@ async def test_no_coordinator(env: VirtualEnvironment):
         assert group.health().errors, "the session's values are kept"
 
 
-async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_brokers_that_refuse_connections(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         for node_id in (1, 2, 3):
@@ -242,9 +239,8 @@ async def test_brokers_that_refuse_connections(env: VirtualEnvironment):
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
 
 
-async def test_brokers_that_are_silent(env: VirtualEnvironment):
+async def test_brokers_that_are_silent(handler: WorkHandler, env: VirtualEnvironment):
     """No request has failed yet, but none is answered."""
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         await asyncio.sleep(1.0)
@@ -260,8 +256,7 @@ async def test_brokers_that_are_silent(env: VirtualEnvironment):
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
 
 
-async def test_one_silent_broker_of_three(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_one_silent_broker_of_three(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         coordinator = env.cluster.coordinator("g")
@@ -278,8 +273,7 @@ async def test_one_silent_broker_of_three(env: VirtualEnvironment):
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
 
 
-async def test_a_partition_that_is_refused(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_a_partition_that_is_refused(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Fetch", topic="orders", times=None).error(
@@ -319,8 +313,7 @@ async def test_many_partitions_without_a_leader(env: VirtualEnvironment, caplog:
         await env.bell.until(lambda: group.health().is_healthy, "well again", env.limit)
 
 
-async def test_commits_that_fail(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_commits_that_fail(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env, commit_retry_max=0) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         env.cluster.faults.on("OffsetCommit", times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -335,8 +328,7 @@ async def test_commits_that_fail(env: VirtualEnvironment):
         assert group.health().is_healthy
 
 
-async def test_heartbeats_that_fail(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_heartbeats_that_fail(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Heartbeat", times=None).error(ErrorCode.NOT_COORDINATOR)

@@ -29,27 +29,25 @@ async def test_a_delay():
         assert now() == 2.5
 
 
-async def test_a_delay_and_an_error_together():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.faults.on("Heartbeat").delay(1.0).error(ErrorCode.NOT_COORDINATOR)
-        assert (await client.ask(BEAT)).error_code == ErrorCode.NOT_COORDINATOR
-        assert now() == 1.0
+async def test_a_delay_and_an_error_together(cluster, client):
+    cluster.faults.on("Heartbeat").delay(1.0).error(ErrorCode.NOT_COORDINATOR)
+    assert (await client.ask(BEAT)).error_code == ErrorCode.NOT_COORDINATOR
+    assert now() == 1.0
 
 
-async def test_holding_a_request():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        held = cluster.faults.on("Produce", times=2).hold()
-        request = produce(cluster, batch(b"a"))
-        sent = client.send(request)
-        await held.wait_hit()
-        await asyncio.sleep(100)
-        assert cluster.records("t") == []  # not handled yet
-        held.release()
-        await client.receive(request, *sent)
-        assert now() == 100.0
-        await client.ask(request)  # the gate stays open
-        assert held.hits == 2
+async def test_holding_a_request(cluster, client):
+    cluster.create_topic("t")
+    held = cluster.faults.on("Produce", times=2).hold()
+    request = produce(cluster, batch(b"a"))
+    sent = client.send(request)
+    await held.wait_hit()
+    await asyncio.sleep(100)
+    assert cluster.records("t") == []  # not handled yet
+    held.release()
+    await client.receive(request, *sent)
+    assert now() == 100.0
+    await client.ask(request)  # the gate stays open
+    assert held.hits == 2
 
 
 async def test_a_held_join_does_not_hold_other_connections():
@@ -66,30 +64,28 @@ async def test_a_held_join_does_not_hold_other_connections():
         waiting.cancel()
 
 
-async def test_dropping_a_response():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").drop()
-        client.send(produce(cluster, batch(b"a")))
-        client.send(BEAT)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.receive_frame(), 1000)
-        assert len(cluster.records("t")) == 1  # handled, but without a response
-        assert [exchange.api for exchange in cluster.history] == ["Produce"]
+async def test_dropping_a_response(cluster, client):
+    cluster.create_topic("t")
+    cluster.faults.on("Produce").drop()
+    client.send(produce(cluster, batch(b"a")))
+    client.send(BEAT)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(client.receive_frame(), 1000)
+    assert len(cluster.records("t")) == 1  # handled, but without a response
+    assert [exchange.api for exchange in cluster.history] == ["Produce"]
 
 
 @pytest.mark.parametrize(("when", "stored"), [("before", 0), ("after", 1), ("mid-frame", 1)])
-async def test_disconnecting(when, stored):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").disconnect(when)
-        client.send(produce(cluster, batch(b"a")))
-        with pytest.raises(Disconnected) as caught:
-            await client.receive_frame()
-        assert bool(caught.value.args[0]) == (when == "mid-frame")
-        assert len(cluster.records("t")) == stored
-        async with connect(cluster) as again:
-            assert (await put(again, cluster, batch(b"b")))[0].error_code == 0
+async def test_disconnecting(cluster, client, when, stored):
+    cluster.create_topic("t")
+    cluster.faults.on("Produce").disconnect(when)
+    client.send(produce(cluster, batch(b"a")))
+    with pytest.raises(Disconnected) as caught:
+        await client.receive_frame()
+    assert bool(caught.value.args[0]) == (when == "mid-frame")
+    assert len(cluster.records("t")) == stored
+    async with connect(cluster) as again:
+        assert (await put(again, cluster, batch(b"b")))[0].error_code == 0
 
 
 async def test_throttling_mutes_the_connection():
@@ -104,57 +100,51 @@ async def test_throttling_mutes_the_connection():
 
 
 @pytest.mark.parametrize("wrong", [0.2, -1, 2**31, True])
-async def test_a_throttle_time_is_whole_milliseconds(wrong):
-    async with EmbeddedCluster() as cluster:
-        with pytest.raises(ConfigError, match="milliseconds"):
-            cluster.faults.on("Heartbeat").throttle(wrong)
+async def test_a_throttle_time_is_whole_milliseconds(cluster, wrong):
+    with pytest.raises(ConfigError, match="milliseconds"):
+        cluster.faults.on("Heartbeat").throttle(wrong)
 
 
-async def test_held_requests_do_not_outlive_the_cluster():
-    async with EmbeddedCluster() as cluster:
-        async with connect(cluster) as client:
-            held = cluster.faults.on("Heartbeat").hold()
-            client.send(BEAT)
-            await held.wait_hit()
-        await asyncio.sleep(1)
-        assert node_of(cluster, 1).listener.connections == set()
+async def test_held_requests_do_not_outlive_the_cluster(cluster):
+    async with connect(cluster) as client:
+        held = cluster.faults.on("Heartbeat").hold()
+        client.send(BEAT)
+        await held.wait_hit()
+    await asyncio.sleep(1)
+    assert node_of(cluster, 1).listener.connections == set()
 
 
-async def test_an_error_fault_with_acks_0_closes_the_connection():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Produce").error(ErrorCode.NOT_ENOUGH_REPLICAS)
-        client.send(produce(cluster, batch(b"a"), acks=0))
-        assert await client.disconnected() == b""
-        assert cluster.records("t") == []
+async def test_an_error_fault_with_acks_0_closes_the_connection(cluster, client):
+    cluster.create_topic("t")
+    cluster.faults.on("Produce").error(ErrorCode.NOT_ENOUGH_REPLICAS)
+    client.send(produce(cluster, batch(b"a"), acks=0))
+    assert await client.disconnected() == b""
+    assert cluster.records("t") == []
 
 
-async def test_an_error_fault_is_sent_in_a_fetch_session():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
-        cluster.faults.on("Fetch", topic="t").error(ErrorCode.KAFKA_STORAGE_ERROR)
-        session = {"session_id": first.session_id}
-        second = await client.ask(fetch(cluster, session_epoch=1, max_wait_ms=60_000, **session))
-        assert partitions_of(second)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        third = await client.ask(fetch(cluster, session_epoch=2, max_wait_ms=0, **session))
-        assert partitions_of(third)[0].error_code == 0
+async def test_an_error_fault_is_sent_in_a_fetch_session(cluster, client):
+    cluster.create_topic("t")
+    first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
+    cluster.faults.on("Fetch", topic="t").error(ErrorCode.KAFKA_STORAGE_ERROR)
+    session = {"session_id": first.session_id}
+    second = await client.ask(fetch(cluster, session_epoch=1, max_wait_ms=60_000, **session))
+    assert partitions_of(second)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    third = await client.ask(fetch(cluster, session_epoch=2, max_wait_ms=0, **session))
+    assert partitions_of(third)[0].error_code == 0
 
 
-async def test_each_fault_counts_nth_for_itself():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.faults.on("Heartbeat").error(ErrorCode.NOT_COORDINATOR)
-        cluster.faults.on("Heartbeat", nth=2).error(ErrorCode.REBALANCE_IN_PROGRESS)
-        errors = [(await client.ask(BEAT)).error_code for _ in range(3)]
-        assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS, USUAL]
+async def test_each_fault_counts_nth_for_itself(cluster, client):
+    cluster.faults.on("Heartbeat").error(ErrorCode.NOT_COORDINATOR)
+    cluster.faults.on("Heartbeat", nth=2).error(ErrorCode.REBALANCE_IN_PROGRESS)
+    errors = [(await client.ask(BEAT)).error_code for _ in range(3)]
+    assert errors == [ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS, USUAL]
 
 
-async def test_a_where_predicate_sees_the_request():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.faults.on("Heartbeat", where=lambda beat: beat.generation_id == 2).error("FENCED_INSTANCE_ID")
-        second = m.HeartbeatRequest(group_id="g", generation_id=2, member_id="m")
-        errors = [(await client.ask(beat)).error_code for beat in (BEAT, second, second)]
-        assert errors == [USUAL, ErrorCode.FENCED_INSTANCE_ID, USUAL]
+async def test_a_where_predicate_sees_the_request(cluster, client):
+    cluster.faults.on("Heartbeat", where=lambda beat: beat.generation_id == 2).error("FENCED_INSTANCE_ID")
+    second = m.HeartbeatRequest(group_id="g", generation_id=2, member_id="m")
+    errors = [(await client.ask(beat)).error_code for beat in (BEAT, second, second)]
+    assert errors == [USUAL, ErrorCode.FENCED_INSTANCE_ID, USUAL]
 
 
 @pytest.mark.parametrize(
@@ -168,11 +158,10 @@ async def test_a_where_predicate_sees_the_request():
         lambda faults: faults.on().disconnect("midway"),
     ],
 )
-async def test_invalid_faults(make):
-    async with EmbeddedCluster() as cluster:
-        with pytest.raises(ConfigError):
-            make(cluster.faults)
-        cluster.faults.clear()
+async def test_invalid_faults(cluster, make):
+    with pytest.raises(ConfigError):
+        make(cluster.faults)
+    cluster.faults.clear()
 
 
 # -- mutate, answer, observe, slow_node ----------------------------------------------------------------------
@@ -231,24 +220,22 @@ async def test_mutating_a_response_changes_only_that_response():
             assert (made.error_code, made.throttle_time_ms) == (0, 0)
 
 
-async def test_mutating_the_response_of_a_parked_request():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
+async def test_mutating_the_response_of_a_parked_request(cluster, client):
+    cluster.create_topic("t")
 
-        def move(response) -> None:
-            response.responses[0].partitions[0].high_watermark = 99
+    def move(response) -> None:
+        response.responses[0].partitions[0].high_watermark = 99
 
-        cluster.faults.on("Fetch").mutate(move)
-        answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
-        assert (partitions_of(answer)[0].high_watermark, now()) == (99, 0.5)
+    cluster.faults.on("Fetch").mutate(move)
+    answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
+    assert (partitions_of(answer)[0].high_watermark, now()) == (99, 0.5)
 
 
-async def test_answering_instead_of_the_broker():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        cluster.faults.on("Heartbeat").answer(lambda beat: m.HeartbeatResponse(error_code=len(beat.group_id)))
-        assert (await client.ask(BEAT)).error_code == 1
-        assert (await client.ask(BEAT)).error_code == USUAL
+async def test_answering_instead_of_the_broker(cluster, client):
+    cluster.create_topic("t")
+    cluster.faults.on("Heartbeat").answer(lambda beat: m.HeartbeatResponse(error_code=len(beat.group_id)))
+    assert (await client.ask(BEAT)).error_code == 1
+    assert (await client.ask(BEAT)).error_code == USUAL
 
 
 async def test_observers_do_not_stop_other_faults():
@@ -318,10 +305,9 @@ async def test_a_propagating_exception_is_not_masked():
             raise KeyError("own")
 
 
-async def test_cleared_faults_need_not_be_hit():
-    async with EmbeddedCluster() as cluster:
-        cluster.faults.on("Fetch").drop()
-        cluster.faults.clear()
+async def test_cleared_faults_need_not_be_hit(cluster):
+    cluster.faults.on("Fetch").drop()
+    cluster.faults.clear()
 
 
 @pytest.mark.parametrize("kind", ["observe", "mutate", "answer"])

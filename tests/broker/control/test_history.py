@@ -148,13 +148,12 @@ async def test_invalid_history_limits(history_bytes, allowed):
         EmbeddedCluster(history_bytes=history_bytes)
 
 
-async def test_recording_can_be_switched():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.history.recording = False
-        await client.ask(m.MetadataRequest())
-        cluster.history.recording = True
-        await client.ask(m.HeartbeatRequest(group_id="g"))
-        assert [e.api for e in cluster.history] == ["Heartbeat"]
+async def test_recording_can_be_switched(cluster, client):
+    cluster.history.recording = False
+    await client.ask(m.MetadataRequest())
+    cluster.history.recording = True
+    await client.ask(m.HeartbeatRequest(group_id="g"))
+    assert [e.api for e in cluster.history] == ["Heartbeat"]
 
 
 async def test_querying_exchanges():
@@ -207,26 +206,25 @@ async def test_querying_by_topic_error_time_and_response():
         assert (of_u.duration, waiting.duration) == (0.0, None)
 
 
-async def test_waiting_for_requests():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        both = asyncio.create_task(cluster.history.wait_for("Heartbeat", count=2, group="g"))
-        answered = asyncio.create_task(cluster.history.wait_for("Fetch", answered=True))
-        given_up = asyncio.create_task(cluster.history.wait_for("Metadata"))
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await client.ask(m.HeartbeatRequest(group_id="h"))
-        await client.ask(m.HeartbeatRequest(group_id="g"))
-        await asyncio.sleep(0)
-        assert not both.done()
-        await client.ask(m.HeartbeatRequest(group_id="g"))
-        assert len(await both) == 2
-        sent = client.send(fetch(cluster, 0, max_wait_ms=500))
-        await asyncio.sleep(0.4)
-        assert not answered.done()
-        assert (await answered)[0].answered_at == 0.5
-        await client.receive(m.FetchRequest(), *sent)
-        assert len(await cluster.history.wait_for("Fetch")) == 1  # past exchanges count
+async def test_waiting_for_requests(cluster, client):
+    cluster.create_topic("t")
+    both = asyncio.create_task(cluster.history.wait_for("Heartbeat", count=2, group="g"))
+    answered = asyncio.create_task(cluster.history.wait_for("Fetch", answered=True))
+    given_up = asyncio.create_task(cluster.history.wait_for("Metadata"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await client.ask(m.HeartbeatRequest(group_id="h"))
+    await client.ask(m.HeartbeatRequest(group_id="g"))
+    await asyncio.sleep(0)
+    assert not both.done()
+    await client.ask(m.HeartbeatRequest(group_id="g"))
+    assert len(await both) == 2
+    sent = client.send(fetch(cluster, 0, max_wait_ms=500))
+    await asyncio.sleep(0.4)
+    assert not answered.done()
+    assert (await answered)[0].answered_at == 0.5
+    await client.receive(m.FetchRequest(), *sent)
+    assert len(await cluster.history.wait_for("Fetch")) == 1  # past exchanges count
 
 
 async def test_the_story():

@@ -9,8 +9,7 @@ from asyncgroup.error_codes import ErrorCode
 from tests.broker.harness import GROUP, RANGE, Harness
 
 
-def test_a_new_member_gets_an_id_first():
-    harness = Harness()
+def test_a_new_member_gets_an_id_first(harness):
     (answer,) = harness.join(client_id="app")
     assert answer.error == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("app-")
@@ -18,8 +17,7 @@ def test_a_new_member_gets_an_id_first():
     assert harness.group.pending_join == {answer.member_id}
 
 
-def test_before_version_4_a_new_member_joins_at_once():
-    harness = Harness()
+def test_before_version_4_a_new_member_joins_at_once(harness):
     join = harness.join(require_known_member_id=False)
     assert join == []
     harness.advance(0)
@@ -27,8 +25,7 @@ def test_before_version_4_a_new_member_joins_at_once():
     assert join[0].leader == join[0].member_id
 
 
-def test_an_unused_member_id_expires_after_the_session_timeout():
-    harness = Harness()
+def test_an_unused_member_id_expires_after_the_session_timeout(harness):
     member_id = harness.new_id(session_timeout=6.0)
     harness.advance(5.9)
     assert harness.group.pending_join == {member_id}
@@ -90,8 +87,7 @@ def test_a_new_group_waits_for_the_initial_delay_even_if_all_have_joined():
     assert join[0].error == ErrorCode.NONE
 
 
-def test_a_rebalance_of_a_stable_group_ends_when_all_have_rejoined():
-    harness = Harness()
+def test_a_rebalance_of_a_stable_group_ends_when_all_have_rejoined(harness):
     one, two = harness.stable(2)
     joining = harness.join(harness.new_id())
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -103,8 +99,7 @@ def test_a_rebalance_of_a_stable_group_ends_when_all_have_rejoined():
     assert harness.group.leader == one
 
 
-def test_members_that_do_not_rejoin_in_time_are_dropped_and_the_leader_replaced():
-    harness = Harness()
+def test_members_that_do_not_rejoin_in_time_are_dropped_and_the_leader_replaced(harness):
     one, two = harness.stable(2, rebalance_timeout=20.0, session_timeout=30.0)
     second = harness.join(two, rebalance_timeout=20.0, session_timeout=30.0, protocols=(("range", b"new"),))
     harness.advance(19.9)
@@ -115,8 +110,7 @@ def test_members_that_do_not_rejoin_in_time_are_dropped_and_the_leader_replaced(
     assert harness.heartbeat(one) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_rebalance_timeout_is_that_of_the_slowest_member():
-    harness = Harness()
+def test_the_rebalance_timeout_is_that_of_the_slowest_member(harness):
     one = harness.new_id()
     two = harness.new_id()
     harness.join(one, rebalance_timeout=10.0, session_timeout=300.0)
@@ -130,8 +124,7 @@ def test_the_rebalance_timeout_is_that_of_the_slowest_member():
     assert three[0].error == ErrorCode.NONE
 
 
-def test_a_pending_member_id_delays_the_join_phase_until_it_expires():
-    harness = Harness()
+def test_a_pending_member_id_delays_the_join_phase_until_it_expires(harness):
     (one,) = harness.stable(1)
     pending = harness.new_id(session_timeout=8.0)
     rejoin = harness.join(one)  # the leader's join starts a rebalance
@@ -155,8 +148,7 @@ def test_a_silent_new_member_is_removed_after_the_new_member_join_timeout():
     assert rejoin[0].generation_id == 2
 
 
-def test_the_common_protocol_with_most_votes_is_selected():
-    harness = Harness()
+def test_the_common_protocol_with_most_votes_is_selected(harness):
     wishes = [("a", "b", "c"), ("b", "a", "c"), ("b", "c", "a"), ("c", "b", "x")]
     ids = [harness.new_id(protocols=tuple((name, name.encode()) for name in wish)) for wish in wishes]
     joins = [
@@ -170,8 +162,7 @@ def test_the_common_protocol_with_most_votes_is_selected():
     assert {member.metadata for member in joins[0][0].members} == {b"b"}
 
 
-def test_a_member_without_a_common_protocol_is_refused():
-    harness = Harness()
+def test_a_member_without_a_common_protocol_is_refused(harness):
     harness.stable(1, protocols=(("range", b""), ("sticky", b"")))
     (answer,) = harness.join(protocols=(("roundrobin", b""),))
     assert answer.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -201,8 +192,7 @@ def test_session_timeouts_have_bounds(timeout, error):
     assert harness.join(session_timeout=timeout)[0].error == error
 
 
-def test_join_errors_that_need_no_group():
-    harness = Harness()
+def test_join_errors_that_need_no_group(harness):
     answers = []
     from asyncgroup.broker.groups.shared.requests import JoinRequest
 
@@ -214,8 +204,7 @@ def test_join_errors_that_need_no_group():
     assert harness.join()[0].error == ErrorCode.NOT_COORDINATOR
 
 
-def test_an_unknown_member_of_a_known_group():
-    harness = Harness()
+def test_an_unknown_member_of_a_known_group(harness):
     harness.stable(1)
     assert harness.join("who")[0].error == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -244,30 +233,26 @@ def test_group_max_size_counts_members_in_the_join_phase():
 # -- rejoining -----------------------------------------------------------------------------------------------
 
 
-def test_a_follower_that_rejoins_unchanged_gets_the_present_generation():
-    harness = Harness()
+def test_a_follower_that_rejoins_unchanged_gets_the_present_generation(harness):
     one, two = harness.stable(2)
     (answer,) = harness.join(two)
     assert (answer.generation_id, answer.leader, answer.members) == (1, one, ())
     assert harness.group.state is ClassicGroupState.STABLE
 
 
-def test_a_leader_that_rejoins_unchanged_starts_a_rebalance():
-    harness = Harness()
+def test_a_leader_that_rejoins_unchanged_starts_a_rebalance(harness):
     one, _ = harness.stable(2)
     assert harness.join(one) == []
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_follower_with_new_metadata_starts_a_rebalance():
-    harness = Harness()
+def test_a_follower_with_new_metadata_starts_a_rebalance(harness):
     _, two = harness.stable(2)
     assert harness.join(two, protocols=(("range", b"other topics"),)) == []
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_repeated_join_during_completing_rebalance_gets_the_same_response():
-    harness = Harness()
+def test_a_repeated_join_during_completing_rebalance_gets_the_same_response(harness):
     ids = [harness.new_id(), harness.new_id()]
     joins = [harness.join(member_id) for member_id in ids]
     harness.advance(0)
@@ -280,8 +265,7 @@ def test_a_repeated_join_during_completing_rebalance_gets_the_same_response():
     assert harness.group.state is ClassicGroupState.COMPLETING_REBALANCE
 
 
-def test_new_metadata_during_completing_rebalance_restarts_the_rebalance():
-    harness = Harness()
+def test_new_metadata_during_completing_rebalance_restarts_the_rebalance(harness):
     ids = [harness.new_id(), harness.new_id()]
     for member_id in ids:
         harness.join(member_id)
@@ -293,8 +277,7 @@ def test_new_metadata_during_completing_rebalance_restarts_the_rebalance():
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_join_repeated_while_parked_replaces_the_first_one():
-    harness = Harness()
+def test_a_join_repeated_while_parked_replaces_the_first_one(harness):
     _, two = harness.stable(2)
     joining = harness.new_id()
     lost = harness.join(joining)

@@ -24,8 +24,7 @@ def static(harness: Harness, *instances: str, **fields) -> list[str]:
 # -- leaving -------------------------------------------------------------------------------------------------
 
 
-def test_leaving_starts_a_rebalance_for_the_others():
-    harness = Harness()
+def test_leaving_starts_a_rebalance_for_the_others(harness):
     one, two = harness.stable(2)
     assert harness.leave(one) == [ErrorCode.NONE]
     assert harness.group.leader == two
@@ -33,16 +32,14 @@ def test_leaving_starts_a_rebalance_for_the_others():
     assert harness.join(two)[0].generation_id == 2
 
 
-def test_several_members_leave_in_one_rebalance():
-    harness = Harness()
+def test_several_members_leave_in_one_rebalance(harness):
     one, two, three = harness.stable(3)
     assert harness.leave(one, "who", two) == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
     assert harness.join(three)[0].generation_id == 2
 
 
-def test_all_members_leave():
-    harness = Harness()
+def test_all_members_leave(harness):
     ids = harness.stable(2)
     assert harness.leave(*ids) == [0, 0]
     assert harness.group.state is ClassicGroupState.EMPTY
@@ -50,8 +47,7 @@ def test_all_members_leave():
     assert harness.timers.keys == set()
 
 
-def test_a_parked_join_is_answered_when_its_member_leaves():
-    harness = Harness()
+def test_a_parked_join_is_answered_when_its_member_leaves(harness):
     one, two = harness.stable(2)
     parked = harness.join(one)
     assert harness.leave(one) == [0]
@@ -59,9 +55,8 @@ def test_a_parked_join_is_answered_when_its_member_leaves():
     assert harness.join(two)[0].generation_id == 2
 
 
-def test_a_parked_sync_is_answered_when_its_member_leaves():
+def test_a_parked_sync_is_answered_when_its_member_leaves(harness):
     """Found by `test_coordinator_properties`: the parked SyncGroup of the last member got no response."""
-    harness = Harness()
     joins = [harness.join(group_instance_id=instance) for instance in ("i1", "i2")]
     harness.advance(harness.config.initial_rebalance_delay)
     leader, follower = (join[0].member_id for join in joins)
@@ -72,16 +67,14 @@ def test_a_parked_sync_is_answered_when_its_member_leaves():
     assert list(harness.group.members) == [leader]
 
 
-def test_leaving_may_complete_the_join_phase():
-    harness = Harness()
+def test_leaving_may_complete_the_join_phase(harness):
     one, two = harness.stable(2)
     first = harness.join(one)
     harness.leave(two)
     assert first[0].generation_id == 2
 
 
-def test_a_pending_id_may_leave_and_completes_the_join_phase():
-    harness = Harness()
+def test_a_pending_id_may_leave_and_completes_the_join_phase(harness):
     (one,) = harness.stable(1)
     pending = harness.new_id()
     first = harness.join(one)
@@ -90,8 +83,7 @@ def test_a_pending_id_may_leave_and_completes_the_join_phase():
     assert first[0].generation_id == 2
 
 
-def test_leaving_a_group_that_does_not_exist():
-    harness = Harness()
+def test_leaving_a_group_that_does_not_exist(harness):
     assert harness.leave("who") == [ErrorCode.UNKNOWN_MEMBER_ID]
     result = harness.coordinator.leave("", [LeavingMember("who")])
     assert (result.error, result.members) == (ErrorCode.INVALID_GROUP_ID, ())
@@ -113,8 +105,7 @@ def test_leaving_during_the_initial_delay_ends_in_an_empty_group():
 # -- static members ------------------------------------------------------------------------------------------
 
 
-def test_a_static_member_joins_without_an_id_of_its_own():
-    harness = Harness()
+def test_a_static_member_joins_without_an_id_of_its_own(harness):
     join = harness.join(group_instance_id="i1")
     harness.advance(0)
     assert join[0].error == ErrorCode.NONE
@@ -122,15 +113,13 @@ def test_a_static_member_joins_without_an_id_of_its_own():
     assert join[0].members[0].group_instance_id == "i1"
 
 
-def test_a_member_id_fits_into_a_response_even_if_the_instance_id_has_the_maximum_length():
-    harness = Harness()
+def test_a_member_id_fits_into_a_response_even_if_the_instance_id_has_the_maximum_length(harness):
     (member_id,) = static(harness, "x" * 32_767)
     assert member_id.startswith("xxx")
     assert len(member_id) < 32_767
 
 
-def test_a_returning_static_follower_does_not_start_a_rebalance():
-    harness = Harness()
+def test_a_returning_static_follower_does_not_start_a_rebalance(harness):
     one, two = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i2")
     assert answer.error == ErrorCode.NONE
@@ -141,8 +130,7 @@ def test_a_returning_static_follower_does_not_start_a_rebalance():
     assert harness.group.state is ClassicGroupState.STABLE
 
 
-def test_a_returning_static_leader_gets_skip_assignment():
-    harness = Harness()
+def test_a_returning_static_leader_gets_skip_assignment(harness):
     _, two = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i1")
     assert answer.leader == answer.member_id
@@ -150,8 +138,7 @@ def test_a_returning_static_leader_gets_skip_assignment():
     assert [member.member_id for member in answer.members] == [two, answer.member_id]
 
 
-def test_before_version_9_a_returning_static_leader_is_not_leader():
-    harness = Harness()
+def test_before_version_9_a_returning_static_leader_is_not_leader(harness):
     one, _ = static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i1", supports_skipping_assignment=False)
     assert answer.leader == one
@@ -160,8 +147,7 @@ def test_before_version_9_a_returning_static_leader_is_not_leader():
     assert harness.group.leader == answer.member_id
 
 
-def test_a_replaced_static_member_is_fenced_everywhere():
-    harness = Harness()
+def test_a_replaced_static_member_is_fenced_everywhere(harness):
     one, two = static(harness, "i1", "i2")
     new = harness.join(group_instance_id="i2")[0].member_id
     assert harness.heartbeat(two, instance="i2") == ErrorCode.FENCED_INSTANCE_ID
@@ -175,16 +161,14 @@ def test_a_replaced_static_member_is_fenced_everywhere():
     assert harness.heartbeat(one, instance="i1") == ErrorCode.NONE
 
 
-def test_a_returning_static_member_with_other_topics_does_not_start_a_rebalance():
-    harness = Harness()
+def test_a_returning_static_member_with_other_topics_does_not_start_a_rebalance(harness):
     static(harness, "i1", "i2")
     (answer,) = harness.join(group_instance_id="i2", protocols=OTHER)
     assert answer.generation_id == 1
     assert harness.group.members[answer.member_id].protocols == OTHER
 
 
-def test_a_static_member_that_changes_the_selected_protocol_starts_a_rebalance():
-    harness = Harness()
+def test_a_static_member_that_changes_the_selected_protocol_starts_a_rebalance(harness):
     both = (("range", b""), ("sticky", b""))
     one, _ = static(harness, "i1", "i2", protocols=both)
     assert harness.group.protocol_name == "range"
@@ -195,8 +179,7 @@ def test_a_static_member_that_changes_the_selected_protocol_starts_a_rebalance()
     assert first[0].protocol_name == answers[0].protocol_name == "sticky"
 
 
-def test_a_static_duplicate_during_the_join_phase_fences_the_one_that_waits():
-    harness = Harness()
+def test_a_static_duplicate_during_the_join_phase_fences_the_one_that_waits(harness):
     one, two, three = static(harness, "i1", "i2", "i3")
     first = harness.join(one, group_instance_id="i1")
     waiting = harness.join(two, group_instance_id="i2")
@@ -208,8 +191,7 @@ def test_a_static_duplicate_during_the_join_phase_fences_the_one_that_waits():
     assert newer[0].member_id != two
 
 
-def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance():
-    harness = Harness()
+def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance(harness):
     joins = [harness.join(group_instance_id=instance) for instance in ("i1", "i2")]
     harness.advance(0)
     one, two = (join[0].member_id for join in joins)
@@ -221,8 +203,7 @@ def test_a_static_duplicate_while_the_assignment_is_made_restarts_the_rebalance(
     assert harness.heartbeat(one, instance="i1") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_static_members_that_do_not_rejoin_stay_until_their_session_expires():
-    harness = Harness()
+def test_static_members_that_do_not_rejoin_stay_until_their_session_expires(harness):
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
     first = harness.join(one, group_instance_id="i1", rebalance_timeout=10.0, session_timeout=60.0)
     harness.advance(10.0)
@@ -230,8 +211,7 @@ def test_static_members_that_do_not_rejoin_stay_until_their_session_expires():
     assert {member.member_id for member in first[0].members} == {one, two}
 
 
-def test_a_join_phase_without_any_returning_static_member_is_extended():
-    harness = Harness()
+def test_a_join_phase_without_any_returning_static_member_is_extended(harness):
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=25.0)
     harness.join(harness.new_id(rebalance_timeout=10.0), rebalance_timeout=10.0)
     newcomer = next(iter(set(harness.group.members) - {one, two}))
@@ -244,8 +224,7 @@ def test_a_join_phase_without_any_returning_static_member_is_extended():
     assert harness.group.state is ClassicGroupState.EMPTY
 
 
-def test_an_admin_removes_a_static_member_by_its_instance_id():
-    harness = Harness()
+def test_an_admin_removes_a_static_member_by_its_instance_id(harness):
     one, two = static(harness, "i1", "i2")
     assert harness.leave(LeavingMember("", "i2"), LeavingMember("", "i9")) == [0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert set(harness.group.members) == {one}
@@ -253,8 +232,7 @@ def test_an_admin_removes_a_static_member_by_its_instance_id():
 
 
 @pytest.mark.parametrize("instance", ["i1", None])
-def test_a_pending_id_may_not_become_static(instance):
-    harness = Harness()
+def test_a_pending_id_may_not_become_static(harness, instance):
     pending = harness.new_id()
     answers = harness.join(pending, group_instance_id=instance)
     if instance is None:
@@ -263,8 +241,7 @@ def test_a_pending_id_may_not_become_static(instance):
         assert answers[0].error == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_static_leader_that_does_not_rejoin_in_time_is_replaced_as_leader():
-    harness = Harness()
+def test_a_static_leader_that_does_not_rejoin_in_time_is_replaced_as_leader(harness):
     one, two = static(harness, "i1", "i2", rebalance_timeout=10.0, session_timeout=60.0)
     fields = {"rebalance_timeout": 10.0, "session_timeout": 60.0}
     second = harness.join(two, group_instance_id="i2", protocols=OTHER, **fields)
@@ -274,8 +251,7 @@ def test_a_static_leader_that_does_not_rejoin_in_time_is_replaced_as_leader():
     assert harness.group.generation_id == 2
 
 
-def test_a_replacement_that_could_not_be_written_is_refused():
-    harness = Harness()
+def test_a_replacement_that_could_not_be_written_is_refused(harness):
     static(harness, "i1", "i2")
     original = harness.store.write_group
     harness.coordinator._rebalance.write_group = lambda snapshot, done: (
@@ -287,9 +263,8 @@ def test_a_replacement_that_could_not_be_written_is_refused():
 
 
 @pytest.mark.parametrize("instance", ["i1", "i2"])
-def test_a_replacement_that_could_not_be_written_is_reverted(instance):
+def test_a_replacement_that_could_not_be_written_is_reverted(harness, instance):
     """The old member keeps its id, protocols, timeouts and leadership."""
-    harness = Harness()
     one, two = static(harness, "i1", "i2", session_timeout=10.0)
     old = {"i1": one, "i2": two}[instance]
     harness.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -331,9 +306,8 @@ def test_a_pending_replacement_may_be_replaced_or_lose_its_coordinator():
     assert set(harness.group.members) == {second[0].member_id}
 
 
-def test_a_dead_group_returns_coordinator_not_available():
+def test_a_dead_group_returns_coordinator_not_available(harness):
     """A group is Dead between the decision to delete or unload it and its removal."""
-    harness = Harness()
     (one,) = harness.stable(1)
     harness.group.transition_to(ClassicGroupState.DEAD)
     error = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -15,8 +15,7 @@ T0 = TopicPartition("t", 0)
 # -- commits -----------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_with_manual_assignment_commits_with_generation_minus_one():
-    harness = Harness()
+def test_a_consumer_with_manual_assignment_commits_with_generation_minus_one(harness):
     assert harness.commit(7, metadata="m") == ErrorCode.NONE
     assert harness.group.is_simple
     committed = harness.coordinator.offsets.committed(GROUP)[T0]
@@ -41,16 +40,14 @@ def test_a_commit_with_a_generation_for_an_unknown_group(version, error):
         ({"member_id": "one", "generation_id": 1, "group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_commits_to_a_stable_group(fields, error):
-    harness = Harness()
+def test_commits_to_a_stable_group(harness, fields, error):
     (one,) = harness.stable(1)
     fields = {**fields, "member_id": one if fields["member_id"] == "one" else fields["member_id"]}
     assert harness.commit(5, **fields) == error
     assert (T0 in harness.coordinator.offsets.committed(GROUP)) == (error == ErrorCode.NONE)
 
 
-def test_commits_during_a_rebalance():
-    harness = Harness()
+def test_commits_during_a_rebalance(harness):
     one, two = harness.stable(2)
     harness.join(one)
     assert harness.group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -64,8 +61,7 @@ def test_commits_during_a_rebalance():
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 2
 
 
-def test_an_empty_group_accepts_commits_of_non_members():
-    harness = Harness()
+def test_an_empty_group_accepts_commits_of_non_members(harness):
     (one,) = harness.stable(1)
     harness.leave(one)
     assert harness.commit(9) == ErrorCode.NONE
@@ -79,8 +75,7 @@ def test_metadata_is_limited_by_offset_metadata_max_size():
     assert harness.commit(1, metadata="1234") == ErrorCode.NONE
 
 
-def test_deleting_a_group():
-    harness = Harness()
+def test_deleting_a_group(harness):
     assert harness.delete() == [ErrorCode.GROUP_ID_NOT_FOUND]
     (one,) = harness.stable(1)
     harness.commit(3, member_id=one, generation_id=1)
@@ -94,8 +89,7 @@ def test_deleting_a_group():
     assert harness.coordinator.groups == {}
 
 
-def test_the_offsets_of_a_deleted_topic_are_removed():
-    harness = Harness()
+def test_the_offsets_of_a_deleted_topic_are_removed(harness):
     harness.commit(3)
     harness.coordinator.remove_topic("other")
     assert T0 in harness.coordinator.offsets.committed(GROUP)
@@ -113,8 +107,7 @@ def move(harness: Harness) -> None:
     harness.move()
 
 
-def test_a_stable_group_survives_with_members_assignments_and_offsets():
-    harness = Harness()
+def test_a_stable_group_survives_with_members_assignments_and_offsets(harness):
     one, two = harness.stable(2, session_timeout=10.0)
     harness.commit(42, member_id=one, generation_id=1)
     harness.advance(9.0)
@@ -134,16 +127,14 @@ def test_a_stable_group_survives_with_members_assignments_and_offsets():
     assert harness.join(two)[0].generation_id == 2
 
 
-def test_members_that_do_not_find_the_new_coordinator_expire():
-    harness = Harness()
+def test_members_that_do_not_find_the_new_coordinator_expire(harness):
     harness.stable(2, session_timeout=10.0)
     move(harness)
     harness.advance(10.0)
     assert harness.group.state is ClassicGroupState.EMPTY
 
 
-def test_a_rebalance_in_progress_is_lost():
-    harness = Harness()
+def test_a_rebalance_in_progress_is_lost(harness):
     one, two = harness.stable(2)
     parked = harness.join(one)
     move(harness)
@@ -153,8 +144,7 @@ def test_a_rebalance_in_progress_is_lost():
     assert harness.heartbeat(two) == ErrorCode.NONE
 
 
-def test_a_generation_without_an_assignment_is_lost_and_parked_syncs_are_answered():
-    harness = Harness()
+def test_a_generation_without_an_assignment_is_lost_and_parked_syncs_are_answered(harness):
     one, two = harness.stable(2)
     harness.join(one)
     harness.join(two)
@@ -165,15 +155,13 @@ def test_a_generation_without_an_assignment_is_lost_and_parked_syncs_are_answere
     assert harness.heartbeat(two, generation=2) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_pending_member_id_is_lost():
-    harness = Harness()
+def test_a_pending_member_id_is_lost(harness):
     pending = harness.new_id()
     move(harness)
     assert harness.join(pending)[0].error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_empty_group_survives():
-    harness = Harness()
+def test_an_empty_group_survives(harness):
     (one,) = harness.stable(1)
     harness.leave(one)
     harness.commit(5)
@@ -182,16 +170,14 @@ def test_an_empty_group_survives():
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
-def test_offsets_of_a_simple_group_survive():
-    harness = Harness()
+def test_offsets_of_a_simple_group_survive(harness):
     harness.commit(5)
     move(harness)
     assert harness.group.is_simple
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
-def test_a_static_member_survives_and_can_be_replaced():
-    harness = Harness()
+def test_a_static_member_survives_and_can_be_replaced(harness):
     join = harness.join(group_instance_id="i1")
     harness.advance(0)
     harness.sync_all([join[0].member_id])
@@ -202,8 +188,7 @@ def test_a_static_member_survives_and_can_be_replaced():
     assert set(harness.group.members) == {answer.member_id}
 
 
-def test_a_group_above_a_lowered_max_size_rebalances_after_loading():
-    harness = Harness()
+def test_a_group_above_a_lowered_max_size_rebalances_after_loading(harness):
     one, two, three = harness.stable(3, session_timeout=100.0)
     harness.config = type(harness.config)(group_max_size=2)
     move(harness)

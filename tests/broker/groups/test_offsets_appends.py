@@ -76,8 +76,7 @@ def test_a_commit_is_answered_only_after_it_is_written():
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 5
 
 
-def test_a_failed_commit_creates_no_group():
-    harness = Harness()
+def test_a_failed_commit_creates_no_group(harness):
     harness.log.refuses = ErrorCode.KAFKA_STORAGE_ERROR
     assert harness.commit(5) == ErrorCode.NOT_COORDINATOR
     assert harness.coordinator.groups == {}
@@ -88,8 +87,7 @@ def test_a_failed_commit_creates_no_group():
     assert harness.coordinator.offsets.committed(GROUP)[T0].offset == 6
 
 
-def test_a_group_whose_first_write_fails_is_removed():
-    harness = Harness()
+def test_a_group_whose_first_write_fails_is_removed(harness):
     harness.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     harness.join()
     assert harness.coordinator.groups == {}
@@ -175,8 +173,7 @@ def test_a_partition_that_moves_away_while_it_is_being_loaded():
 # -- transactional commits -------------------------------------------------------------------------------------
 
 
-def test_checks_of_transactional_commits():
-    harness = Harness()
+def test_checks_of_transactional_commits(harness):
     transactional = {"producer_id": 7, "producer_epoch": 0}
     assert harness.commit(1, generation_id=1, member_id="m", **transactional) == ErrorCode.ILLEGAL_GENERATION
     assert harness.coordinator.groups == {}
@@ -189,8 +186,7 @@ def test_checks_of_transactional_commits():
     assert harness.commit(3, **transactional) == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_producer_with_an_older_epoch_is_rejected():
-    harness = Harness()
+def test_a_producer_with_an_older_epoch_is_rejected(harness):
     assert harness.commit(1, producer_id=7, producer_epoch=3) == ErrorCode.NONE
     assert harness.commit(2, producer_id=7, producer_epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert harness.commit(3, producer_id=7, producer_epoch=3) == ErrorCode.NONE
@@ -218,8 +214,7 @@ def test_a_member_that_joins_while_the_group_is_being_deleted_stays():
     assert harness.coordinator.offsets.committed(GROUP) == {}
 
 
-def test_reprs():
-    harness = Harness()
+def test_reprs(harness):
     harness.commit(1)
     assert repr(harness.coordinator) == "<GroupCoordinator partitions=1 groups=1>"
     assert repr(harness.store) == "<OffsetStore 1 partitions>"

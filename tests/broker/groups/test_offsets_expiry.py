@@ -117,9 +117,8 @@ def test_the_subscribed_topics_of_a_group():
     assert unreadable.is_subscribed_to("anything")
 
 
-def test_a_rebalancing_group_keeps_the_subscribed_topics_of_its_generation():
+def test_a_rebalancing_group_keeps_the_subscribed_topics_of_its_generation(harness):
     """Like `ClassicGroup.subscribedTopics`, which is computed at the end of the join phase."""
-    harness = Harness()
     (one,) = harness.stable(1, protocols=subscribed_to("t"))
     harness.commit(1, member_id=one, generation_id=1)
     new = harness.new_id(protocols=subscribed_to("u"))
@@ -141,8 +140,7 @@ def written(harness: Harness) -> list[tuple[bytes, bool]]:
     return [(bytes(r.key or b""), r.value is None) for r in records]
 
 
-def test_offsets_and_groups_expire_after_a_week():
-    harness = Harness()
+def test_offsets_and_groups_expire_after_a_week(harness):
     harness.commit(3)
     harness.advance(WEEK - 1)
     assert T in harness.coordinator.offsets.committed(GROUP)
@@ -154,8 +152,7 @@ def test_offsets_and_groups_expire_after_a_week():
     assert harness.timers.next_deadline() is None  # without groups there are no more checks
 
 
-def test_a_new_commit_restarts_the_retention():
-    harness = Harness()
+def test_a_new_commit_restarts_the_retention(harness):
     harness.commit(3)
     harness.advance(WEEK - 1)
     harness.commit(4)
@@ -207,16 +204,14 @@ def test_the_retention_of_an_empty_group_survives_a_move():
     assert harness.coordinator.groups == {}
 
 
-def test_an_empty_group_without_offsets_is_removed_by_the_next_check():
-    harness = Harness()
+def test_an_empty_group_without_offsets_is_removed_by_the_next_check(harness):
     (one,) = harness.stable(1)
     harness.leave(one)
     harness.advance(600)
     assert harness.coordinator.groups == {}
 
 
-def test_a_group_with_an_open_transaction_does_not_expire():
-    harness = Harness()
+def test_a_group_with_an_open_transaction_does_not_expire(harness):
     harness.commit(1)
     harness.commit(2, producer_id=7, producer_epoch=0)
     harness.advance(2 * WEEK)
@@ -227,8 +222,7 @@ def test_a_group_with_an_open_transaction_does_not_expire():
     assert harness.coordinator.groups == {}
 
 
-def test_a_commit_with_its_own_retention():
-    harness = Harness()
+def test_a_commit_with_its_own_retention(harness):
     harness.commit(1, retention=30.0)
     harness.move()
     harness.advance(600)
@@ -339,8 +333,7 @@ def test_offset_delete_includes_pending_commits():
 # -- deleting offsets ------------------------------------------------------------------------------------------
 
 
-def test_offset_delete():
-    harness = Harness()
+def test_offset_delete(harness):
     assert harness.delete_offsets(T) == [ErrorCode.GROUP_ID_NOT_FOUND]
     harness.commit(1)
     harness.commit(2, topic="u")
@@ -350,8 +343,7 @@ def test_offset_delete():
     assert set(harness.coordinator.offsets.committed(GROUP)) == {U}
 
 
-def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
-    harness = Harness()
+def test_offset_delete_keeps_the_offsets_of_subscribed_topics(harness):
     (one,) = harness.stable(1, protocols=subscribed_to("t"))
     harness.commit(1, member_id=one, generation_id=1)
     harness.commit(1, topic="u", member_id=one, generation_id=1)
@@ -361,14 +353,12 @@ def test_offset_delete_keeps_the_offsets_of_subscribed_topics():
     assert harness.delete_offsets(T) == [{T: 0}]
 
 
-def test_offset_delete_rejects_a_live_group_that_is_not_a_consumer_group():
-    harness = Harness()
+def test_offset_delete_rejects_a_live_group_that_is_not_a_consumer_group(harness):
     harness.stable(1, protocol_type="connect")
     assert harness.delete_offsets(T) == [ErrorCode.NON_EMPTY_GROUP]
 
 
-def test_offset_delete_includes_offsets_in_an_open_transaction():
-    harness = Harness()
+def test_offset_delete_includes_offsets_in_an_open_transaction(harness):
     harness.commit(2, producer_id=7, producer_epoch=0)
     assert harness.delete_offsets(T) == [{T: 0}]
     harness.log.end_transaction(harness.coordinator, 7, commit=True)

@@ -76,8 +76,7 @@ def test_the_next_coordinator_finds_an_unreplicated_commit():
     assert (answers, harness.committed()) == ([], {T0: 6})
 
 
-def test_a_group_is_stable_when_its_assignment_is_replicated():
-    harness = Harness()
+def test_a_group_is_stable_when_its_assignment_is_replicated(harness):
     one = harness.new_id()
     harness.join(one)
     harness.advance(0.0)
@@ -102,8 +101,7 @@ def test_a_marker_takes_effect_after_the_commits_before_it(committed):
     assert set(harness.coordinator.offsets.unstable_partitions(GROUP)) == {T1}
 
 
-def test_deletions_include_unreplicated_commits():
-    harness = Harness()
+def test_deletions_include_unreplicated_commits(harness):
     harness.commit(1)
     harness.hold_followers()
     commits = [harness.send_commit(2, partition=1), harness.send_commit(3, topic="u")]
@@ -116,8 +114,7 @@ def test_deletions_include_unreplicated_commits():
     assert (harness.committed(), dict(harness.coordinator.groups)) == ({}, {})
 
 
-def test_a_commit_after_a_deletion_stays():
-    harness = Harness()
+def test_a_commit_after_a_deletion_stays(harness):
     harness.commit(1)
     harness.hold_followers()
     harness.delete()

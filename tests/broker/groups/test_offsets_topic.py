@@ -59,57 +59,53 @@ async def test_its_creation_does_not_change_random_choices_for_other_topics():
     assert await made(True) == await made(False)
 
 
-async def test_a_commit_above_its_max_message_bytes_is_refused():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 1)
-        await find(client)
-        assert await commit(client, cluster, {0: 5}) == {0}
-        topic = topic_of(cluster, TOPIC)
-        controller_of(cluster).configure_topic(topic, {**topic.configs, "max.message.bytes": "100"})
-        assert await commit(client, cluster, {0: 6}) == {ErrorCode.UNKNOWN_SERVER_ERROR}
-        assert await fetched(client) == {T0: 5}
-        assert len(group_records(cluster)) == 1
+async def test_a_commit_above_its_max_message_bytes_is_refused(cluster, client):
+    cluster.create_topic("t", 1)
+    await find(client)
+    assert await commit(client, cluster, {0: 5}) == {0}
+    topic = topic_of(cluster, TOPIC)
+    controller_of(cluster).configure_topic(topic, {**topic.configs, "max.message.bytes": "100"})
+    assert await commit(client, cluster, {0: 6}) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert await fetched(client) == {T0: 5}
+    assert len(group_records(cluster)) == 1
 
 
-async def test_its_settings_are_those_of_kafka():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        await find(client)
-        resource = m.DescribeConfigsRequest.DescribeConfigsResource(2, TOPIC, None)
-        (result,) = (await client.ask(m.DescribeConfigsRequest([resource]))).results
-        values = {config.name: config.value for config in result.configs}
-        assert values["cleanup.policy"] == "compact"
-        assert values["segment.bytes"] == "104857600"
+async def test_its_settings_are_those_of_kafka(client):
+    await find(client)
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(2, TOPIC, None)
+    (result,) = (await client.ask(m.DescribeConfigsRequest([resource]))).results
+    values = {config.name: config.value for config in result.configs}
+    assert values["cleanup.policy"] == "compact"
+    assert values["segment.bytes"] == "104857600"
 
 
-async def test_creating_and_changing_it_explicitly():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for make in (lambda: cluster.create_topic(TOPIC, 3), lambda: cluster.create_topic(TOPIC, 60)):
-            with pytest.raises(Refused) as refused:
-                make()
-            assert refused.value.code is ErrorCode.INVALID_PARTITIONS
-        assert await topics(client) == {}
-        cluster.create_topic(TOPIC)
-        for make, code in (
-            (lambda: cluster.create_topic(TOPIC, 50), ErrorCode.TOPIC_ALREADY_EXISTS),
-            (lambda: cluster.create_partitions(TOPIC, 60), ErrorCode.INVALID_PARTITIONS),
-        ):
-            with pytest.raises(Refused) as refused:
-                make()
-            assert refused.value.code is code
-        assert len(cluster.topic(TOPIC).partitions) == 50
+async def test_creating_and_changing_it_explicitly(cluster, client):
+    for make in (lambda: cluster.create_topic(TOPIC, 3), lambda: cluster.create_topic(TOPIC, 60)):
+        with pytest.raises(Refused) as refused:
+            make()
+        assert refused.value.code is ErrorCode.INVALID_PARTITIONS
+    assert await topics(client) == {}
+    cluster.create_topic(TOPIC)
+    for make, code in (
+        (lambda: cluster.create_topic(TOPIC, 50), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (lambda: cluster.create_partitions(TOPIC, 60), ErrorCode.INVALID_PARTITIONS),
+    ):
+        with pytest.raises(Refused) as refused:
+            make()
+        assert refused.value.code is code
+    assert len(cluster.topic(TOPIC).partitions) == 50
 
 
-async def test_groups_are_lost_when_it_is_deleted():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        joined = await member(client, 0)
-        await commit(client, cluster, {0: 5}, generation_id_or_member_epoch=1, member_id=joined.member_id)
-        cluster.delete_topic(TOPIC)
-        assert cluster.groups == []
-        assert await fetched(client) == {}
-        assert await commit(client, cluster, {0: 6}) == {0}
-        assert await fetched(client) == {T0: 6}
-        assert len(group_records(cluster)) == 1
+async def test_groups_are_lost_when_it_is_deleted(cluster, client):
+    cluster.create_topic("t")
+    joined = await member(client, 0)
+    await commit(client, cluster, {0: 5}, generation_id_or_member_epoch=1, member_id=joined.member_id)
+    cluster.delete_topic(TOPIC)
+    assert cluster.groups == []
+    assert await fetched(client) == {}
+    assert await commit(client, cluster, {0: 6}) == {0}
+    assert await fetched(client) == {T0: 6}
+    assert len(group_records(cluster)) == 1
 
 
 # -- records --------------------------------------------------------------------------------------------------
@@ -145,14 +141,13 @@ async def test_the_records_of_the_life_of_a_group():
         ]
 
 
-async def test_a_commit_is_one_batch():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 3)
-        await commit(client, cluster, {0: 1, 1: 1, 2: 1})
-        offsets_partition = offsets_partition_of(cluster, "g")
-        log = log_of(cluster, TOPIC, offsets_partition)
-        assert log.end_offset == 3
-        assert len(log.read(0, 1, at_least_one=True)) == log.size
+async def test_a_commit_is_one_batch(cluster, client):
+    cluster.create_topic("t", 3)
+    await commit(client, cluster, {0: 1, 1: 1, 2: 1})
+    offsets_partition = offsets_partition_of(cluster, "g")
+    log = log_of(cluster, TOPIC, offsets_partition)
+    assert log.end_offset == 3
+    assert len(log.read(0, 1, at_least_one=True)) == log.size
 
 
 async def test_any_consumer_can_read_it():
@@ -172,19 +167,18 @@ async def test_any_consumer_can_read_it():
         assert [each.offset.offset for each in found] == [5, 6]
 
 
-async def test_the_log_stays_small():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        log = controller_of(cluster).offsets_topic().partitions[offsets_partition_of(cluster, "g")].log
-        metadata = "x" * 4000
-        for offset in range(600):  # 2.4 MB of commits
-            request = commit_request(cluster, 9, {0: offset})
-            request.topics[0].partitions[0].committed_metadata = metadata
-            await client.ask(request, 9)
-        assert log.end_offset == 600
-        assert log.size < 1.2 * 2**20
-        cluster.move_leader(TOPIC, log.partition, 1)
-        assert await fetched(client) == {T0: 599}
+async def test_the_log_stays_small(cluster, client):
+    cluster.create_topic("t")
+    log = controller_of(cluster).offsets_topic().partitions[offsets_partition_of(cluster, "g")].log
+    metadata = "x" * 4000
+    for offset in range(600):  # 2.4 MB of commits
+        request = commit_request(cluster, 9, {0: offset})
+        request.topics[0].partitions[0].committed_metadata = metadata
+        await client.ask(request, 9)
+    assert log.end_offset == 600
+    assert log.size < 1.2 * 2**20
+    cluster.move_leader(TOPIC, log.partition, 1)
+    assert await fetched(client) == {T0: 599}
 
 
 # -- transactions ----------------------------------------------------------------------------------------------
@@ -219,25 +213,23 @@ async def test_offsets_in_a_transaction_stay_pending_over_a_move(committed, move
             assert await fetched(client) == {T0: 7 if committed else 1}
 
 
-async def test_several_commits_in_one_transaction():
+async def test_several_commits_in_one_transaction(cluster, client):
     """A coordinator writes them with the same sequence number; none is treated as a duplicate."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        producer = await init_producer(client)
-        for offset in (5, 6, 7):
-            await client.ask(txn_offset_commit(producer, {0: offset, 1: offset}), 5)
-        await end_transaction(client, producer, 4)
-        assert await fetched(client) == {T0: 7, TopicPartition("t", 1): 7}
+    cluster.create_topic("t", 2)
+    producer = await init_producer(client)
+    for offset in (5, 6, 7):
+        await client.ask(txn_offset_commit(producer, {0: offset, 1: offset}), 5)
+    await end_transaction(client, producer, 4)
+    assert await fetched(client) == {T0: 7, TopicPartition("t", 1): 7}
 
 
-async def test_an_admin_client_ends_a_transaction_with_offsets():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init_producer(client)
-        await client.ask(txn_offset_commit(producer, {0: 7}), 5)
-        offsets_partition = offsets_partition_of(cluster, "g")
-        await client.ask(write_markers(producer, offsets_partition, commit=True, topic=TOPIC))
-        assert await fetched(client, stable=True) == {T0: 7}
+async def test_an_admin_client_ends_a_transaction_with_offsets(cluster, client):
+    cluster.create_topic("t")
+    producer = await init_producer(client)
+    await client.ask(txn_offset_commit(producer, {0: 7}), 5)
+    offsets_partition = offsets_partition_of(cluster, "g")
+    await client.ask(write_markers(producer, offsets_partition, commit=True, topic=TOPIC))
+    assert await fetched(client, stable=True) == {T0: 7}
 
 
 async def test_a_marker_ends_a_transaction_with_a_pending_commit():
@@ -273,15 +265,14 @@ async def test_offsets_expire():
         assert cluster.groups == []
 
 
-async def test_an_old_client_sets_the_retention_of_its_offsets():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        request = commit_request(cluster, 2, {0: 5}, retention_time_ms=60_000)
-        await client.ask(request, 2)
-        (record,) = group_records(cluster)
-        assert record.offset.expire_timestamp == record.offset.commit_timestamp + 60_000
-        await asyncio.sleep(601)
-        assert cluster.groups == []
+async def test_an_old_client_sets_the_retention_of_its_offsets(cluster, client):
+    cluster.create_topic("t")
+    request = commit_request(cluster, 2, {0: 5}, retention_time_ms=60_000)
+    await client.ask(request, 2)
+    (record,) = group_records(cluster)
+    assert record.offset.expire_timestamp == record.offset.commit_timestamp + 60_000
+    await asyncio.sleep(601)
+    assert cluster.groups == []
 
 
 async def offset_delete(client: Client, *partitions: TopicPartition, group: str = "g") -> list[int] | int:
@@ -321,11 +312,10 @@ async def test_offset_delete():
         assert await offset_delete(client, T0) == ErrorCode.NOT_COORDINATOR
 
 
-async def test_delete_groups_without_groups_and_with_a_duplicate():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        assert (await client.ask(m.DeleteGroupsRequest([]))).results == []
-        await commit(client, cluster, {0: 5})
-        results = (await client.ask(m.DeleteGroupsRequest(["g", "g"]))).results
-        assert [(result.group_id, result.error_code) for result in results] == [("g", 0)]
-        assert repr(node_of(cluster, 1).coordinator._store._log) == "<OffsetsTopic of node 1>"
+async def test_delete_groups_without_groups_and_with_a_duplicate(cluster, client):
+    cluster.create_topic("t")
+    assert (await client.ask(m.DeleteGroupsRequest([]))).results == []
+    await commit(client, cluster, {0: 5})
+    results = (await client.ask(m.DeleteGroupsRequest(["g", "g"]))).results
+    assert [(result.group_id, result.error_code) for result in results] == [("g", 0)]
+    assert repr(node_of(cluster, 1).coordinator._store._log) == "<OffsetsTopic of node 1>"

@@ -103,13 +103,12 @@ async def test_groups_move_with_the_replicas_of_their_partition():
             assert await fetched(client) == {T0: 5}
 
 
-async def test_a_truncated_log_is_loaded_again():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        for offset in range(4):
-            await commit(client, cluster, {0: offset})
-        cluster.truncate(TOPIC, offsets_partition_of(cluster, "g"), 2)
-        assert await fetched(client) == {T0: 1}
+async def test_a_truncated_log_is_loaded_again(cluster, client):
+    cluster.create_topic("t")
+    for offset in range(4):
+        await commit(client, cluster, {0: offset})
+    cluster.truncate(TOPIC, offsets_partition_of(cluster, "g"), 2)
+    assert await fetched(client) == {T0: 1}
 
 
 async def test_offsets_of_a_deleted_topic_stay_deleted_after_a_move():

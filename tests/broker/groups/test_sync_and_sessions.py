@@ -58,15 +58,13 @@ def test_sync_errors(fields, error):
     assert answer.error == error
 
 
-def test_sync_during_the_join_phase():
-    harness = Harness()
+def test_sync_during_the_join_phase(harness):
     one, two = harness.stable(2)
     harness.join(one)
     assert harness.sync(two)[0].error == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_sync_with_an_empty_group():
-    harness = Harness()
+def test_sync_with_an_empty_group(harness):
     (one,) = harness.stable(1)
     harness.leave(one)
     assert harness.group.state is ClassicGroupState.EMPTY
@@ -105,8 +103,7 @@ def test_a_leader_that_leaves_while_followers_wait_for_it():
 # -- heartbeats ----------------------------------------------------------------------------------------------
 
 
-def test_heartbeats_keep_a_session_alive():
-    harness = Harness()
+def test_heartbeats_keep_a_session_alive(harness):
     one, two = harness.stable(2, session_timeout=10.0)
     for _ in range(5):
         harness.advance(9.0)
@@ -119,8 +116,7 @@ def test_heartbeats_keep_a_session_alive():
     assert harness.heartbeat(one) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_commit_keeps_a_session_alive_too():
-    harness = Harness()
+def test_a_commit_keeps_a_session_alive_too(harness):
     (one,) = harness.stable(1, session_timeout=10.0)
     for _ in range(3):
         harness.advance(9.0)
@@ -137,14 +133,12 @@ def test_a_commit_keeps_a_session_alive_too():
         (None, 1, ErrorCode.NONE),
     ],
 )
-def test_heartbeat_errors(member, generation, error):
-    harness = Harness()
+def test_heartbeat_errors(harness, member, generation, error):
     (one,) = harness.stable(1)
     assert harness.heartbeat(member or one, generation=generation) == error
 
 
-def test_heartbeats_without_a_group():
-    harness = Harness()
+def test_heartbeats_without_a_group(harness):
     heartbeat, member = harness.coordinator.heartbeat, RequestMember("m", 1)
     assert heartbeat("g", member) == ErrorCode.UNKNOWN_MEMBER_ID
     assert heartbeat("", member) == ErrorCode.INVALID_GROUP_ID
@@ -171,8 +165,7 @@ def test_the_session_does_not_expire_while_a_request_is_parked_and_restarts_with
     assert harness.heartbeat(two) == ErrorCode.NONE
 
 
-def test_the_sessions_of_all_members_expire():
-    harness = Harness()
+def test_the_sessions_of_all_members_expire(harness):
     harness.stable(3, session_timeout=10.0, rebalance_timeout=30.0)
     harness.advance(10.0)
     assert harness.group.state is ClassicGroupState.EMPTY
@@ -181,8 +174,7 @@ def test_the_sessions_of_all_members_expire():
     assert harness.timers.keys == set()
 
 
-def test_the_join_phase_ends_when_the_last_missing_member_expires():
-    harness = Harness()
+def test_the_join_phase_ends_when_the_last_missing_member_expires(harness):
     one, two, _ = harness.stable(3, session_timeout=10.0)
     first = harness.join(one)
     second = harness.join(two)

@@ -39,31 +39,30 @@ async def read_page(client: Client, request):
     return found, errors, None if cursor is None else (cursor.topic_name, cursor.partition_index)
 
 
-async def test_topics_page_by_page():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for name, partitions in (("c", 1), ("a", 3), ("b", 2)):
-            cluster.create_topic(name, partitions)
-        assert await read_page(client, page()) == ({"a": [0, 1, 2], "b": [0, 1], "c": [0]}, {}, None)
-        assert await read_page(client, page("b", "a", limit=0)) == ({"a": [0]}, {}, ("a", 1))
-        seen, cursor = [], None
-        while True:
-            found, _, cursor = await read_page(client, page(limit=2, cursor=cursor))
-            seen += [(name, index) for name, partitions in found.items() for index in partitions]
-            if cursor is None:
-                break
-        assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
-        assert await read_page(client, page(limit=3)) == ({"a": [0, 1, 2]}, {}, ("b", 0))
-        assert await read_page(client, page("a", cursor=("a", 7))) == ({"a": []}, {}, None)
-        assert await read_page(client, page(cursor=("aa", 0))) == ({"b": [0, 1], "c": [0]}, {}, None)
-        for cursor in (("z", 0), ("a", -1)):
-            _, errors, _ = await read_page(client, page("a", cursor=cursor))
-            assert errors == {"a": ErrorCode.INVALID_REQUEST}
-        found, errors, _ = await read_page(client, page("nope", "b@d", "c"))
-        assert found == {"b@d": [], "c": [0], "nope": []}
-        assert errors == {
-            "b@d": ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        }
+async def test_topics_page_by_page(cluster, client):
+    for name, partitions in (("c", 1), ("a", 3), ("b", 2)):
+        cluster.create_topic(name, partitions)
+    assert await read_page(client, page()) == ({"a": [0, 1, 2], "b": [0, 1], "c": [0]}, {}, None)
+    assert await read_page(client, page("b", "a", limit=0)) == ({"a": [0]}, {}, ("a", 1))
+    seen, cursor = [], None
+    while True:
+        found, _, cursor = await read_page(client, page(limit=2, cursor=cursor))
+        seen += [(name, index) for name, partitions in found.items() for index in partitions]
+        if cursor is None:
+            break
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+    assert await read_page(client, page(limit=3)) == ({"a": [0, 1, 2]}, {}, ("b", 0))
+    assert await read_page(client, page("a", cursor=("a", 7))) == ({"a": []}, {}, None)
+    assert await read_page(client, page(cursor=("aa", 0))) == ({"b": [0, 1], "c": [0]}, {}, None)
+    for cursor in (("z", 0), ("a", -1)):
+        _, errors, _ = await read_page(client, page("a", cursor=cursor))
+        assert errors == {"a": ErrorCode.INVALID_REQUEST}
+    found, errors, _ = await read_page(client, page("nope", "b@d", "c"))
+    assert found == {"b@d": [], "c": [0], "nope": []}
+    assert errors == {
+        "b@d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
 async def test_a_partition_of_the_page():
@@ -255,13 +254,12 @@ async def test_elect_leaders_errors():
             assert election_errors(answer) == {partition.partition: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-async def test_cluster_metadata_topic_cannot_be_created():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        wanted = m.CreateTopicsRequest.CreatableTopic("__cluster_metadata", 1, 1)
-        (result,) = (await client.ask(m.CreateTopicsRequest([wanted], 1000))).topics
-        assert (result.error_code, result.topic_id) == (ErrorCode.INVALID_REQUEST, m.NO_UUID)
-        with pytest.raises(UsageError, match="no topic '__cluster_metadata'"):
-            cluster.topic("__cluster_metadata")
+async def test_cluster_metadata_topic_cannot_be_created(cluster, client):
+    wanted = m.CreateTopicsRequest.CreatableTopic("__cluster_metadata", 1, 1)
+    (result,) = (await client.ask(m.CreateTopicsRequest([wanted], 1000))).topics
+    assert (result.error_code, result.topic_id) == (ErrorCode.INVALID_REQUEST, m.NO_UUID)
+    with pytest.raises(UsageError, match="no topic '__cluster_metadata'"):
+        cluster.topic("__cluster_metadata")
 
 
 async def test_alter_partition_reassignments():

@@ -113,10 +113,9 @@ async def test_describe_quorum_and_alter_replica_log_dirs():
             assert [p.error_code for p in result.partitions] == [error]
 
 
-async def test_acl_requests_are_refused():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        answer = await client.ask(m.DescribeAclsRequest(1, None, 1, None, None, 1, 1))
-        assert (answer.error_code, answer.error_message) == (
-            ErrorCode.SECURITY_DISABLED,
-            "No Authorizer is configured on the broker",
-        )
+async def test_acl_requests_are_refused(client):
+    answer = await client.ask(m.DescribeAclsRequest(1, None, 1, None, None, 1, 1))
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.SECURITY_DISABLED,
+        "No Authorizer is configured on the broker",
+    )

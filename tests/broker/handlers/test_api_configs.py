@@ -181,73 +181,70 @@ async def ask(client: Client, request, version: int | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("version", range(2))
-async def test_incremental_alter_configs(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2, configs={"retention.ms": "5000"})
-        request = incremental(
-            TOPIC, "t", ("max.message.bytes", OpType.SET, "100"), ("retention.ms", OpType.DELETE, None)
-        )
-        request.validate_only = True
-        assert await ask(client, request, version) == [0]
-        assert cluster.topic("t").configs == {"retention.ms": "5000"}
-        request.validate_only = False
-        assert await ask(client, request, version) == [0]
-        assert cluster.topic("t").configs == {"max.message.bytes": "100"}
-        for result in await put(client, cluster, batch(b"a" * 100), batch(b"a")):
-            assert result.error_code == (0 if result.index else ErrorCode.MESSAGE_TOO_LARGE)
-        cluster.create_partitions("t", 3)
-        (result,) = await put(client, cluster, batch(b"a" * 100), first=2)
-        assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
+async def test_incremental_alter_configs(cluster, client, version):
+    cluster.create_topic("t", 2, configs={"retention.ms": "5000"})
+    request = incremental(
+        TOPIC, "t", ("max.message.bytes", OpType.SET, "100"), ("retention.ms", OpType.DELETE, None)
+    )
+    request.validate_only = True
+    assert await ask(client, request, version) == [0]
+    assert cluster.topic("t").configs == {"retention.ms": "5000"}
+    request.validate_only = False
+    assert await ask(client, request, version) == [0]
+    assert cluster.topic("t").configs == {"max.message.bytes": "100"}
+    for result in await put(client, cluster, batch(b"a" * 100), batch(b"a")):
+        assert result.error_code == (0 if result.index else ErrorCode.MESSAGE_TOO_LARGE)
+    cluster.create_partitions("t", 3)
+    (result,) = await put(client, cluster, batch(b"a" * 100), first=2)
+    assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_alter_configs(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", configs={"retention.ms": "5000"})
-        assert await ask(client, whole("t", ("flush.ms", "1"), validate=True), version) == [0]
-        assert cluster.topic("t").configs == {"retention.ms": "5000"}
-        assert await ask(client, whole("t", ("flush.ms", "1")), version) == [0]
-        assert cluster.topic("t").configs == {"flush.ms": "1"}
-        for configs, error in (
-            ([("flush.ms", None)], ErrorCode.INVALID_REQUEST),
-            ([("flush.ms", "1"), ("flush.ms", "2")], ErrorCode.INVALID_REQUEST),
-            ([("flush.ms", "x")], ErrorCode.INVALID_CONFIG),
-        ):
-            assert await ask(client, whole("t", *configs), version) == [error]
-        assert await ask(client, whole("nope"), version) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert cluster.topic("t").configs == {"flush.ms": "1"}
+async def test_alter_configs(cluster, client, version):
+    cluster.create_topic("t", configs={"retention.ms": "5000"})
+    assert await ask(client, whole("t", ("flush.ms", "1"), validate=True), version) == [0]
+    assert cluster.topic("t").configs == {"retention.ms": "5000"}
+    assert await ask(client, whole("t", ("flush.ms", "1")), version) == [0]
+    assert cluster.topic("t").configs == {"flush.ms": "1"}
+    for configs, error in (
+        ([("flush.ms", None)], ErrorCode.INVALID_REQUEST),
+        ([("flush.ms", "1"), ("flush.ms", "2")], ErrorCode.INVALID_REQUEST),
+        ([("flush.ms", "x")], ErrorCode.INVALID_CONFIG),
+    ):
+        assert await ask(client, whole("t", *configs), version) == [error]
+    assert await ask(client, whole("nope"), version) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.topic("t").configs == {"flush.ms": "1"}
 
 
-async def test_alter_configs_errors():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        one = ("flush.ms", OpType.SET, "1")
-        for kind, name, error in (
-            (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
-            (TOPIC, "", ErrorCode.INVALID_REQUEST),
-            (BROKER, "7", ErrorCode.INVALID_REQUEST),
-            (BROKER, "x", ErrorCode.INVALID_REQUEST),
-            (GROUP, "g", ErrorCode.INVALID_CONFIG),
-            (GROUP, "", ErrorCode.INVALID_REQUEST),
-            (METRICS, "m", ErrorCode.INVALID_REQUEST),
-            (LOGGER, "1", ErrorCode.INVALID_CONFIG),
-            (LOGGER, "7", ErrorCode.INVALID_REQUEST),
-            (77, "x", ErrorCode.INVALID_REQUEST),
-        ):
-            assert await ask(client, incremental(kind, name, one)) == [error]
-        for changes, error in (
-            ([], ErrorCode.NONE),
-            ([one, one], ErrorCode.INVALID_REQUEST),
-            ([("flush.ms", OpType.SET, None)], ErrorCode.INVALID_REQUEST),
-            ([("foo", OpType.SET, "1")], ErrorCode.INVALID_CONFIG),
-            ([("foo", OpType.DELETE, None)], ErrorCode.NONE),
-        ):
-            assert await ask(client, incremental(TOPIC, "t", *changes)) == [error]
-        twice = incremental(TOPIC, "t", one)
-        twice.resources *= 2
-        assert await ask(client, twice) == [ErrorCode.INVALID_REQUEST] * 2
-        assert cluster.topic("t").configs == {}
+async def test_alter_configs_errors(cluster, client):
+    cluster.create_topic("t")
+    one = ("flush.ms", OpType.SET, "1")
+    for kind, name, error in (
+        (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", ErrorCode.INVALID_REQUEST),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.INVALID_CONFIG),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "m", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "1", ErrorCode.INVALID_CONFIG),
+        (LOGGER, "7", ErrorCode.INVALID_REQUEST),
+        (77, "x", ErrorCode.INVALID_REQUEST),
+    ):
+        assert await ask(client, incremental(kind, name, one)) == [error]
+    for changes, error in (
+        ([], ErrorCode.NONE),
+        ([one, one], ErrorCode.INVALID_REQUEST),
+        ([("flush.ms", OpType.SET, None)], ErrorCode.INVALID_REQUEST),
+        ([("foo", OpType.SET, "1")], ErrorCode.INVALID_CONFIG),
+        ([("foo", OpType.DELETE, None)], ErrorCode.NONE),
+    ):
+        assert await ask(client, incremental(TOPIC, "t", *changes)) == [error]
+    twice = incremental(TOPIC, "t", one)
+    twice.resources *= 2
+    assert await ask(client, twice) == [ErrorCode.INVALID_REQUEST] * 2
+    assert cluster.topic("t").configs == {}
 
 
 async def described(client: Client, kind: int, name: str, *keys: str, synonyms: bool = True):
@@ -257,25 +254,24 @@ async def described(client: Client, kind: int, name: str, *keys: str, synonyms: 
     return result
 
 
-async def test_config_sources():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
-        result = await described(client, TOPIC, "t", "cleanup.policy", "min.insync.replicas", "flush.ms")
-        found = {c.name: (c.value, c.config_source) for c in result.configs}
-        assert found == {
-            "cleanup.policy": ("compact,delete", 1),
-            "min.insync.replicas": ("1", 3),
-            "flush.ms": (str(2**63 - 1), 5),
-        }
-        synonyms = {c.name: [(s.name, s.value, s.source) for s in c.synonyms] for c in result.configs}
-        assert synonyms == {
-            "cleanup.policy": [
-                ("cleanup.policy", "compact,delete", 1),
-                ("log.cleanup.policy", "delete", 5),
-            ],
-            "min.insync.replicas": [("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5)],
-            "flush.ms": [],
-        }
+async def test_config_sources(cluster, client):
+    cluster.create_topic("t", configs={"cleanup.policy": " compact , delete"})
+    result = await described(client, TOPIC, "t", "cleanup.policy", "min.insync.replicas", "flush.ms")
+    found = {c.name: (c.value, c.config_source) for c in result.configs}
+    assert found == {
+        "cleanup.policy": ("compact,delete", 1),
+        "min.insync.replicas": ("1", 3),
+        "flush.ms": (str(2**63 - 1), 5),
+    }
+    synonyms = {c.name: [(s.name, s.value, s.source) for s in c.synonyms] for c in result.configs}
+    assert synonyms == {
+        "cleanup.policy": [
+            ("cleanup.policy", "compact,delete", 1),
+            ("log.cleanup.policy", "delete", 5),
+        ],
+        "min.insync.replicas": [("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5)],
+        "flush.ms": [],
+    }
 
 
 async def test_describe_configs_of_a_node():

@@ -18,29 +18,27 @@ from tests.broker.requests import fetch, now, partitions_of, put
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-async def test_fetch(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        await put(client, cluster, batch(b"a", b"b"), batch(b"c"))
-        answer = await client.ask(fetch(cluster, 0, 1, version=version), version)
-        assert answer.error_code == 0
-        found = partitions_of(answer)
-        assert {p: offsets(data.records) for p, data in found.items()} == {0: [(0, 1)], 1: [(0, 0)]}
-        assert {p: data.high_watermark for p, data in found.items()} == {0: 2, 1: 1}
-        assert {data.last_stable_offset for data in found.values()} == {2, 1}
-        assert {data.aborted_transactions is None for data in found.values()} == {True}
-        answer = await client.ask(fetch(cluster, 0, version=version, isolation_level=1), version)
-        assert partitions_of(answer)[0].aborted_transactions == []
+async def test_fetch(cluster, client, version):
+    cluster.create_topic("t", 2)
+    await put(client, cluster, batch(b"a", b"b"), batch(b"c"))
+    answer = await client.ask(fetch(cluster, 0, 1, version=version), version)
+    assert answer.error_code == 0
+    found = partitions_of(answer)
+    assert {p: offsets(data.records) for p, data in found.items()} == {0: [(0, 1)], 1: [(0, 0)]}
+    assert {p: data.high_watermark for p, data in found.items()} == {0: 2, 1: 1}
+    assert {data.last_stable_offset for data in found.values()} == {2, 1}
+    assert {data.aborted_transactions is None for data in found.values()} == {True}
+    answer = await client.ask(fetch(cluster, 0, version=version, isolation_level=1), version)
+    assert partitions_of(answer)[0].aborted_transactions == []
 
 
-async def test_a_fetch_waits_for_max_wait():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
-        assert now() == 0.5
-        assert partitions_of(answer)[0].records == b""
-        await client.ask(fetch(cluster, 0, max_wait_ms=0))
-        assert now() == 0.5
+async def test_a_fetch_waits_for_max_wait(cluster, client):
+    cluster.create_topic("t")
+    answer = await client.ask(fetch(cluster, 0, max_wait_ms=500))
+    assert now() == 0.5
+    assert partitions_of(answer)[0].records == b""
+    await client.ask(fetch(cluster, 0, max_wait_ms=0))
+    assert now() == 0.5
 
 
 async def test_records_complete_a_parked_fetch():
@@ -102,22 +100,21 @@ async def test_min_bytes_counts_all_partitions_and_requests():
         assert sum(len(data.records) for data in partitions_of(answer).values()) == 3 * size
 
 
-async def test_the_limits_of_a_fetch():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 3)
-        for _ in range(4):
-            await put(client, cluster, *[batch(b"x" * 100)] * 3)
-        size = len(batch(b"x" * 100))
+async def test_the_limits_of_a_fetch(cluster, client):
+    cluster.create_topic("t", 3)
+    for _ in range(4):
+        await put(client, cluster, *[batch(b"x" * 100)] * 3)
+    size = len(batch(b"x" * 100))
 
-        async def counts(**limits) -> list[int]:
-            found = partitions_of(await client.ask(fetch(cluster, 0, 1, 2, **limits)))
-            return [len(offsets(found[p].records)) for p in range(3)]
+    async def counts(**limits) -> list[int]:
+        found = partitions_of(await client.ask(fetch(cluster, 0, 1, 2, **limits)))
+        return [len(offsets(found[p].records)) for p in range(3)]
 
-        assert await counts() == [4, 4, 4]
-        assert await counts(partition_max_bytes=2 * size) == [2, 2, 2]
-        assert await counts(max_bytes=5 * size) == [4, 1, 0]
-        assert await counts(max_bytes=1) == [1, 0, 0]
-        assert await counts(partition_max_bytes=1) == [1, 0, 0]
+    assert await counts() == [4, 4, 4]
+    assert await counts(partition_max_bytes=2 * size) == [2, 2, 2]
+    assert await counts(max_bytes=5 * size) == [4, 1, 0]
+    assert await counts(max_bytes=1) == [1, 0, 0]
+    assert await counts(partition_max_bytes=1) == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -144,17 +141,16 @@ async def test_partition_errors_are_returned_at_once(fields, error):
             assert (found.high_watermark, found.log_start_offset, found.records) == (-1, -1, b"")
 
 
-async def test_unknown_partitions_do_not_end_the_wait_of_the_others():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        answer = await client.ask(fetch(cluster, 0, 5, max_wait_ms=500))
-        assert now() == 0.5
-        assert partitions_of(answer)[5].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        request = fetch(cluster, 0)
-        request.topics[0].topic_id = uuid.UUID(int=1)
-        answer = await client.ask(request)
-        assert now() == 0.5  # returned at once: no existing partition to wait for
-        assert partitions_of(answer)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+async def test_unknown_partitions_do_not_end_the_wait_of_the_others(cluster, client):
+    cluster.create_topic("t")
+    answer = await client.ask(fetch(cluster, 0, 5, max_wait_ms=500))
+    assert now() == 0.5
+    assert partitions_of(answer)[5].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = fetch(cluster, 0)
+    request.topics[0].topic_id = uuid.UUID(int=1)
+    answer = await client.ask(request)
+    assert now() == 0.5  # returned at once: no existing partition to wait for
+    assert partitions_of(answer)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 async def test_followers_serve_consumers_from_version_11():
@@ -259,55 +255,52 @@ async def test_a_fetch_with_a_replica_id_must_come_from_a_follower(version):
             assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_aborted_transactions_of_partitions_with_errors():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        answer = await client.ask(fetch(cluster, 0, offset=9, isolation_level=1))
-        found = partitions_of(answer)[0]
-        assert (found.error_code, found.aborted_transactions) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
-        found = partitions_of(await client.ask(fetch(cluster, 5, isolation_level=0)))[5]
-        assert (found.error_code, found.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+async def test_aborted_transactions_of_partitions_with_errors(cluster, client):
+    cluster.create_topic("t")
+    answer = await client.ask(fetch(cluster, 0, offset=9, isolation_level=1))
+    found = partitions_of(answer)[0]
+    assert (found.error_code, found.aborted_transactions) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+    found = partitions_of(await client.ask(fetch(cluster, 5, isolation_level=0)))[5]
+    assert (found.error_code, found.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
 # -- fetch sessions over the wire ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-async def test_an_incremental_session(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 3)
+async def test_an_incremental_session(cluster, client, version):
+    cluster.create_topic("t", 3)
 
-        async def ask(*partitions: int, **fields) -> m.FetchResponse:
-            return await client.ask(fetch(cluster, *partitions, version=version, **fields), version)
+    async def ask(*partitions: int, **fields) -> m.FetchResponse:
+        return await client.ask(fetch(cluster, *partitions, version=version, **fields), version)
 
-        first = await ask(0, 1, 2, session_epoch=0, max_wait_ms=0)
-        assert first.session_id > 0
-        assert set(partitions_of(first)) == {0, 1, 2}
-        session = first.session_id
-        await put(client, cluster, batch(b"a"), first=1)
-        second = await ask(session_id=session, session_epoch=1)
-        assert (second.session_id, set(partitions_of(second))) == (session, {1})
-        third = await ask(1, session_id=session, session_epoch=2, offset=1)
-        assert (now(), third.responses) == (0.5, [])
-        wrong = await ask(session_id=session, session_epoch=9)
-        assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        await ask(session_id=session, session_epoch=-1)
-        gone = await ask(session_id=session, session_epoch=4)
-        assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    first = await ask(0, 1, 2, session_epoch=0, max_wait_ms=0)
+    assert first.session_id > 0
+    assert set(partitions_of(first)) == {0, 1, 2}
+    session = first.session_id
+    await put(client, cluster, batch(b"a"), first=1)
+    second = await ask(session_id=session, session_epoch=1)
+    assert (second.session_id, set(partitions_of(second))) == (session, {1})
+    third = await ask(1, session_id=session, session_epoch=2, offset=1)
+    assert (now(), third.responses) == (0.5, [])
+    wrong = await ask(session_id=session, session_epoch=9)
+    assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    await ask(session_id=session, session_epoch=-1)
+    gone = await ask(session_id=session, session_epoch=4)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-async def test_a_session_with_a_deleted_and_recreated_topic():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
-        stranger = fetch(cluster, 0, session_epoch=-1)
-        cluster.delete_topic("t")
-        errors = []
-        for epoch in (1, 2):
-            request = m.FetchRequest(session_id=first.session_id, session_epoch=epoch)
-            errors.append(partitions_of(await client.ask(request))[0].error_code)
-            if epoch == 1:
-                cluster.create_topic("t")
-        assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID]
-        found = partitions_of(await client.ask(stranger))
-        assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+async def test_a_session_with_a_deleted_and_recreated_topic(cluster, client):
+    cluster.create_topic("t")
+    first = await client.ask(fetch(cluster, 0, session_epoch=0, max_wait_ms=0))
+    stranger = fetch(cluster, 0, session_epoch=-1)
+    cluster.delete_topic("t")
+    errors = []
+    for epoch in (1, 2):
+        request = m.FetchRequest(session_id=first.session_id, session_epoch=epoch)
+        errors.append(partitions_of(await client.ask(request))[0].error_code)
+        if epoch == 1:
+            cluster.create_topic("t")
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INCONSISTENT_TOPIC_ID]
+    found = partitions_of(await client.ask(stranger))
+    assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

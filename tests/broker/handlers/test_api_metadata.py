@@ -26,25 +26,23 @@ def asked(*names: str) -> list[m.MetadataRequest.MetadataRequestTopic]:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_api_versions(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        request = m.ApiVersionsRequest()
-        if version >= 3:
-            request = m.ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0.0-x")
-        answer = await client.ask(request, version)
-        assert answer.error_code == 0
-        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert ranges[0] == (0, 13)
-        assert {key: ranges[key] for key in ranges if key} == {
-            key: tuple(handler.versions) for key, handler in HANDLERS.items() if key
-        }
+async def test_api_versions(client, version):
+    request = m.ApiVersionsRequest()
+    if version >= 3:
+        request = m.ApiVersionsRequest(client_software_name="a-b.c", client_software_version="1.0.0-x")
+    answer = await client.ask(request, version)
+    assert answer.error_code == 0
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert ranges[0] == (0, 13)
+    assert {key: ranges[key] for key in ranges if key} == {
+        key: tuple(handler.versions) for key, handler in HANDLERS.items() if key
+    }
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.")])
-async def test_api_versions_refuses_an_invalid_software_name(name, version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version)
-        assert (await client.ask(request, 3)).error_code == ErrorCode.INVALID_REQUEST
+async def test_api_versions_refuses_an_invalid_software_name(client, name, version):
+    request = m.ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    assert (await client.ask(request, 3)).error_code == ErrorCode.INVALID_REQUEST
 
 
 # -- Metadata ------------------------------------------------------------------------------------------------
@@ -76,47 +74,44 @@ async def test_metadata_of_all_topics(version):
             assert topics["one"].topic_id == cluster.topic("one").id
 
 
-async def test_metadata_of_no_topics_and_of_some():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one")
-        cluster.create_topic("two")
-        assert (await client.ask(m.MetadataRequest(topics=[]), 1)).topics == []
-        answer = await client.ask(m.MetadataRequest(topics=asked("two", "two", "nope", "b@d")))
-        errors = {topic.name: topic.error_code for topic in answer.topics}
-        assert errors == {
-            "two": 0,
-            "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            "b@d": ErrorCode.INVALID_TOPIC_EXCEPTION,
-        }
-        assert len(answer.topics) == 3
+async def test_metadata_of_no_topics_and_of_some(cluster, client):
+    cluster.create_topic("one")
+    cluster.create_topic("two")
+    assert (await client.ask(m.MetadataRequest(topics=[]), 1)).topics == []
+    answer = await client.ask(m.MetadataRequest(topics=asked("two", "two", "nope", "b@d")))
+    errors = {topic.name: topic.error_code for topic in answer.topics}
+    assert errors == {
+        "two": 0,
+        "nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "b@d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    assert len(answer.topics) == 3
 
 
-async def test_metadata_by_topic_id():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one")
-        unknown = uuid.uuid4()
-        topics = [
-            m.MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=None)
-            for topic_id in (cluster.topic("one").id, unknown)
-        ]
-        one, other = (await client.ask(m.MetadataRequest(topics=topics), 12)).topics
-        assert (one.name, one.error_code) == ("one", 0)
-        assert (other.name, other.topic_id, other.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+async def test_metadata_by_topic_id(cluster, client):
+    cluster.create_topic("one")
+    unknown = uuid.uuid4()
+    topics = [
+        m.MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=None)
+        for topic_id in (cluster.topic("one").id, unknown)
+    ]
+    one, other = (await client.ask(m.MetadataRequest(topics=topics), 12)).topics
+    assert (one.name, one.error_code) == ("one", 0)
+    assert (other.name, other.topic_id, other.error_code) == (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-async def test_authorized_operations_are_returned_on_request():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one")
-        plain = await client.ask(m.MetadataRequest(topics=asked("one")), 8)
-        assert plain.topics[0].topic_authorized_operations == plain.cluster_authorized_operations == -(2**31)
-        request = m.MetadataRequest(
-            topics=asked("one"),
-            include_topic_authorized_operations=True,
-            include_cluster_authorized_operations=True,
-        )
-        reported = await client.ask(request, 8)
-        assert reported.topics[0].topic_authorized_operations > 0
-        assert reported.cluster_authorized_operations > 0
+async def test_authorized_operations_are_returned_on_request(cluster, client):
+    cluster.create_topic("one")
+    plain = await client.ask(m.MetadataRequest(topics=asked("one")), 8)
+    assert plain.topics[0].topic_authorized_operations == plain.cluster_authorized_operations == -(2**31)
+    request = m.MetadataRequest(
+        topics=asked("one"),
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    reported = await client.ask(request, 8)
+    assert reported.topics[0].topic_authorized_operations > 0
+    assert reported.cluster_authorized_operations > 0
 
 
 async def test_auto_topic_creation_needs_broker_and_client_consent():
@@ -169,19 +164,18 @@ async def test_find_coordinator(version):
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 6])
-async def test_find_coordinator_errors(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        if version == 0:
-            request = m.FindCoordinatorRequest(key="s")
-            controller_of(cluster).coordinators.offsets_leaders[:] = [-1] * 50
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        else:
-            keys = {"coordinator_keys": ["s"]} if version >= 4 else {"key": "s"}
-            request = m.FindCoordinatorRequest(key_type=2, **keys)
-            error = ErrorCode.INVALID_REQUEST
-        answer = await client.ask(request, version)
-        found = answer.coordinators[0] if version >= 4 else answer
-        assert (found.error_code, found.node_id, found.port) == (error, -1, -1)
+async def test_find_coordinator_errors(cluster, client, version):
+    if version == 0:
+        request = m.FindCoordinatorRequest(key="s")
+        controller_of(cluster).coordinators.offsets_leaders[:] = [-1] * 50
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    else:
+        keys = {"coordinator_keys": ["s"]} if version >= 4 else {"key": "s"}
+        request = m.FindCoordinatorRequest(key_type=2, **keys)
+        error = ErrorCode.INVALID_REQUEST
+    answer = await client.ask(request, version)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id, found.port) == (error, -1, -1)
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -269,45 +263,42 @@ async def test_create_topics_checks(topic, error):
             assert ("t" in controller_of(cluster).topics) == (not error and not validate_only)
 
 
-async def test_duplicate_topics_in_create_topics():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        (result,) = (await client.ask(m.CreateTopicsRequest(topics=[creatable("t"), creatable("t")]))).topics
-        assert result.error_code == ErrorCode.INVALID_REQUEST
+async def test_duplicate_topics_in_create_topics(client):
+    (result,) = (await client.ask(m.CreateTopicsRequest(topics=[creatable("t"), creatable("t")]))).topics
+    assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_delete_topics(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one")
-        if version >= 6:
-            topics = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in ("one", "nope")]
-            request = m.DeleteTopicsRequest(topics=topics)
-        else:
-            request = m.DeleteTopicsRequest(topic_names=["one", "nope"])
-        results = by_name((await client.ask(request, version)).responses)
-        assert results["one"].error_code == 0
-        assert results["nope"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert controller_of(cluster).topics == {}
+async def test_delete_topics(cluster, client, version):
+    cluster.create_topic("one")
+    if version >= 6:
+        topics = [m.DeleteTopicsRequest.DeleteTopicState(name=name) for name in ("one", "nope")]
+        request = m.DeleteTopicsRequest(topics=topics)
+    else:
+        request = m.DeleteTopicsRequest(topic_names=["one", "nope"])
+    results = by_name((await client.ask(request, version)).responses)
+    assert results["one"].error_code == 0
+    assert results["nope"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert controller_of(cluster).topics == {}
 
 
-async def test_delete_topics_by_id():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one")
-        state = m.DeleteTopicsRequest.DeleteTopicState
-        topics = [
-            state(topic_id=cluster.topic("one").id),
-            state(topic_id=uuid.UUID(int=9)),
-            state(),
-            state(name="one", topic_id=uuid.UUID(int=9)),
-        ]
-        results = (await client.ask(m.DeleteTopicsRequest(topics=topics))).responses
-        assert [result.error_code for result in results] == [
-            0,
-            ErrorCode.UNKNOWN_TOPIC_ID,
-            ErrorCode.INVALID_REQUEST,
-            ErrorCode.INVALID_REQUEST,
-        ]
-        assert results[0].name == "one"
+async def test_delete_topics_by_id(cluster, client):
+    cluster.create_topic("one")
+    state = m.DeleteTopicsRequest.DeleteTopicState
+    topics = [
+        state(topic_id=cluster.topic("one").id),
+        state(topic_id=uuid.UUID(int=9)),
+        state(),
+        state(name="one", topic_id=uuid.UUID(int=9)),
+    ]
+    results = (await client.ask(m.DeleteTopicsRequest(topics=topics))).responses
+    assert [result.error_code for result in results] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert results[0].name == "one"
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -327,25 +318,24 @@ async def test_create_partitions(version):
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-async def test_describe_configs(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("one", configs={"retention.ms": "5000"})
-        resource = m.DescribeConfigsRequest.DescribeConfigsResource
-        request = m.DescribeConfigsRequest(
-            resources=[
-                resource(2, "one", ["retention.ms", "cleanup.policy"]),
-                resource(2, "one", None),
-                resource(2, "nope", None),
-                resource(2, "b@d", None),
-            ]
-        )
-        some, everything, unknown, bad = (await client.ask(request, version)).results
-        values = {config.name: (config.value, config.config_source) for config in some.configs}
-        assert values == {"retention.ms": ("5000", 1), "cleanup.policy": ("delete", 5)}
-        assert len(everything.configs) > 30
-        assert all(config.synonyms == [] for config in everything.configs)
-        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+async def test_describe_configs(cluster, client, version):
+    cluster.create_topic("one", configs={"retention.ms": "5000"})
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource
+    request = m.DescribeConfigsRequest(
+        resources=[
+            resource(2, "one", ["retention.ms", "cleanup.policy"]),
+            resource(2, "one", None),
+            resource(2, "nope", None),
+            resource(2, "b@d", None),
+        ]
+    )
+    some, everything, unknown, bad = (await client.ask(request, version)).results
+    values = {config.name: (config.value, config.config_source) for config in some.configs}
+    assert values == {"retention.ms": ("5000", 1), "cleanup.policy": ("delete", 5)}
+    assert len(everything.configs) > 30
+    assert all(config.synonyms == [] for config in everything.configs)
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bad.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 # -- producers -----------------------------------------------------------------------------------------------

@@ -199,11 +199,10 @@ async def test_sasl_settings_are_altered_for_a_broker_and_its_listeners(tmp_path
         ("1", ("unstable.api.versions.enable", "true")),
     ],
 )
-async def test_security_settings_that_are_refused(name, change):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        request = incremental(BROKER, name, (change[0], OpType.SET, change[1]))
-        assert await ask(client, request) == [ErrorCode.INVALID_REQUEST]
-        assert controller_of(cluster).configs.nodes == {}
+async def test_security_settings_that_are_refused(cluster, client, name, change):
+    request = incremental(BROKER, name, (change[0], OpType.SET, change[1]))
+    assert await ask(client, request) == [ErrorCode.INVALID_REQUEST]
+    assert controller_of(cluster).configs.nodes == {}
 
 
 def test_the_base_of_a_listeners_config():

@@ -25,24 +25,23 @@ async def listed(client: Client, version: int, *timestamps: int, epoch: int = -1
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-async def test_list_offsets(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        assert await listed(client, version, -1, -2, 0) == [(0, 0, -1), (0, 0, -1), (0, -1, -1)]
-        await put(client, cluster, batch(b"a", b"b", b"c", timestamp=1000, step=10))
-        assert await listed(client, version, -1, -2, 1005, 1020, 1021) == [
-            (0, 3, -1),
-            (0, 0, -1),
-            (0, 1, 1010),
-            (0, 2, 1020),
-            (0, -1, -1),
-        ]
-        unsupported = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
-        assert await listed(client, version, -3) == [(0, 2, 1020) if version >= 7 else unsupported]
-        assert await listed(client, version, -4) == [(0, 0, -1) if version >= 8 else unsupported]
-        assert await listed(client, version, -5) == [(0, -1, -1) if version >= 9 else unsupported]
-        assert await listed(client, version, -6) == [(0, -1, -1) if version >= 11 else unsupported]
-        assert await listed(client, version, -7) == [unsupported]
+async def test_list_offsets(cluster, client, version):
+    cluster.create_topic("t")
+    assert await listed(client, version, -1, -2, 0) == [(0, 0, -1), (0, 0, -1), (0, -1, -1)]
+    await put(client, cluster, batch(b"a", b"b", b"c", timestamp=1000, step=10))
+    assert await listed(client, version, -1, -2, 1005, 1020, 1021) == [
+        (0, 3, -1),
+        (0, 0, -1),
+        (0, 1, 1010),
+        (0, 2, 1020),
+        (0, -1, -1),
+    ]
+    unsupported = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    assert await listed(client, version, -3) == [(0, 2, 1020) if version >= 7 else unsupported]
+    assert await listed(client, version, -4) == [(0, 0, -1) if version >= 8 else unsupported]
+    assert await listed(client, version, -5) == [(0, -1, -1) if version >= 9 else unsupported]
+    assert await listed(client, version, -6) == [(0, -1, -1) if version >= 11 else unsupported]
+    assert await listed(client, version, -7) == [unsupported]
 
 
 @pytest.mark.parametrize(
@@ -137,51 +136,48 @@ def fetch_by_id(*topics: tuple[UUID, tuple[int, ...]]) -> m.OffsetFetchRequest:
     return request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=asked)])
 
 
-async def test_unknown_ids_and_partitions_get_individual_errors():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        known, unknown = cluster.topic("t").id, UUID(int=99)
-        topics = ((unknown, (0, 1)), (known, (0, 5)), (m.NO_UUID, (0,)))
-        answer = await client.ask(commit_by_id(*topics))
-        assert [
-            (t.topic_id, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics
-        ] == [
-            (unknown, [(0, ErrorCode.UNKNOWN_TOPIC_ID), (1, ErrorCode.UNKNOWN_TOPIC_ID)]),
-            (known, [(0, 0), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
-            (m.NO_UUID, [(0, ErrorCode.UNKNOWN_TOPIC_ID)]),
-        ]
-        (group,) = (await client.ask(fetch_by_id(*topics))).groups
-        assert group.error_code == 0
-        assert [
-            (t.topic_id, [(p.committed_offset, p.committed_leader_epoch, p.error_code) for p in t.partitions])
-            for t in group.topics
-        ] == [
-            (unknown, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)] * 2),
-            (known, [(7, 2, 0), (-1, -1, 0)]),
-            (m.NO_UUID, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)]),
-        ]
+async def test_unknown_ids_and_partitions_get_individual_errors(cluster, client):
+    cluster.create_topic("t")
+    known, unknown = cluster.topic("t").id, UUID(int=99)
+    topics = ((unknown, (0, 1)), (known, (0, 5)), (m.NO_UUID, (0,)))
+    answer = await client.ask(commit_by_id(*topics))
+    assert [
+        (t.topic_id, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics
+    ] == [
+        (unknown, [(0, ErrorCode.UNKNOWN_TOPIC_ID), (1, ErrorCode.UNKNOWN_TOPIC_ID)]),
+        (known, [(0, 0), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+        (m.NO_UUID, [(0, ErrorCode.UNKNOWN_TOPIC_ID)]),
+    ]
+    (group,) = (await client.ask(fetch_by_id(*topics))).groups
+    assert group.error_code == 0
+    assert [
+        (t.topic_id, [(p.committed_offset, p.committed_leader_epoch, p.error_code) for p in t.partitions])
+        for t in group.topics
+    ] == [
+        (unknown, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)] * 2),
+        (known, [(7, 2, 0), (-1, -1, 0)]),
+        (m.NO_UUID, [(-1, -1, ErrorCode.UNKNOWN_TOPIC_ID)]),
+    ]
 
 
-async def test_offsets_of_a_deleted_and_recreated_topic():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        old = cluster.topic("t").id
-        await client.ask(commit_by_id((old, (0,))))
-        cluster.delete_topic("t")
-        cluster.create_topic("t")
-        new = cluster.topic("t").id
-        answer = await client.ask(commit_by_id((old, (0,)), (new, (0,))))
-        assert [t.partitions[0].error_code for t in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
-        (group,) = (await client.ask(fetch_by_id((old, (0,)), (new, (0,))))).groups
-        assert [t.partitions[0].committed_offset for t in group.topics] == [-1, 7]
+async def test_offsets_of_a_deleted_and_recreated_topic(cluster, client):
+    cluster.create_topic("t")
+    old = cluster.topic("t").id
+    await client.ask(commit_by_id((old, (0,))))
+    cluster.delete_topic("t")
+    cluster.create_topic("t")
+    new = cluster.topic("t").id
+    answer = await client.ask(commit_by_id((old, (0,)), (new, (0,))))
+    assert [t.partitions[0].error_code for t in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+    (group,) = (await client.ask(fetch_by_id((old, (0,)), (new, (0,))))).groups
+    assert [t.partitions[0].committed_offset for t in group.topics] == [-1, 7]
 
 
-async def test_fetching_all_offsets_of_a_group_returns_topic_ids():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        topic_id = cluster.topic("t").id
-        await client.ask(commit_by_id((topic_id, (0,))))
-        request = m.OffsetFetchRequest
-        everything = request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=None)])
-        (group,) = (await client.ask(everything)).groups
-        assert [(t.topic_id, t.partitions[0].committed_offset) for t in group.topics] == [(topic_id, 7)]
+async def test_fetching_all_offsets_of_a_group_returns_topic_ids(cluster, client):
+    cluster.create_topic("t")
+    topic_id = cluster.topic("t").id
+    await client.ask(commit_by_id((topic_id, (0,))))
+    request = m.OffsetFetchRequest
+    everything = request(groups=[request.OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (group,) = (await client.ask(everything)).groups
+    assert [(t.topic_id, t.partitions[0].committed_offset) for t in group.topics] == [(topic_id, 7)]

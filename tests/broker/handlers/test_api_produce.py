@@ -16,33 +16,28 @@ from tests.broker.requests import produce, put
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_produce(version, acks):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        for base in (0, 2):
-            results = await put(
-                client, cluster, batch(b"a", b"b"), batch(b"c", b"d"), acks=acks, version=version
-            )
-            assert [(r.index, r.error_code, r.base_offset) for r in results] == [(0, 0, base), (1, 0, base)]
-            assert {r.log_append_time_ms for r in results} == {-1}
-        assert [r.value for r in cluster.records("t", 1)] == [b"c", b"d"] * 2
+async def test_produce(cluster, client, version, acks):
+    cluster.create_topic("t", 2)
+    for base in (0, 2):
+        results = await put(client, cluster, batch(b"a", b"b"), batch(b"c", b"d"), acks=acks, version=version)
+        assert [(r.index, r.error_code, r.base_offset) for r in results] == [(0, 0, base), (1, 0, base)]
+        assert {r.log_append_time_ms for r in results} == {-1}
+    assert [r.value for r in cluster.records("t", 1)] == [b"c", b"d"] * 2
 
 
-async def test_produce_with_acks_0_gets_no_response():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        client.send(produce(cluster, batch(b"a"), acks=0))
-        metadata = m.MetadataRequest()
-        await client.receive(metadata, *client.send(metadata))
-        assert [r.value for r in cluster.records("t")] == [b"a"]
+async def test_produce_with_acks_0_gets_no_response(cluster, client):
+    cluster.create_topic("t")
+    client.send(produce(cluster, batch(b"a"), acks=0))
+    metadata = m.MetadataRequest()
+    await client.receive(metadata, *client.send(metadata))
+    assert [r.value for r in cluster.records("t")] == [b"a"]
 
 
-async def test_an_error_with_acks_0_closes_the_connection():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        client.send(produce(cluster, batch(b"a"), batch(b"b"), acks=0))
-        assert await client.disconnected() == b""
-        assert [r.value for r in cluster.records("t")] == [b"a"]
+async def test_an_error_with_acks_0_closes_the_connection(cluster, client):
+    cluster.create_topic("t")
+    client.send(produce(cluster, batch(b"a"), batch(b"b"), acks=0))
+    assert await client.disconnected() == b""
+    assert [r.value for r in cluster.records("t")] == [b"a"]
 
 
 @pytest.mark.parametrize(
@@ -80,28 +75,26 @@ async def test_an_error_with_acks_0_closes_the_connection():
         "half a header",
     ],
 )
-async def test_refused_batches(data, version, error):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        (result,) = await put(client, cluster, data, version=version)
-        assert result.error_code == error
-        assert result.base_offset == (-1 if error else 0)
-        assert result.error_message is None
+async def test_refused_batches(cluster, client, data, version, error):
+    cluster.create_topic("t")
+    (result,) = await put(client, cluster, data, version=version)
+    assert result.error_code == error
+    assert result.base_offset == (-1 if error else 0)
+    assert result.error_message is None
 
 
-async def test_produce_to_unknown_partitions():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        request = produce(cluster, batch(b"a"), first=7)
-        request.topic_data[0].topic_id = uuid.UUID(int=1)
-        (result,) = (await client.ask(request)).responses[0].partition_responses
-        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        (result,) = await put(client, cluster, batch(b"a"), first=7)
-        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        request = produce(cluster, batch(b"a"), version=9)
-        request.topic_data[0].name = "nope"
-        (result,) = (await client.ask(request, 9)).responses[0].partition_responses
-        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+async def test_produce_to_unknown_partitions(cluster, client):
+    cluster.create_topic("t")
+    request = produce(cluster, batch(b"a"), first=7)
+    request.topic_data[0].topic_id = uuid.UUID(int=1)
+    (result,) = (await client.ask(request)).responses[0].partition_responses
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (result,) = await put(client, cluster, batch(b"a"), first=7)
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    request = produce(cluster, batch(b"a"), version=9)
+    request.topic_data[0].name = "nope"
+    (result,) = (await client.ask(request, 9)).responses[0].partition_responses
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_only_the_leader_accepts_records_and_others_return_the_leader():
@@ -118,27 +111,24 @@ async def test_only_the_leader_accepts_records_and_others_return_the_leader():
         assert cluster.records("t")[0].leader_epoch == 1
 
 
-async def test_invalid_acks():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        (result,) = await put(client, cluster, batch(b"a"), acks=2)
-        assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+async def test_invalid_acks(cluster, client):
+    cluster.create_topic("t")
+    (result,) = await put(client, cluster, batch(b"a"), acks=2)
+    assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-async def test_idempotence_over_the_wire():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        (first,) = await put(client, cluster, sequenced(0, 3))
-        (again,) = await put(client, cluster, sequenced(0, 3))
-        (gap,) = await put(client, cluster, sequenced(5))
-        assert (first.base_offset, again.base_offset, again.error_code) == (0, 0, 0)
-        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert len(cluster.records("t")) == 3
+async def test_idempotence_over_the_wire(cluster, client):
+    cluster.create_topic("t")
+    (first,) = await put(client, cluster, sequenced(0, 3))
+    (again,) = await put(client, cluster, sequenced(0, 3))
+    (gap,) = await put(client, cluster, sequenced(5))
+    assert (first.base_offset, again.base_offset, again.error_code) == (0, 0, 0)
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(cluster.records("t")) == 3
 
 
-async def test_max_message_bytes_of_a_topic():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", configs={"max.message.bytes": "200"})
-        (small,) = await put(client, cluster, batch(b"a"))
-        (large,) = await put(client, cluster, batch(b"a" * 200))
-        assert (small.error_code, large.error_code) == (0, ErrorCode.MESSAGE_TOO_LARGE)
+async def test_max_message_bytes_of_a_topic(cluster, client):
+    cluster.create_topic("t", configs={"max.message.bytes": "200"})
+    (small,) = await put(client, cluster, batch(b"a"))
+    (large,) = await put(client, cluster, batch(b"a" * 200))
+    assert (small.error_code, large.error_code) == (0, ErrorCode.MESSAGE_TOO_LARGE)

@@ -79,14 +79,13 @@ async def test_record_validation(configs, data, error, wrong):
         assert bool(cluster.records("t")) == (not error)
 
 
-async def test_an_incomplete_second_batch_is_cut_off():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        (result,) = await put(client, cluster, batch(b"a") + batch(b"b")[:-1])
-        assert (result.error_code, result.base_offset) == (0, 0)
-        (result,) = await put(client, cluster, batch(b"c"))
-        assert result.base_offset == 1
-        assert [record.value for record in cluster.records("t")] == [b"a", b"c"]
+async def test_an_incomplete_second_batch_is_cut_off(cluster, client):
+    cluster.create_topic("t")
+    (result,) = await put(client, cluster, batch(b"a") + batch(b"b")[:-1])
+    assert (result.error_code, result.base_offset) == (0, 0)
+    (result,) = await put(client, cluster, batch(b"c"))
+    assert result.base_offset == 1
+    assert [record.value for record in cluster.records("t")] == [b"a", b"c"]
 
 
 async def test_log_append_time():
@@ -115,16 +114,15 @@ async def test_create_time_clears_the_append_time_flag():
         assert [r.timestamp_type for r in cluster.records("t")] == [0]
 
 
-async def test_a_duplicate_returns_the_timestamp_of_the_first_append():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        (first,) = await put(client, cluster, sequenced(0))
-        (again,) = await put(client, cluster, sequenced(0))
-        assert (first.log_append_time_ms, again.log_append_time_ms) == (-1, 1000)
-        await put(client, cluster, batch(b"x", timestamp=7))
-        log_of(cluster, "t", 0).delete_records(1)
-        (again,) = await put(client, cluster, sequenced(0))
-        assert (again.error_code, again.base_offset, again.log_append_time_ms) == (0, 0, 1000)
+async def test_a_duplicate_returns_the_timestamp_of_the_first_append(cluster, client):
+    cluster.create_topic("t")
+    (first,) = await put(client, cluster, sequenced(0))
+    (again,) = await put(client, cluster, sequenced(0))
+    assert (first.log_append_time_ms, again.log_append_time_ms) == (-1, 1000)
+    await put(client, cluster, batch(b"x", timestamp=7))
+    log_of(cluster, "t", 0).delete_records(1)
+    (again,) = await put(client, cluster, sequenced(0))
+    assert (again.error_code, again.base_offset, again.log_append_time_ms) == (0, 0, 1000)
 
 
 @pytest.mark.parametrize(
@@ -137,27 +135,25 @@ async def test_a_duplicate_returns_the_timestamp_of_the_first_append():
         ("snappy", "snappy", 2),
     ],
 )
-async def test_compression_type_of_a_topic(wanted, sent, stored):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", configs={"compression.type": wanted})
-        data = batch(b"a", b"b", codec=sent, step=5, producer_id=7, producer_epoch=2, base_sequence=3)
-        (result,) = await put(client, cluster, data)
+async def test_compression_type_of_a_topic(cluster, client, wanted, sent, stored):
+    cluster.create_topic("t", configs={"compression.type": wanted})
+    data = batch(b"a", b"b", codec=sent, step=5, producer_id=7, producer_epoch=2, base_sequence=3)
+    (result,) = await put(client, cluster, data)
+    assert result.error_code == 0
+    (header,) = iter_batches(bytes((await read(client, cluster)).records))
+    assert header.codec == stored
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 3)
+    assert [(r.value, r.timestamp) for r in cluster.records("t")] == [(b"a", 1000), (b"b", 1005)]
+
+
+async def test_clients_may_not_write_to_internal_topics(cluster):
+    async with connect(cluster) as client:
+        await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))
+        (result,) = await put(client, cluster, batch(b"a"), topic="__consumer_offsets")
+        assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    async with connect(cluster, client_id="__admin_client") as admin:
+        (result,) = await put(admin, cluster, batch(b"a"), topic="__consumer_offsets")
         assert result.error_code == 0
-        (header,) = iter_batches(bytes((await read(client, cluster)).records))
-        assert header.codec == stored
-        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, 3)
-        assert [(r.value, r.timestamp) for r in cluster.records("t")] == [(b"a", 1000), (b"b", 1005)]
-
-
-async def test_clients_may_not_write_to_internal_topics():
-    async with EmbeddedCluster() as cluster:
-        async with connect(cluster) as client:
-            await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))
-            (result,) = await put(client, cluster, batch(b"a"), topic="__consumer_offsets")
-            assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        async with connect(cluster, client_id="__admin_client") as admin:
-            (result,) = await put(admin, cluster, batch(b"a"), topic="__consumer_offsets")
-            assert result.error_code == 0
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------
@@ -263,26 +259,25 @@ def results(answer: m.DeleteRecordsResponse) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_delete_records(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        for _ in range(3):
-            await put(client, cluster, batch(b"a", b"b"))
-        answer = await client.ask(delete((0, 3), (1, 0), (7, 0)), version)
-        assert results(answer) == [(0, 3, 0), (1, 0, 0), (7, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
-        seen = await read(client, cluster, 3)
-        assert (seen.error_code, seen.log_start_offset) == (0, 3)
-        assert (await read(client, cluster, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        earliest = m.ListOffsetsRequest.ListOffsetsPartition(timestamp=-2)
-        asked = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [earliest])])
-        assert (await client.ask(asked)).topics[0].partitions[0].offset == 3
-        assert results(await client.ask(delete((0, 1)), version)) == [(0, 3, 0)]  # the start never moves back
-        for offset in (7, -2):
-            answer = await client.ask(delete((0, offset)), version)
-            assert results(answer) == [(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)]
-        assert results(await client.ask(delete((0, -1)), version)) == [(0, 6, 0)]
-        (result,) = await put(client, cluster, batch(b"c"))
-        assert (result.base_offset, result.log_start_offset) == (6, 6)
+async def test_delete_records(cluster, client, version):
+    cluster.create_topic("t", 2)
+    for _ in range(3):
+        await put(client, cluster, batch(b"a", b"b"))
+    answer = await client.ask(delete((0, 3), (1, 0), (7, 0)), version)
+    assert results(answer) == [(0, 3, 0), (1, 0, 0), (7, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    seen = await read(client, cluster, 3)
+    assert (seen.error_code, seen.log_start_offset) == (0, 3)
+    assert (await read(client, cluster, 2)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    earliest = m.ListOffsetsRequest.ListOffsetsPartition(timestamp=-2)
+    asked = m.ListOffsetsRequest(topics=[m.ListOffsetsRequest.ListOffsetsTopic("t", [earliest])])
+    assert (await client.ask(asked)).topics[0].partitions[0].offset == 3
+    assert results(await client.ask(delete((0, 1)), version)) == [(0, 3, 0)]  # the start never moves back
+    for offset in (7, -2):
+        answer = await client.ask(delete((0, offset)), version)
+        assert results(answer) == [(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)]
+    assert results(await client.ask(delete((0, -1)), version)) == [(0, 6, 0)]
+    (result,) = await put(client, cluster, batch(b"c"))
+    assert (result.base_offset, result.log_start_offset) == (6, 6)
 
 
 async def test_delete_records_errors():
@@ -312,13 +307,12 @@ async def test_delete_records_completes_a_parked_fetch_before_the_new_start():
         assert now() < 2
 
 
-async def test_a_refused_partition_does_not_wait_for_followers():
+async def test_a_refused_partition_does_not_wait_for_followers(cluster, client):
     """With acks=all, a request for several partitions waits only for those that were appended to."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        cluster.hold_followers("t", 0)
-        request = produce(cluster, batch(b"a")[:-1] + b"!", batch(b"b"))
-        (topic,) = (await client.ask(request)).responses
-        codes = [partition.error_code for partition in topic.partition_responses]
-        assert codes == [ErrorCode.CORRUPT_MESSAGE, 0]
-        assert now() < 0.1
+    cluster.create_topic("t", 2)
+    cluster.hold_followers("t", 0)
+    request = produce(cluster, batch(b"a")[:-1] + b"!", batch(b"b"))
+    (topic,) = (await client.ask(request)).responses
+    codes = [partition.error_code for partition in topic.partition_responses]
+    assert codes == [ErrorCode.CORRUPT_MESSAGE, 0]
+    assert now() < 0.1

@@ -83,45 +83,41 @@ async def test_retention_of_all_topics():
         assert cluster.records("t") == []
 
 
-async def test_refused_settings():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        bad, config = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
-        for kind, name, change, error in (
-            (BROKER, "1", ("num.partitions", OpType.SET, "3"), bad),
-            (BROKER, "", ("num.partitions", OpType.SET, "3"), bad),
-            (BROKER, "1", ("num.partitions", OpType.DELETE, None), 0),
-            (BROKER, "1", ("log.retention.ms", OpType.SET, "x"), bad),
-            (BROKER, "", ("message.max.bytes", OpType.SET, "-1"), bad),
-            (BROKER, "1", ("compression.type", OpType.SET, "nope"), bad),
-            (BROKER, "", ("num.io.threads", OpType.SET, "0"), bad),
-            (BROKER, "", ("message.max.bytes", OpType.APPEND, "1"), config),
-            (BROKER, "1", ("ssl.keystore.location", OpType.SET, "x"), bad),
-            (BROKER, "", ("listener.name.x.ssl.keystore.location", OpType.SET, "x"), bad),
-            (BROKER, "1", ("min.insync.replicas", OpType.SET, "2"), config),
-            (BROKER, "", ("min.insync.replicas", OpType.DELETE, None), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "1"), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "60001"), config),
-            (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "x"), config),
-        ):
-            assert await ask(client, incremental(kind, name, change)) == [error], change
-        assert controller_of(cluster).configs.cluster == {"min.insync.replicas": "1"}
-        assert controller_of(cluster).configs.nodes == {}
+async def test_refused_settings(cluster, client):
+    bad, config = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
+    for kind, name, change, error in (
+        (BROKER, "1", ("num.partitions", OpType.SET, "3"), bad),
+        (BROKER, "", ("num.partitions", OpType.SET, "3"), bad),
+        (BROKER, "1", ("num.partitions", OpType.DELETE, None), 0),
+        (BROKER, "1", ("log.retention.ms", OpType.SET, "x"), bad),
+        (BROKER, "", ("message.max.bytes", OpType.SET, "-1"), bad),
+        (BROKER, "1", ("compression.type", OpType.SET, "nope"), bad),
+        (BROKER, "", ("num.io.threads", OpType.SET, "0"), bad),
+        (BROKER, "", ("message.max.bytes", OpType.APPEND, "1"), config),
+        (BROKER, "1", ("ssl.keystore.location", OpType.SET, "x"), bad),
+        (BROKER, "", ("listener.name.x.ssl.keystore.location", OpType.SET, "x"), bad),
+        (BROKER, "1", ("min.insync.replicas", OpType.SET, "2"), config),
+        (BROKER, "", ("min.insync.replicas", OpType.DELETE, None), config),
+        (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "1"), config),
+        (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "60001"), config),
+        (GROUP, "g", ("consumer.session.timeout.ms", OpType.SET, "x"), config),
+    ):
+        assert await ask(client, incremental(kind, name, change)) == [error], change
+    assert controller_of(cluster).configs.cluster == {"min.insync.replicas": "1"}
+    assert controller_of(cluster).configs.nodes == {}
 
 
-async def test_a_list_config_and_an_unknown_config():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        assert await ask(
-            client, incremental(BROKER, "", ("log.cleanup.policy", OpType.APPEND, "compact"))
-        ) == [0]
-        assert await ask(client, incremental(BROKER, "1", ("my.plugin.password", OpType.SET, "x"))) == [0]
-        configs = await described(client, BROKER, "1")
-        assert configs["log.cleanup.policy"].value == "delete,compact"
-        hidden = configs["my.plugin.password"]
-        assert (hidden.value, hidden.is_sensitive, hidden.read_only) == (None, True, True)
-        rate = "leader.replication.throttled.rate"
-        assert rate not in configs
-        assert await ask(client, incremental(BROKER, "1", (rate, OpType.SET, "100"))) == [0]
-        assert (await described(client, BROKER, "1"))[rate].value == "100"
+async def test_a_list_config_and_an_unknown_config(client):
+    assert await ask(client, incremental(BROKER, "", ("log.cleanup.policy", OpType.APPEND, "compact"))) == [0]
+    assert await ask(client, incremental(BROKER, "1", ("my.plugin.password", OpType.SET, "x"))) == [0]
+    configs = await described(client, BROKER, "1")
+    assert configs["log.cleanup.policy"].value == "delete,compact"
+    hidden = configs["my.plugin.password"]
+    assert (hidden.value, hidden.is_sensitive, hidden.read_only) == (None, True, True)
+    rate = "leader.replication.throttled.rate"
+    assert rate not in configs
+    assert await ask(client, incremental(BROKER, "1", (rate, OpType.SET, "100"))) == [0]
+    assert (await described(client, BROKER, "1"))[rate].value == "100"
 
 
 async def test_all_settings_at_once():
@@ -155,20 +151,17 @@ async def test_group_configs():
         assert not (await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)).config_resources
 
 
-async def test_all_configs_are_documented():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        for kind, name in ((BROKER, "1"), (TOPIC, "t")):
-            configs = await described(client, kind, name, include_documentation=True)
-            assert all(config.documentation for config in configs.values())
-            assert all(
-                config.documentation is None for config in (await described(client, kind, name)).values()
-            )
-        assert set(BROKER_CONFIG_KEYS) - set(await described(client, BROKER, "1")) == {
-            "follower.replication.throttled.rate",
-            "leader.replication.throttled.rate",
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-        }
+async def test_all_configs_are_documented(cluster, client):
+    cluster.create_topic("t")
+    for kind, name in ((BROKER, "1"), (TOPIC, "t")):
+        configs = await described(client, kind, name, include_documentation=True)
+        assert all(config.documentation for config in configs.values())
+        assert all(config.documentation is None for config in (await described(client, kind, name)).values())
+    assert set(BROKER_CONFIG_KEYS) - set(await described(client, BROKER, "1")) == {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
 
 
 async def test_settings_survive_a_restart(tmp_path: Path):

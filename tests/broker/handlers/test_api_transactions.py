@@ -58,20 +58,19 @@ async def latest(client: Client, isolation: int, timestamp: int = -1, version: i
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_a_transaction_in_every_version(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        producer = await init_producer(client, version)
-        asked = min(version, 3)
-        answer = await client.ask(add_partitions(producer, 0, 1, version=asked), asked)
-        assert partition_errors(answer) == [0, 0]
-        assert (await put(client, cluster, producer, b"a", version=3 + version)).error_code == 0
-        answer = await end_transaction(client, producer, version, commit=version % 2 == 0)
-        assert (answer.error_code, answer.producer_id) == (0, -1)
-        assert [cluster.partition("t", number).log_end_offset for number in (0, 1)] == [2, 1]
-        found = await read(client, cluster, 4 + version)
-        listed = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
-        assert listed == ([(producer.id, 0)] if version % 2 else [])
+async def test_a_transaction_in_every_version(cluster, client, version):
+    cluster.create_topic("t", 2)
+    producer = await init_producer(client, version)
+    asked = min(version, 3)
+    answer = await client.ask(add_partitions(producer, 0, 1, version=asked), asked)
+    assert partition_errors(answer) == [0, 0]
+    assert (await put(client, cluster, producer, b"a", version=3 + version)).error_code == 0
+    answer = await end_transaction(client, producer, version, commit=version % 2 == 0)
+    assert (answer.error_code, answer.producer_id) == (0, -1)
+    assert [cluster.partition("t", number).log_end_offset for number in (0, 1)] == [2, 1]
+    found = await read(client, cluster, 4 + version)
+    listed = [(one.producer_id, one.first_offset) for one in found.aborted_transactions]
+    assert listed == ([(producer.id, 0)] if version % 2 else [])
 
 
 async def test_an_open_transaction_limits_the_last_stable_offset():
@@ -130,47 +129,45 @@ async def test_a_marker_completes_a_parked_read_committed_fetch():
         (13, ErrorCode.NONE),
     ],
 )
-async def test_a_partition_that_was_not_added(version, error):
+async def test_a_partition_that_was_not_added(cluster, client, version, error):
     """From version 12 on Produce itself adds the partition (KIP-890)."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init_producer(client)
-        result = await put(client, cluster, producer, b"a", version=version)
-        assert result.error_code == error
-        ended = await end_transaction(client, producer, 5, commit=False)
-        assert (ended.error_code, ended.producer_epoch) == (0, 1)
-        assert cluster.partition("t", 0).log_end_offset == (0 if error else 2)
+    cluster.create_topic("t")
+    producer = await init_producer(client)
+    result = await put(client, cluster, producer, b"a", version=version)
+    assert result.error_code == error
+    ended = await end_transaction(client, producer, 5, commit=False)
+    assert (ended.error_code, ended.producer_epoch) == (0, 1)
+    assert cluster.partition("t", 0).log_end_offset == (0 if error else 2)
 
 
-async def test_a_fenced_producer_can_do_nothing():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        old = await init_producer(client)
-        await client.ask(add_partitions(old, 0), 3)
-        assert (await put(client, cluster, old, b"a")).error_code == 0
-        again = await client.ask(m.InitProducerIdRequest("tx", 60_000))
-        assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-        new = await init_producer(client)
-        assert (new.id, new.epoch) == (old.id, old.epoch + 2)
-        fenced, invalid = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
-        for version in range(6):
-            known = fenced if version >= 2 else invalid
-            asked = add_partitions(old, 0, 1, version=version)
-            assert partition_errors(await client.ask(asked, version)) == [known, known]
-            assert (await end_transaction(client, old, version)).error_code == known
-            if version <= 4:
-                request = m.AddOffsetsToTxnRequest("tx", *old, "g")
-                assert (await client.ask(request, version)).error_code == known
-            if version >= 3:
-                request = m.InitProducerIdRequest("tx", 60_000, *old)
-                error = (await client.ask(request, version)).error_code
-                assert error == (fenced if version >= 4 else invalid)
-        for partition in (0, 1):
-            result = await put(client, cluster, old, b"b", partition=partition, version=13)
-            assert result.error_code == invalid
-        result = await client.ask(txn_offset_commit(old, {0: 1}), 5)
-        assert partition_errors(result) == [invalid]
-        assert [record.value for record in cluster.records("t")] == [b"a"]
+async def test_a_fenced_producer_can_do_nothing(cluster, client):
+    cluster.create_topic("t", 2)
+    old = await init_producer(client)
+    await client.ask(add_partitions(old, 0), 3)
+    assert (await put(client, cluster, old, b"a")).error_code == 0
+    again = await client.ask(m.InitProducerIdRequest("tx", 60_000))
+    assert again.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    new = await init_producer(client)
+    assert (new.id, new.epoch) == (old.id, old.epoch + 2)
+    fenced, invalid = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+    for version in range(6):
+        known = fenced if version >= 2 else invalid
+        asked = add_partitions(old, 0, 1, version=version)
+        assert partition_errors(await client.ask(asked, version)) == [known, known]
+        assert (await end_transaction(client, old, version)).error_code == known
+        if version <= 4:
+            request = m.AddOffsetsToTxnRequest("tx", *old, "g")
+            assert (await client.ask(request, version)).error_code == known
+        if version >= 3:
+            request = m.InitProducerIdRequest("tx", 60_000, *old)
+            error = (await client.ask(request, version)).error_code
+            assert error == (fenced if version >= 4 else invalid)
+    for partition in (0, 1):
+        result = await put(client, cluster, old, b"b", partition=partition, version=13)
+        assert result.error_code == invalid
+    result = await client.ask(txn_offset_commit(old, {0: 1}), 5)
+    assert partition_errors(result) == [invalid]
+    assert [record.value for record in cluster.records("t")] == [b"a"]
 
 
 async def test_a_transaction_times_out():
@@ -186,23 +183,21 @@ async def test_a_transaction_times_out():
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 5])
-async def test_unknown_partitions(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init_producer(client)
-        answer = await client.ask(add_partitions(producer, 0, 7, version=version), version)
-        expected = [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert partition_errors(answer) == expected
-        assert (await end_transaction(client, producer)).error_code == ErrorCode.INVALID_TXN_STATE
+async def test_unknown_partitions(cluster, client, version):
+    cluster.create_topic("t")
+    producer = await init_producer(client)
+    answer = await client.ask(add_partitions(producer, 0, 7, version=version), version)
+    expected = [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert partition_errors(answer) == expected
+    assert (await end_transaction(client, producer)).error_code == ErrorCode.INVALID_TXN_STATE
 
 
-async def test_verify_only_add_partitions():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        producer = await init_producer(client)
-        await client.ask(add_partitions(producer, 0, version=4), 4)
-        answer = await client.ask(add_partitions(producer, 0, 1, version=4, verify=True), 4)
-        assert partition_errors(answer) == [0, ErrorCode.TRANSACTION_ABORTABLE]
+async def test_verify_only_add_partitions(cluster, client):
+    cluster.create_topic("t", 2)
+    producer = await init_producer(client)
+    await client.ask(add_partitions(producer, 0, version=4), 4)
+    answer = await client.ask(add_partitions(producer, 0, 1, version=4, verify=True), 4)
+    assert partition_errors(answer) == [0, ErrorCode.TRANSACTION_ABORTABLE]
 
 
 async def test_only_the_coordinator_serves_a_transactional_id():
@@ -252,19 +247,18 @@ async def test_a_transaction_s_coordinator_moves():
         assert (await end_transaction(clients[3 - first], producer)).error_code == 0
 
 
-async def test_sequence_numbers_begin_with_0_if_a_write_adds_the_partition():
+async def test_sequence_numbers_begin_with_0_if_a_write_adds_the_partition(cluster, client):
     """KIP-890: each transaction has its own epoch, and Produce 12 adds partitions itself."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        producer = await init_producer(client)
-        gap = await put(client, cluster, producer, b"a", sequence=1, version=12)
-        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert (await put(client, cluster, producer, b"a", version=12)).error_code == 0
-        assert (await put(client, cluster, producer, b"b", version=12, sequence=1)).error_code == 0
-        # With AddPartitionsToTxn any sequence number is accepted: the producer state may have expired.
-        await client.ask(add_partitions(producer, 1), 3)
-        later = await put(client, cluster, producer, b"a", sequence=7, partition=1)
-        assert later.error_code == 0
+    cluster.create_topic("t", 2)
+    producer = await init_producer(client)
+    gap = await put(client, cluster, producer, b"a", sequence=1, version=12)
+    assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert (await put(client, cluster, producer, b"a", version=12)).error_code == 0
+    assert (await put(client, cluster, producer, b"b", version=12, sequence=1)).error_code == 0
+    # With AddPartitionsToTxn any sequence number is accepted: the producer state may have expired.
+    await client.ask(add_partitions(producer, 1), 3)
+    later = await put(client, cluster, producer, b"a", sequence=7, partition=1)
+    assert later.error_code == 0
 
 
 async def test_start_time_of_a_transaction():
@@ -315,19 +309,18 @@ async def test_markers_use_the_timestamp_type_of_their_topic():
 # -- WriteTxnMarkers ---------------------------------------------------------------------------------------------
 
 
-async def test_markers_of_transaction_version_2_need_a_newer_epoch():
+async def test_markers_of_transaction_version_2_need_a_newer_epoch(cluster, client):
     """Requests carry the `transaction.version`; from 2 on each marker increments the producer epoch."""
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        append(log_of(cluster, "t", 0), transactional(b"a", producer_id=9, epoch=3), 0)
-        codes = []
-        for epoch, transaction_version in ((3, 2), (4, 2), (4, 2), (4, 1)):
-            request = write_markers(ProducerIdAndEpoch(9, epoch), 0, commit=True)
-            request.markers[0].transaction_version = transaction_version
-            answer = await client.ask(request, 2)
-            codes.append(answer.markers[0].topics[0].partitions[0].error_code)
-        assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH, 0, 0, 0]
-        assert cluster.partition("t", 0).last_stable_offset == 4
+    cluster.create_topic("t")
+    append(log_of(cluster, "t", 0), transactional(b"a", producer_id=9, epoch=3), 0)
+    codes = []
+    for epoch, transaction_version in ((3, 2), (4, 2), (4, 2), (4, 1)):
+        request = write_markers(ProducerIdAndEpoch(9, epoch), 0, commit=True)
+        request.markers[0].transaction_version = transaction_version
+        answer = await client.ask(request, 2)
+        codes.append(answer.markers[0].topics[0].partitions[0].error_code)
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH, 0, 0, 0]
+    assert cluster.partition("t", 0).last_stable_offset == 4
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -351,42 +344,38 @@ async def test_an_admin_aborts_a_hanging_transaction(version):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-async def test_faults_by_topic(version):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        producer = await init_producer(client)
-        for api in ("AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"):
-            cluster.faults.on(api, topic="t").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            cluster.faults.on(api, topic="other", times=None).error(ErrorCode.UNKNOWN_SERVER_ERROR)
-        refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-        assert (
-            partition_errors(await client.ask(add_partitions(producer, 0, version=version), version))
-            == refused
-        )
-        assert partition_errors(await client.ask(txn_offset_commit(producer, {0: 1}))) == refused
-        (marker,) = (await client.ask(write_markers(producer, 0, commit=True))).markers
-        assert [p.error_code for p in marker.topics[0].partitions] == refused
-        assert cluster.transactions["tx"].state == "Empty"
-        cluster.faults.clear()
+async def test_faults_by_topic(cluster, client, version):
+    cluster.create_topic("t")
+    producer = await init_producer(client)
+    for api in ("AddPartitionsToTxn", "TxnOffsetCommit", "WriteTxnMarkers"):
+        cluster.faults.on(api, topic="t").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        cluster.faults.on(api, topic="other", times=None).error(ErrorCode.UNKNOWN_SERVER_ERROR)
+    refused = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert (
+        partition_errors(await client.ask(add_partitions(producer, 0, version=version), version)) == refused
+    )
+    assert partition_errors(await client.ask(txn_offset_commit(producer, {0: 1}))) == refused
+    (marker,) = (await client.ask(write_markers(producer, 0, commit=True))).markers
+    assert [p.error_code for p in marker.topics[0].partitions] == refused
+    assert cluster.transactions["tx"].state == "Empty"
+    cluster.faults.clear()
 
 
-async def test_transaction_version_2_is_announced():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for version in (3, 4):
-            answer = await client.ask(m.ApiVersionsRequest("x", "1"), version)
-            levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-            assert (levels["group.version"], levels["transaction.version"]) == (1, 2)
-            assert answer.finalized_features_epoch >= 0
+async def test_transaction_version_2_is_announced(client):
+    for version in (3, 4):
+        answer = await client.ask(m.ApiVersionsRequest("x", "1"), version)
+        levels = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+        assert (levels["group.version"], levels["transaction.version"]) == (1, 2)
+        assert answer.finalized_features_epoch >= 0
 
 
-async def test_a_topic_deleted_while_no_node_is_alive_does_not_block_its_transaction():
-    async with EmbeddedCluster() as cluster:
-        cluster.create_topic("t")
-        coordinator = transactions_of(cluster)
-        producer = coordinator.init_producer_id("tx", 10.0).producer
-        assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
-        await cluster.stop_node(1)
-        await asyncio.sleep(20)
-        assert cluster.transactions["tx"].state == "PrepareAbort"
-        cluster.delete_topic("t")
-        assert cluster.transactions["tx"].state == "CompleteAbort"
+async def test_a_topic_deleted_while_no_node_is_alive_does_not_block_its_transaction(cluster):
+    cluster.create_topic("t")
+    coordinator = transactions_of(cluster)
+    producer = coordinator.init_producer_id("tx", 10.0).producer
+    assert not coordinator.add_partitions("tx", producer, [TopicPartition("t", 0)])
+    await cluster.stop_node(1)
+    await asyncio.sleep(20)
+    assert cluster.transactions["tx"].state == "PrepareAbort"
+    cluster.delete_topic("t")
+    assert cluster.transactions["tx"].state == "CompleteAbort"

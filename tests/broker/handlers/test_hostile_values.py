@@ -196,18 +196,17 @@ async def test_a_request_that_creates_too_many_partitions_in_total() -> None:
         assert all(topic.error_code for topic in refused.results)
 
 
-async def test_a_pattern_with_catastrophic_backtracking() -> None:
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        made = await client.ask(
-            m.InitProducerIdRequest(transactional_id="a" * 200 + "!", transaction_timeout_ms=1000)
-        )
-        assert made.error_code == ErrorCode.NONE
-        listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(a+)+"))
-        assert (listed.error_code, listed.transaction_states) == (ErrorCode.NONE, [])
-        listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(a|b)*!"))
-        assert len(listed.transaction_states) == 1
-        listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(" * 3000))
-        assert listed.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+async def test_a_pattern_with_catastrophic_backtracking(client: Client) -> None:
+    made = await client.ask(
+        m.InitProducerIdRequest(transactional_id="a" * 200 + "!", transaction_timeout_ms=1000)
+    )
+    assert made.error_code == ErrorCode.NONE
+    listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(a+)+"))
+    assert (listed.error_code, listed.transaction_states) == (ErrorCode.NONE, [])
+    listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(a|b)*!"))
+    assert len(listed.transaction_states) == 1
+    listed = await client.ask(m.ListTransactionsRequest(transactional_id_pattern="(" * 3000))
+    assert listed.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 @pytest.mark.parametrize(

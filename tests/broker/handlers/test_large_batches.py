@@ -158,16 +158,15 @@ async def test_a_leader_that_moves_during_the_check_appends_nothing(during_check
         assert cluster.records("t") == []
 
 
-async def test_configs_changed_during_the_check_apply(during_check):
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
+async def test_configs_changed_during_the_check_apply(cluster, client, during_check):
+    cluster.create_topic("t")
 
-        async def configure() -> None:
-            controller_of(cluster).configure_topic(topic_of(cluster, "t"), {"max.message.bytes": "100"})
+    async def configure() -> None:
+        controller_of(cluster).configure_topic(topic_of(cluster, "t"), {"max.message.bytes": "100"})
 
-        seen = during_check(configure)
-        (result,) = await put(client, cluster, LARGE)
-        assert (result.error_code, len(seen)) == (ErrorCode.MESSAGE_TOO_LARGE, 1)
+    seen = during_check(configure)
+    (result,) = await put(client, cluster, LARGE)
+    assert (result.error_code, len(seen)) == (ErrorCode.MESSAGE_TOO_LARGE, 1)
 
 
 @pytest.mark.parametrize("ends", ["client", "node", "cluster"])

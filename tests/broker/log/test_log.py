@@ -30,8 +30,7 @@ def log_with(*counts: int) -> PartitionLog:
 # -- appending -----------------------------------------------------------------------------------------------
 
 
-def test_offsets_count_records():
-    log = PartitionLog("t", 0)
+def test_offsets_count_records(log):
     assert append(log, batch(b"a", b"b", b"c"), 0) == (0, 2, False, 1000)
     assert append(log, batch(b"d"), 0) == (3, 3, False, 1000)
     assert (log.start_offset, log.end_offset, log.high_watermark) == (0, 4, 4)
@@ -40,8 +39,7 @@ def test_offsets_count_records():
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_batches_keep_their_codec(codec):
-    log = PartitionLog("t", 0)
+def test_batches_keep_their_codec(log, codec):
     data = batch(*[b"abc" * 100] * 5, codec=codec)
     append(log, data, 3)
     found = batch_at(log.read(0, 1 << 20))
@@ -72,16 +70,14 @@ def test_batches_keep_their_codec(codec):
         ),  # producer id without sequence
     ],
 )
-def test_refused_settings(data, error):
-    log = PartitionLog("t", 0)
+def test_refused_settings(log, data, error):
     with pytest.raises(AppendError) as caught:
         append(log, data, 0)
     assert caught.value.code == error
     assert (log.end_offset, log.size) == (0, 0)
 
 
-def test_a_batch_above_max_message_bytes():
-    log = PartitionLog("t", 0)
+def test_a_batch_above_max_message_bytes(log):
     largest = len(batch(b"x" * 100))
     append(log, batch(b"x" * 100), 0, max_batch_bytes=largest)
     with pytest.raises(AppendError) as caught:
@@ -172,8 +168,7 @@ def test_consecutive_reads_return_every_record_once(sizes, limit):
 # -- timestamps ----------------------------------------------------------------------------------------------
 
 
-def test_looking_up_timestamps():
-    log = PartitionLog("t", 0)
+def test_looking_up_timestamps(log):
     assert find_timestamp(log, 0) is None
     assert latest_timestamp(log) is None
     append(log, batch(b"a", b"b", b"c", timestamp=100, step=10), 0)  # 100, 110, 120
@@ -189,9 +184,8 @@ def test_looking_up_timestamps():
     assert (latest.offset, latest.timestamp) == (4, 150)
 
 
-def test_a_timestamp_lookup_does_not_visit_every_batch(monkeypatch):
+def test_a_timestamp_lookup_does_not_visit_every_batch(log, monkeypatch):
     """Neither the lookup by time nor that of the latest timestamp; ListOffsets runs them on large logs."""
-    log = PartitionLog("t", 0)
     for number in range(3000):
         append(log, batch(b"a", timestamp=number if number % 3 else 5), 0)
     decoded, looked_at = [], 0
@@ -260,8 +254,7 @@ def test_ended_transactions_take_no_memory_while_an_older_one_is_open():
 # -- leader epochs -------------------------------------------------------------------------------------------
 
 
-def test_where_leader_epochs_end():
-    log = PartitionLog("t", 0)
+def test_where_leader_epochs_end(log):
     log.start_epoch(0)
     append(log, batch(b"a", b"b"), 0)
     log.start_epoch(2)  # epoch 1 never appended
@@ -282,8 +275,7 @@ def test_where_leader_epochs_end():
     assert log.first_epoch() == 0
 
 
-def test_an_epoch_without_records_is_replaced_by_the_next():
-    log = PartitionLog("t", 0)
+def test_an_epoch_without_records_is_replaced_by_the_next(log):
     for epoch in range(4):
         log.start_epoch(epoch)
     assert log.epochs == [(3, 0)]
@@ -299,8 +291,7 @@ def refused(log: PartitionLog, data: bytes) -> ErrorCode:
     return caught.value.code
 
 
-def test_a_duplicate_batch_keeps_its_offset():
-    log = PartitionLog("t", 0)
+def test_a_duplicate_batch_keeps_its_offset(log):
     sent = [sequenced(number * 3, 3) for number in range(5)]
     for data in sent:
         append(log, data, 0)
@@ -309,29 +300,25 @@ def test_a_duplicate_batch_keeps_its_offset():
     assert log.end_offset == 15
 
 
-def test_an_old_duplicate_is_out_of_order():
-    log = PartitionLog("t", 0)
+def test_an_old_duplicate_is_out_of_order(log):
     for number in range(6):
         append(log, sequenced(number), 0)
     assert refused(log, sequenced(0)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_gaps_are_refused():
-    log = PartitionLog("t", 0)
+def test_gaps_are_refused(log):
     append(log, sequenced(0, 2), 0)
     assert refused(log, sequenced(3)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     append(log, sequenced(2), 0)
 
 
-def test_an_unknown_producer_may_start_with_any_sequence_number():
-    log = PartitionLog("t", 0)
+def test_an_unknown_producer_may_start_with_any_sequence_number(log):
     append(log, sequenced(17, producer_id=8), 0)
     append(log, sequenced(18, producer_id=8), 0)
     assert [record.offset for record in read_records(log)] == [0, 1]
 
 
-def test_epochs_of_a_producer():
-    log = PartitionLog("t", 0)
+def test_epochs_of_a_producer(log):
     append(log, sequenced(0, epoch=1), 0)
     assert refused(log, sequenced(1, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert refused(log, sequenced(1, epoch=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

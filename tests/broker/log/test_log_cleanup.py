@@ -34,8 +34,7 @@ def headers(log: PartitionLog):
 # -- DeleteRecords -------------------------------------------------------------------------------------------
 
 
-def test_records_are_deleted_up_to_an_offset():
-    log = PartitionLog("t", 0)
+def test_records_are_deleted_up_to_an_offset(log):
     for _ in range(4):
         append(log, batch(b"a", b"b"), 0)
     assert log.delete_records(3) == 3
@@ -51,16 +50,14 @@ def test_records_are_deleted_up_to_an_offset():
 
 
 @pytest.mark.parametrize("offset", [-2, 3])
-def test_delete_records_out_of_range(offset):
-    log = PartitionLog("t", 0)
+def test_delete_records_out_of_range(log, offset):
     append(log, batch(b"a", b"b"), 0)
     with pytest.raises(PartitionError) as caught:
         log.delete_records(offset)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_timestamps_and_epochs_begin_where_the_log_does():
-    log = PartitionLog("t", 0)
+def test_timestamps_and_epochs_begin_where_the_log_does(log):
     log.start_epoch(0)
     append(log, batch(b"a", b"b", timestamp=500, step=10), 0)
     log.start_epoch(3)
@@ -75,8 +72,7 @@ def test_timestamps_and_epochs_begin_where_the_log_does():
     assert (latest.offset, log.epochs) == (2, [(3, 2)])
 
 
-def test_the_last_stable_offset_is_not_before_the_log_start():
-    log = PartitionLog("t", 0)
+def test_the_last_stable_offset_is_not_before_the_log_start(log):
     Writer(log, 1).write(b"a", b"b")
     append(log, batch(b"c"), 0)
     log.delete_records(2)
@@ -102,8 +98,7 @@ def test_old_segments_are_deleted_from_the_front():
     assert log.delete_old_segments(1000, 700, -1) == 0
 
 
-def test_the_active_segment_is_deleted_only_with_all_others():
-    log = PartitionLog("t", 0)
+def test_the_active_segment_is_deleted_only_with_all_others(log):
     append(log, batch(b"v", timestamp=100), 0)
     append(log, batch(b"v", timestamp=900), 0)
     assert log.delete_old_segments(1000, 500, -1) == 0
@@ -134,8 +129,7 @@ def test_segments_before_the_log_start_are_always_deleted():
     assert len(log.segments) == 1
 
 
-def test_segments_roll_by_size_and_age():
-    log = PartitionLog("t", 0)
+def test_segments_roll_by_size_and_age(log):
     log.segments.segment_bytes = 2 * len(batch(b"v"))
     for timestamp in (100, 200, 300):
         append(log, batch(b"v", timestamp=timestamp), 0)
@@ -149,8 +143,7 @@ def test_segments_roll_by_size_and_age():
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_compaction_keeps_the_last_record_of_each_key(codec):
-    log = PartitionLog("t", 0)
+def test_compaction_keeps_the_last_record_of_each_key(log, codec):
     append(log, keyed((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), codec=codec), 0)
     append(log, keyed((b"a", b"4"), (None, b"no key"), (b"c", b"5"), codec=codec), 0)
     append(log, keyed((b"d", b"6"), codec=codec), 0)
@@ -164,8 +157,7 @@ def test_compaction_keeps_the_last_record_of_each_key(codec):
     assert append(log, batch(b"x"), 0).base_offset == 7
 
 
-def test_reading_over_a_gap():
-    log = PartitionLog("t", 0)
+def test_reading_over_a_gap(log):
     for number in range(6):
         append(log, keyed((b"a" if number < 5 else b"b", b"%d" % number)), 0)
     log.compact(DAY, DAY)
@@ -179,8 +171,7 @@ def test_reading_over_a_gap():
     assert found.offset == 4
 
 
-def test_the_active_segment_is_not_cleaned():
-    log = PartitionLog("t", 0)
+def test_the_active_segment_is_not_cleaned(log):
     append(log, keyed((b"a", b"1"), (b"a", b"2")), 0)
     log.clean(DAY, log.to_clean(DAY, 0).end_offset, DAY)
     assert len(contents(log)) == 2
@@ -199,8 +190,7 @@ def test_young_segments_are_not_cleaned():
     assert [offset for offset, _, _ in contents(log)] == [1, 2]
 
 
-def test_a_tombstone_is_kept_until_its_delete_horizon():
-    log = PartitionLog("t", 0)
+def test_a_tombstone_is_kept_until_its_delete_horizon(log):
     append(log, keyed((b"a", b"1"), timestamp=10**6), 0)
     append(log, keyed((b"a", None), (b"b", b"2"), timestamp=10**6), 0)
     now = 10**7
@@ -228,8 +218,7 @@ def test_small_segments_are_merged():
 # -- compaction and producers --------------------------------------------------------------------------------
 
 
-def test_the_last_sequence_number_of_a_producer_is_kept():
-    log = PartitionLog("t", 0)
+def test_the_last_sequence_number_of_a_producer_is_kept(log):
     for number in range(3):
         append(log, sequenced(number), 0)
     append(log, batch(b"other"), 0)  # the same key
@@ -240,8 +229,7 @@ def test_the_last_sequence_number_of_a_producer_is_kept():
         append(log, sequenced(5), 0)
 
 
-def test_producers_expire_after_a_day():
-    log = PartitionLog("t", 0)
+def test_producers_expire_after_a_day(log):
     append(log, sequenced(0), 0)
     append(log, batch(b"other"), 0)
     log.compact(1000 + DAY, DAY)
@@ -249,8 +237,7 @@ def test_producers_expire_after_a_day():
     append(log, sequenced(17), 0)
 
 
-def test_aborted_records_are_removed_and_then_their_marker():
-    log = PartitionLog("t", 0)
+def test_aborted_records_are_removed_and_then_their_marker(log):
     writer = Writer(log, 1)
     writer.write(b"a")  # 0
     writer.abort()  # 1
@@ -269,8 +256,7 @@ def test_aborted_records_are_removed_and_then_their_marker():
     assert [h.base_offset for h in headers(log)] == [2, 3, 4]
 
 
-def test_an_aborted_record_does_not_replace_an_older_one():
-    log = PartitionLog("t", 0)
+def test_an_aborted_record_does_not_replace_an_older_one(log):
     append(log, batch(b"committed"), 0)
     writer = Writer(log, 1)
     writer.write(b"aborted")
@@ -279,8 +265,7 @@ def test_an_aborted_record_does_not_replace_an_older_one():
     assert contents(log) == [(0, b"k", b"committed")]
 
 
-def test_unstable_records_are_not_cleaned():
-    log = PartitionLog("t", 0)
+def test_unstable_records_are_not_cleaned(log):
     append(log, keyed((b"a", b"1")), 0)
     log.roll()
     append(log, keyed((b"a", b"2")), 0)
@@ -316,8 +301,7 @@ def test_dirty_ratio():
     assert log.to_clean(DAY, 0).ratio == 1.0, "the cleaned part has been deleted"
 
 
-def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
-    log = PartitionLog("t", 0)
+def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean(log):
     append(log, keyed((b"a", b"1")), 0)
     append(log, keyed((b"a", b"2")), 0)
     log.delete_records(1)
@@ -327,8 +311,7 @@ def test_a_log_that_starts_within_its_active_segment_has_nothing_to_clean():
     assert len(headers(log)) == 1
 
 
-def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
-    log = PartitionLog("t", 0)
+def test_a_disk_error_during_cleaning_leaves_a_readable_log(log, monkeypatch):
     log.segments.segment_bytes = 1
     for number in range(6):
         append(log, keyed((b"a", b"%d" % number), (b"k%d" % number, b"x")), 0)
@@ -348,8 +331,7 @@ def test_a_disk_error_during_cleaning_leaves_a_readable_log(monkeypatch):
     assert [offset for offset, _, _ in contents(log)] == [1, 3, 5, 7, 9, 10, 11]
 
 
-def test_the_last_batch_before_the_active_segment_is_kept_even_if_empty():
-    log = PartitionLog("t", 0)
+def test_the_last_batch_before_the_active_segment_is_kept_even_if_empty(log):
     append(log, keyed((b"a", b"1")), 0)
     append(log, keyed((None, b"no key"), (None, b"no key")), 0)
     log.compact(DAY, DAY)
@@ -359,8 +341,7 @@ def test_the_last_batch_before_the_active_segment_is_kept_even_if_empty():
     assert [(h.base_offset, h.record_count) for h in headers(log)] == [(0, 1), (3, 1)]
 
 
-def test_truncation_does_not_go_before_the_log_start():
-    log = PartitionLog("t", 0)
+def test_truncation_does_not_go_before_the_log_start(log):
     append(log, batch(b"a", b"b", b"c"), 0)
     log.delete_records(1)
     log.truncate(2)

@@ -39,8 +39,7 @@ def test_deleted_records_are_given_back_to_the_system() -> None:
     assert len(pins) == 80
 
 
-def test_a_read_keeps_the_memory_of_deleted_records() -> None:
-    log = PartitionLog("t", 0)
+def test_a_read_keeps_the_memory_of_deleted_records(log: PartitionLog) -> None:
     append(log, batch(b"x" * 100_000), 0)
     read = log.read(0, 1 << 20)
     log.roll()

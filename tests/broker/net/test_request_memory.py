@@ -135,20 +135,19 @@ async def test_stalled_requests_do_not_block_others():
 # -- idle connections ------------------------------------------------------------------------------------------
 
 
-async def test_idle_connections_are_closed_after_ten_minutes():
-    async with EmbeddedCluster() as cluster:
-        async with connect(cluster) as idle, connect(cluster) as unfinished, connect(cluster) as busy:
-            assert await is_alive(idle)
-            send_half(unfinished)
-            for _ in range(5):
-                await asyncio.sleep(119)
-                assert await is_alive(busy)
-            assert len(node_of(cluster, 1).listener.connections) == 3
-            await asyncio.sleep(6)
-            assert await is_closed(idle)
-            assert await is_closed(unfinished)
+async def test_idle_connections_are_closed_after_ten_minutes(cluster):
+    async with connect(cluster) as idle, connect(cluster) as unfinished, connect(cluster) as busy:
+        assert await is_alive(idle)
+        send_half(unfinished)
+        for _ in range(5):
+            await asyncio.sleep(119)
             assert await is_alive(busy)
-            assert node_of(cluster, 1).listener.request_memory.held == 0
+        assert len(node_of(cluster, 1).listener.connections) == 3
+        await asyncio.sleep(6)
+        assert await is_closed(idle)
+        assert await is_closed(unfinished)
+        assert await is_alive(busy)
+        assert node_of(cluster, 1).listener.request_memory.held == 0
 
 
 async def test_the_idle_timeout_can_be_set():

@@ -21,65 +21,60 @@ from tests.profiles import examples
 
 
 @pytest.mark.asyncio(loop_factories=["real", "virtual"])
-async def test_it_serves_on_both_kinds_of_loop():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        assert await is_alive(client)
+async def test_it_serves_on_both_kinds_of_loop(client):
+    assert await is_alive(client)
 
 
 @pytest.mark.virtual
-async def test_pipelined_requests_are_answered_in_order():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        requests = [m.MetadataRequest(), VERSIONS, m.HeartbeatRequest(group_id="g")] * 40
-        sent = [(request, *client.send(request)) for request in requests]
-        for request, version, correlation_id in sent:
-            assert await client.receive(request, version, correlation_id)
+async def test_pipelined_requests_are_answered_in_order(cluster, client):
+    cluster.create_topic("t")
+    requests = [m.MetadataRequest(), VERSIONS, m.HeartbeatRequest(group_id="g")] * 40
+    sent = [(request, *client.send(request)) for request in requests]
+    for request, version, correlation_id in sent:
+        assert await client.receive(request, version, correlation_id)
 
 
 @pytest.mark.virtual
-async def test_a_parked_request_blocks_the_next_request_of_its_connection():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t")
-        waiting = m.FetchRequest(
-            max_wait_ms=5000,
-            min_bytes=1,
-            topics=[
-                m.FetchRequest.FetchTopic(
-                    topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
-                )
-            ],
-        )
-        first = (waiting, *client.send(waiting, 12))
-        second = (VERSIONS, *client.send(VERSIONS))
-        await client.receive(*first)
-        await client.receive(*second)
-        assert [exchange.api for exchange in cluster.history] == ["Fetch", "ApiVersions"]
-        assert [exchange.time for exchange in cluster.history] == [0.0, 5.0]
+async def test_a_parked_request_blocks_the_next_request_of_its_connection(cluster, client):
+    cluster.create_topic("t")
+    waiting = m.FetchRequest(
+        max_wait_ms=5000,
+        min_bytes=1,
+        topics=[
+            m.FetchRequest.FetchTopic(
+                topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
+            )
+        ],
+    )
+    first = (waiting, *client.send(waiting, 12))
+    second = (VERSIONS, *client.send(VERSIONS))
+    await client.receive(*first)
+    await client.receive(*second)
+    assert [exchange.api for exchange in cluster.history] == ["Fetch", "ApiVersions"]
+    assert [exchange.time for exchange in cluster.history] == [0.0, 5.0]
 
 
 @pytest.mark.virtual
-async def test_frames_may_arrive_in_any_pieces():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        data = b"".join(encode_request(VERSIONS, 3, 7, "pieces")) * 3
-        for i in range(len(data)):
-            client.send_bytes(data[i : i + 1])
-            await asyncio.sleep(0.001)
-        for _ in range(3):
-            frame = await client.receive_frame()
-            assert decode_response(m.ApiVersionsResponse, 3, frame).api_keys
-
-
-@pytest.mark.virtual
-async def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        client.send_frame(struct.pack(">hhihx", 18, 99, 41, -1) + b"whatever comes in version 99")
+async def test_frames_may_arrive_in_any_pieces(client):
+    data = b"".join(encode_request(VERSIONS, 3, 7, "pieces")) * 3
+    for i in range(len(data)):
+        client.send_bytes(data[i : i + 1])
+        await asyncio.sleep(0.001)
+    for _ in range(3):
         frame = await client.receive_frame()
-        assert frame[:4] == struct.pack(">i", 41)
-        answer = decode_response(m.ApiVersionsResponse, 0, frame)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert ranges[18] == (0, 4)
-        assert await is_alive(client)
+        assert decode_response(m.ApiVersionsResponse, 3, frame).api_keys
+
+
+@pytest.mark.virtual
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client):
+    client.send_frame(struct.pack(">hhihx", 18, 99, 41, -1) + b"whatever comes in version 99")
+    frame = await client.receive_frame()
+    assert frame[:4] == struct.pack(">i", 41)
+    answer = decode_response(m.ApiVersionsResponse, 0, frame)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert ranges[18] == (0, 4)
+    assert await is_alive(client)
 
 
 @pytest.mark.virtual
@@ -110,22 +105,20 @@ async def test_invalid_frames_close_the_connection(frame, caplog):
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-async def test_frames_have_a_size_limit(size):
-    async with EmbeddedCluster() as cluster:
-        node_of(cluster, 1).listener.max_request_bytes = 1000
-        async with connect(cluster) as client:
-            client.send_bytes(struct.pack(">i", size) + b"x" * 100)
-            assert await client.disconnected() == b""
+async def test_frames_have_a_size_limit(cluster, size):
+    node_of(cluster, 1).listener.max_request_bytes = 1000
+    async with connect(cluster) as client:
+        client.send_bytes(struct.pack(">i", size) + b"x" * 100)
+        assert await client.disconnected() == b""
 
 
 @pytest.mark.virtual
-async def test_responses_before_the_invalid_frame_are_sent():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        first = (VERSIONS, *client.send(VERSIONS))
-        client.send_frame(b"nonsense")
-        assert (await client.receive(*first)).api_keys
-        with pytest.raises(Disconnected):
-            await client.receive_frame()
+async def test_responses_before_the_invalid_frame_are_sent(client):
+    first = (VERSIONS, *client.send(VERSIONS))
+    client.send_frame(b"nonsense")
+    assert (await client.receive(*first)).api_keys
+    with pytest.raises(Disconnected):
+        await client.receive_frame()
 
 
 @pytest.mark.virtual
@@ -148,61 +141,57 @@ async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(m
 
 
 @pytest.mark.virtual
-async def test_the_parked_fetch_of_a_disconnected_client_is_dropped():
-    async with EmbeddedCluster() as cluster:
-        cluster.create_topic("t")
-        async with connect(cluster) as client:
-            fetch = m.FetchRequest.FetchTopic(
-                topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
-            )
-            client.send(m.FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[fetch]), 12)
-            await asyncio.sleep(1)
-            assert len(node_of(cluster, 1).purgatory) == 1
+async def test_the_parked_fetch_of_a_disconnected_client_is_dropped(cluster):
+    cluster.create_topic("t")
+    async with connect(cluster) as client:
+        fetch = m.FetchRequest.FetchTopic(
+            topic="t", partitions=[m.FetchRequest.FetchPartition(partition_max_bytes=1000)]
+        )
+        client.send(m.FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[fetch]), 12)
         await asyncio.sleep(1)
-        assert len(node_of(cluster, 1).purgatory) == 0
-        assert node_of(cluster, 1).listener.connections == set()
+        assert len(node_of(cluster, 1).purgatory) == 1
+    await asyncio.sleep(1)
+    assert len(node_of(cluster, 1).purgatory) == 0
+    assert node_of(cluster, 1).listener.connections == set()
 
 
 @pytest.mark.virtual
-async def test_a_client_that_reads_no_responses_is_not_served_any_more():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for number in range(50):
-            cluster.create_topic(f"topic-{number}", 10)
-        request = m.MetadataRequest(topics=None)
-        for _ in range(100):
-            client.send(request)
-        await asyncio.sleep(1)
-        served = len(cluster.history)
-        assert served < 100
-        for _ in range(100):
-            await client.receive_frame()
-        assert len(cluster.history) == 100
+async def test_a_client_that_reads_no_responses_is_not_served_any_more(cluster, client):
+    for number in range(50):
+        cluster.create_topic(f"topic-{number}", 10)
+    request = m.MetadataRequest(topics=None)
+    for _ in range(100):
+        client.send(request)
+    await asyncio.sleep(1)
+    served = len(cluster.history)
+    assert served < 100
+    for _ in range(100):
+        await client.receive_frame()
+    assert len(cluster.history) == 100
 
 
 @pytest.mark.virtual
-async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_any_more():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        held = cluster.faults.on("ApiVersions").hold()
-        data = b"".join(encode_request(VERSIONS, 3, 1, "x" * 1000))
-        count = 4_000_000 // len(data)
-        for _ in range(count):
-            client.send_bytes(data)
-        await asyncio.sleep(1)
-        (connection,) = node_of(cluster, 1).listener.connections
-        assert connection.unread < 2_000_000
-        held.release()
-        for _ in range(count):
-            await client.receive_frame()
-        assert connection.unread == 0
-        assert await is_alive(client)
+async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_any_more(cluster, client):
+    held = cluster.faults.on("ApiVersions").hold()
+    data = b"".join(encode_request(VERSIONS, 3, 1, "x" * 1000))
+    count = 4_000_000 // len(data)
+    for _ in range(count):
+        client.send_bytes(data)
+    await asyncio.sleep(1)
+    (connection,) = node_of(cluster, 1).listener.connections
+    assert connection.unread < 2_000_000
+    held.release()
+    for _ in range(count):
+        await client.receive_frame()
+    assert connection.unread == 0
+    assert await is_alive(client)
 
 
 @pytest.mark.virtual
-async def test_a_large_frame():
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        topics = [m.MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
-        answer = await client.ask(m.MetadataRequest(topics=topics))
-        assert len(answer.topics) == 1
+async def test_a_large_frame(client):
+    topics = [m.MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
+    answer = await client.ask(m.MetadataRequest(topics=topics))
+    assert len(answer.topics) == 1
 
 
 @pytest.mark.virtual

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from asyncgroup import ConfigError, Producer, RequestTimedOut
-from asyncgroup.broker import Fault
+from asyncgroup.broker import EmbeddedCluster, Fault
 from asyncgroup.errors import (
     ClosedError,
     DeliveryFailedError,
@@ -51,45 +51,42 @@ async def cancelled_at(held: Fault, producer: Producer) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_cancelled_block_is_aborted() -> None:
-    async with transacting() as (cluster, producer):
-        with pytest.raises(TimeoutError) as raised:
-            async with asyncio.timeout(1.0), producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                await asyncio.Event().wait()
-        cancelled = raised.value.__cause__ or raised.value.__context__  # the latter before Python 3.11.3
-        assert cancelled is not None
-        assert cancelled.__notes__ == ["transactional id 'orders-1': the transaction was aborted"]
-        assert str(cluster.transactions[NAME].state) == "CompleteAbort"
+async def test_a_cancelled_block_is_aborted(cluster: EmbeddedCluster, producer: Producer) -> None:
+    with pytest.raises(TimeoutError) as raised:
+        async with asyncio.timeout(1.0), producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+            await asyncio.Event().wait()
+    cancelled = raised.value.__cause__ or raised.value.__context__  # the latter before Python 3.11.3
+    assert cancelled is not None
+    assert cancelled.__notes__ == ["transactional id 'orders-1': the transaction was aborted"]
+    assert str(cluster.transactions[NAME].state) == "CompleteAbort"
 
 
-async def test_a_cancelled_anyio_scope() -> None:
+async def test_a_cancelled_anyio_scope(cluster: EmbeddedCluster, producer: Producer) -> None:
     """It cancels again at every await."""
-    async with transacting() as (cluster, producer):
-        with anyio.move_on_after(1.0):
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                await anyio.sleep_forever()
-        assert str(cluster.transactions[NAME].state) == "CompleteAbort"
+    with anyio.move_on_after(1.0):
         async with producer.transaction():
-            await producer.send(TOPIC, b"b", partition=0)
-        assert committed(cluster) == [b"b"]
+            await producer.send(TOPIC, b"a", partition=0)
+            await anyio.sleep_forever()
+    assert str(cluster.transactions[NAME].state) == "CompleteAbort"
+    async with producer.transaction():
+        await producer.send(TOPIC, b"b", partition=0)
+    assert committed(cluster) == [b"b"]
 
 
-async def test_cancelled_while_the_commit_is_being_sent() -> None:
+async def test_cancelled_while_the_commit_is_being_sent(cluster: EmbeddedCluster, producer: Producer) -> None:
     """The commit runs to its end, and the cancellation has its outcome."""
-    async with transacting() as (cluster, producer):
-        held = cluster.faults.on("EndTxn").hold()
-        task = await cancelled_at(held, producer)
-        await asyncio.sleep(1.0)
-        assert not task.done()
-        held.release()
-        with pytest.raises(asyncio.CancelledError) as raised:
-            await task
-        assert raised.value.__notes__ == ["transactional id 'orders-1': the transaction was committed"]
-        assert committed(cluster) == [b"a"]
-        async with producer.transaction():
-            await producer.send(TOPIC, b"b", partition=0)
+    held = cluster.faults.on("EndTxn").hold()
+    task = await cancelled_at(held, producer)
+    await asyncio.sleep(1.0)
+    assert not task.done()
+    held.release()
+    with pytest.raises(asyncio.CancelledError) as raised:
+        await task
+    assert raised.value.__notes__ == ["transactional id 'orders-1': the transaction was committed"]
+    assert committed(cluster) == [b"a"]
+    async with producer.transaction():
+        await producer.send(TOPIC, b"b", partition=0)
 
 
 @VERSIONS
@@ -151,17 +148,16 @@ async def test_cancelled_offsets_stay_in_the_transaction(version: int) -> None:
         assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 7
 
 
-async def test_cancelled_offsets_that_fail_later_abort() -> None:
+async def test_cancelled_offsets_that_fail_later_abort(cluster: EmbeddedCluster, producer: Producer) -> None:
     """The failure has no other caller than the end of the block."""
-    async with transacting() as (cluster, producer):
-        cluster.faults.on("TxnOffsetCommit").delay(5.0).error(ErrorCode.ILLEGAL_GENERATION)
-        with pytest.raises(TransactionAbortedError, match="ILLEGAL_GENERATION"):
-            async with producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(1.0):
-                        await producer.send_offsets(offsets_of("g", 7))
-        assert committed(cluster) == []
+    cluster.faults.on("TxnOffsetCommit").delay(5.0).error(ErrorCode.ILLEGAL_GENERATION)
+    with pytest.raises(TransactionAbortedError, match="ILLEGAL_GENERATION"):
+        async with producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await producer.send_offsets(offsets_of("g", 7))
+    assert committed(cluster) == []
 
 
 async def test_a_caller_that_waits_for_memory_does_not_get_into_the_next_transaction() -> None:
@@ -184,45 +180,42 @@ async def test_a_caller_that_waits_for_memory_does_not_get_into_the_next_transac
 
 
 @VERSIONS
-async def test_close_aborts_an_open_transaction(version: int) -> None:
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster) as producer:
-            await producer.transaction().__aenter__()
-            await producer.send(TOPIC, b"a", partition=0)
-        assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
-        assert committed(cluster) == []
-        with pytest.raises(ClosedError):
-            await producer.send(TOPIC, b"b")
+async def test_close_aborts_an_open_transaction(cluster: EmbeddedCluster, version: int) -> None:
+    async with producer_of(cluster) as producer:
+        await producer.transaction().__aenter__()
+        await producer.send(TOPIC, b"a", partition=0)
+    assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
+    assert committed(cluster) == []
+    with pytest.raises(ClosedError):
+        await producer.send(TOPIC, b"b")
 
 
 @VERSIONS
-async def test_close_while_a_commit_waits_for_its_records(version: int) -> None:
-    async with cluster_with_topics() as cluster:
-        producer = producer_of(cluster)
+async def test_close_while_a_commit_waits_for_its_records(cluster: EmbeddedCluster, version: int) -> None:
+    producer = producer_of(cluster)
 
-        async def commit() -> None:
-            async with producer.transaction():
-                await producer.enqueue(TOPIC, b"a", partition=0)
+    async def commit() -> None:
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
 
-        held = cluster.faults.on("Produce").hold()
-        async with producer:
-            task = asyncio.create_task(commit())
-            await held.wait_hit()
-            asyncio.get_running_loop().call_later(1.0, held.release)
-        with pytest.raises(ClosedError):
-            await task
-        assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
-        assert committed(cluster) == []
+    held = cluster.faults.on("Produce").hold()
+    async with producer:
+        task = asyncio.create_task(commit())
+        await held.wait_hit()
+        asyncio.get_running_loop().call_later(1.0, held.release)
+    with pytest.raises(ClosedError):
+        await task
+    assert [e.request.committed for e in cluster.history.of("EndTxn")] == [False]
+    assert committed(cluster) == []
 
 
-async def test_close_in_a_transactions_block() -> None:
-    async with cluster_with_topics() as cluster:
-        producer = producer_of(cluster)
-        with pytest.raises(ClosedError):
-            async with producer, producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                await producer.aclose()
-        assert committed(cluster) == []
+async def test_close_in_a_transactions_block(cluster: EmbeddedCluster) -> None:
+    producer = producer_of(cluster)
+    with pytest.raises(ClosedError):
+        async with producer, producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+            await producer.aclose()
+    assert committed(cluster) == []
 
 
 async def test_close_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,18 +229,17 @@ async def test_close_does_not_wait_for_ever(caplog: pytest.LogCaptureFixture) ->
         assert "closed before its transaction had ended" in caplog.text
 
 
-async def test_close_of_a_fenced_producer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_close_of_a_fenced_producer(cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture) -> None:
     """Fencing has aborted its transaction: neither a warning nor DeliveryFailedError."""
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster) as producer:
-            await producer.transaction().__aenter__()
-            await producer.enqueue(TOPIC, b"a", partition=0)
-            await producer.flush()
-            async with producer_of(cluster):
-                pass
-            await producer.enqueue(TOPIC, b"b", partition=0)
-            await asyncio.sleep(1.0)
-        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    async with producer_of(cluster) as producer:
+        await producer.transaction().__aenter__()
+        await producer.enqueue(TOPIC, b"a", partition=0)
+        await producer.flush()
+        async with producer_of(cluster):
+            pass
+        await producer.enqueue(TOPIC, b"b", partition=0)
+        await asyncio.sleep(1.0)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("chunks", [False, True], ids=["records", "chunks"])
@@ -265,18 +257,17 @@ async def test_a_fenced_transaction_has_one_error(chunks: bool, caplog: pytest.L
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_flush_raises_what_made_the_producer_unusable() -> None:
+async def test_flush_raises_what_made_the_producer_unusable(cluster: EmbeddedCluster) -> None:
     """In Java it only waits. Here it raises for records of `enqueue`, and these are lost."""
-    async with cluster_with_topics() as cluster:
-        with pytest.raises(ProducerFencedError):
-            async with producer_of(cluster) as producer, producer.transaction():
-                await producer.send(TOPIC, b"a", partition=0)
-                async with producer_of(cluster):
-                    pass
-                await producer.enqueue(TOPIC, b"b", partition=0)
-                for _ in range(2):
-                    with pytest.raises(ProducerFencedError, match="fenced: producer id"):
-                        await producer.flush()
+    with pytest.raises(ProducerFencedError):
+        async with producer_of(cluster) as producer, producer.transaction():
+            await producer.send(TOPIC, b"a", partition=0)
+            async with producer_of(cluster):
+                pass
+            await producer.enqueue(TOPIC, b"b", partition=0)
+            for _ in range(2):
+                with pytest.raises(ProducerFencedError, match="fenced: producer id"):
+                    await producer.flush()
 
 
 async def test_flush_in_a_transaction_that_can_only_be_aborted() -> None:
@@ -294,24 +285,22 @@ async def test_flush_in_a_transaction_that_can_only_be_aborted() -> None:
         assert committed(cluster) == [b"b"]
 
 
-async def test_entering_is_cancelled() -> None:
-    async with cluster_with_topics() as cluster:
-        cluster.faults.on("InitProducerId", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(3.0), producer_of(cluster):
-                pass
-        cluster.faults.clear()
+async def test_entering_is_cancelled(cluster: EmbeddedCluster) -> None:
+    cluster.faults.on("InitProducerId", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3.0), producer_of(cluster):
+            pass
+    cluster.faults.clear()
 
 
-async def test_no_coordinator_until_delivery_timeout() -> None:
-    async with cluster_with_topics() as cluster:
-        cluster.faults.on("InitProducerId", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        with pytest.raises(
-            RequestTimedOut, match=r"no success within delivery_timeout=40 s: .*COORDINATOR_NOT_AVAILABLE"
-        ):
-            await producer_of(cluster, delivery_timeout=40.0).__aenter__()
-        assert now() == pytest.approx(40.0, abs=1.5)
-        cluster.faults.clear()
+async def test_no_coordinator_until_delivery_timeout(cluster: EmbeddedCluster) -> None:
+    cluster.faults.on("InitProducerId", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    with pytest.raises(
+        RequestTimedOut, match=r"no success within delivery_timeout=40 s: .*COORDINATOR_NOT_AVAILABLE"
+    ):
+        await producer_of(cluster, delivery_timeout=40.0).__aenter__()
+    assert now() == pytest.approx(40.0, abs=1.5)
+    cluster.faults.clear()
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------
@@ -328,12 +317,11 @@ async def test_no_coordinator_until_delivery_timeout() -> None:
         GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(-1)}),
     ],
 )
-async def test_invalid_offsets(source: object) -> None:
-    async with transacting() as (cluster, producer):
-        with pytest.raises(ConfigError):
-            async with producer.transaction():
-                await producer.send_offsets(source)  # type: ignore[arg-type]
-        assert requests(cluster) == ["InitProducerId"]
+async def test_invalid_offsets(cluster: EmbeddedCluster, producer: Producer, source: object) -> None:
+    with pytest.raises(ConfigError):
+        async with producer.transaction():
+            await producer.send_offsets(source)  # type: ignore[arg-type]
+    assert requests(cluster) == ["InitProducerId"]
 
 
 @pytest.mark.parametrize("place", [TopicPartition(INPUT, 0), (INPUT, 0)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
@@ -108,22 +109,21 @@ async def test_no_transaction_begins_after_a_close_without_drain() -> None:
                 pass
 
 
-async def test_a_close_without_drain_leaves_no_task() -> None:
-    async with cluster_with_topics() as cluster:
-        settings = ProducerConfig(transactional_id=NAME, **QUICK)
-        async with Cluster(cluster.bootstrap_servers, settings) as client:
-            producer = Producer(client, settings)
-            await producer.__aenter__()
-            cluster.faults.on("TxnOffsetCommit", times=None).drop()
-            with pytest.raises(ClosedError, match="before its transaction was committed"):
-                async with producer.transaction():
-                    offsets = asyncio.create_task(producer.send_offsets(offsets_of()))
-                    await asyncio.sleep(1.0)
-                    await producer.aclose(drain=False)
-                    names = {task.get_name() for task in asyncio.all_tasks()}
-                    assert not [name for name in names if name.startswith("Producer")], names
-                    with pytest.raises(ClosedError, match="closed before group 'g' had the offsets"):
-                        await offsets
+async def test_a_close_without_drain_leaves_no_task(cluster: EmbeddedCluster) -> None:
+    settings = ProducerConfig(transactional_id=NAME, **QUICK)
+    async with Cluster(cluster.bootstrap_servers, settings) as client:
+        producer = Producer(client, settings)
+        await producer.__aenter__()
+        cluster.faults.on("TxnOffsetCommit", times=None).drop()
+        with pytest.raises(ClosedError, match="before its transaction was committed"):
+            async with producer.transaction():
+                offsets = asyncio.create_task(producer.send_offsets(offsets_of()))
+                await asyncio.sleep(1.0)
+                await producer.aclose(drain=False)
+                names = {task.get_name() for task in asyncio.all_tasks()}
+                assert not [name for name in names if name.startswith("Producer")], names
+                with pytest.raises(ClosedError, match="closed before group 'g' had the offsets"):
+                    await offsets
 
 
 async def test_a_commit_under_way_when_the_producer_is_closed_at_once_is_unknown() -> None:

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from asyncgroup import Cluster, RequestTimedOut, end_transaction
+from asyncgroup import Cluster, Producer, RequestTimedOut, end_transaction
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
@@ -58,29 +59,27 @@ async def test_a_lost_request_or_response(version: int, when: str, api: str, com
 
 
 @VERSIONS
-async def test_no_answer_to_end_txn(version: int) -> None:
+async def test_no_answer_to_end_txn(cluster: EmbeddedCluster, producer: Producer, version: int) -> None:
     """The connection stays open, so only the request timeout shows that the response is lost."""
-    async with transacting() as (cluster, producer):
-        cluster.faults.on("EndTxn").drop()
-        begun = now()
-        async with producer.transaction():
-            await producer.send(TOPIC, b"a", partition=0)
-        assert now() - begun == pytest.approx(30.0, abs=1.0)
-        assert committed(cluster) == [b"a"]
+    cluster.faults.on("EndTxn").drop()
+    begun = now()
+    async with producer.transaction():
+        await producer.send(TOPIC, b"a", partition=0)
+    assert now() - begun == pytest.approx(30.0, abs=1.0)
+    assert committed(cluster) == [b"a"]
 
 
 @VERSIONS
-async def test_the_coordinator_moves(version: int) -> None:
-    async with transacting() as (cluster, producer):
-        for step in range(4):
-            async with producer.transaction():
-                cluster.move_transaction_coordinator(NAME, step % 3 + 1)
-                await producer.send(TOPIC, b"%d" % step, partition=0)
-                cluster.move_coordinator("g", (step + 1) % 3 + 1)
-                await producer.send_offsets(offsets_of("g", step))
-                cluster.move_transaction_coordinator(NAME, (step + 1) % 3 + 1)
-        assert committed(cluster) == [b"0", b"1", b"2", b"3"]
-        assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 3
+async def test_the_coordinator_moves(cluster: EmbeddedCluster, producer: Producer, version: int) -> None:
+    for step in range(4):
+        async with producer.transaction():
+            cluster.move_transaction_coordinator(NAME, step % 3 + 1)
+            await producer.send(TOPIC, b"%d" % step, partition=0)
+            cluster.move_coordinator("g", (step + 1) % 3 + 1)
+            await producer.send_offsets(offsets_of("g", step))
+            cluster.move_transaction_coordinator(NAME, (step + 1) % 3 + 1)
+    assert committed(cluster) == [b"0", b"1", b"2", b"3"]
+    assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 3
 
 
 @VERSIONS
@@ -96,24 +95,23 @@ async def test_the_coordinators_node_stops(version: int) -> None:
 
 
 @VERSIONS
-async def test_a_commit_without_an_answer(version: int) -> None:
+async def test_a_commit_without_an_answer(cluster: EmbeddedCluster, version: int) -> None:
     """Whether it was made is not known: the next producer finds it out."""
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster, delivery_timeout=40.0) as producer:
-            with pytest.raises(
-                TransactionOutcomeUnknown, match=r"may be committed or not: .*COORDINATOR_NOT_AVAILABLE"
-            ) as raised:
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"a", partition=0)
-                    cluster.faults.on("EndTxn", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            assert raised.value.commit
-            with pytest.raises(TransactionOutcomeUnknown):
-                async with producer.transaction():
-                    pass
-        cluster.faults.clear()
-        async with producer_of(cluster) as other, other.transaction():
-            await other.send(TOPIC, b"b", partition=0)
-        assert committed(cluster) == [b"b"]
+    async with producer_of(cluster, delivery_timeout=40.0) as producer:
+        with pytest.raises(
+            TransactionOutcomeUnknown, match=r"may be committed or not: .*COORDINATOR_NOT_AVAILABLE"
+        ) as raised:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                cluster.faults.on("EndTxn", times=None).error(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        assert raised.value.commit
+        with pytest.raises(TransactionOutcomeUnknown):
+            async with producer.transaction():
+                pass
+    cluster.faults.clear()
+    async with producer_of(cluster) as other, other.transaction():
+        await other.send(TOPIC, b"b", partition=0)
+    assert committed(cluster) == [b"b"]
 
 
 @VERSIONS
@@ -213,45 +211,43 @@ async def test_a_batch_in_flight_at_an_abort(version: int) -> None:
         assert committed(cluster) == stored(cluster) == [b"b"]
 
 
-async def test_the_transaction_timeout() -> None:
+async def test_the_transaction_timeout(cluster: EmbeddedCluster) -> None:
     """The coordinator aborts, and fences the producer; the error names the timeout among the causes."""
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster, transaction_timeout=5.0) as producer:
-            with pytest.raises(
-                ProducerFencedError, match=r"transaction_timeout=5 s and the coordinator aborted it"
-            ) as raised:
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"a", partition=0)
-                    await asyncio.sleep(10.0)
-                    await producer.send(TOPIC, b"b", partition=0)
-            assert raised.value.current == (raised.value.producer_id, 1)
-            assert raised.value.state == "CompleteAbort"
-        assert committed(cluster) == []
+    async with producer_of(cluster, transaction_timeout=5.0) as producer:
+        with pytest.raises(
+            ProducerFencedError, match=r"transaction_timeout=5 s and the coordinator aborted it"
+        ) as raised:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                await asyncio.sleep(10.0)
+                await producer.send(TOPIC, b"b", partition=0)
+        assert raised.value.current == (raised.value.producer_id, 1)
+        assert raised.value.state == "CompleteAbort"
+    assert committed(cluster) == []
 
 
 @VERSIONS
-async def test_a_commit_after_the_transaction_timeout(version: int) -> None:
+async def test_a_commit_after_the_transaction_timeout(cluster: EmbeddedCluster, version: int) -> None:
     """Fatal, as in Java 4.3 (`EndTxnHandler`): this producer can only be closed, and the next one goes on."""
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster, transaction_timeout=5.0) as producer:
-            with pytest.raises(ProducerFencedError) as raised:
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"a", partition=0)
-                    await asyncio.sleep(10.0)
-            text = str(raised.value)
-            assert f"'{NAME}'" in text
-            assert "transaction_timeout=5 s" in text
-            assert text.endswith("Close this producer")
-            if version == 2:
-                assert isinstance(raised.value.__cause__, BrokerError)
-                assert raised.value.__cause__.name == "INVALID_TXN_STATE"
-            with pytest.raises(type(raised.value)) as again:
-                async with producer.transaction():
-                    pass
-            assert str(again.value) == text
-        async with producer_of(cluster) as other, other.transaction():
-            await other.send(TOPIC, b"b", partition=0)
-        assert committed(cluster) == [b"b"]
+    async with producer_of(cluster, transaction_timeout=5.0) as producer:
+        with pytest.raises(ProducerFencedError) as raised:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                await asyncio.sleep(10.0)
+        text = str(raised.value)
+        assert f"'{NAME}'" in text
+        assert "transaction_timeout=5 s" in text
+        assert text.endswith("Close this producer")
+        if version == 2:
+            assert isinstance(raised.value.__cause__, BrokerError)
+            assert raised.value.__cause__.name == "INVALID_TXN_STATE"
+        with pytest.raises(type(raised.value)) as again:
+            async with producer.transaction():
+                pass
+        assert str(again.value) == text
+    async with producer_of(cluster) as other, other.transaction():
+        await other.send(TOPIC, b"b", partition=0)
+    assert committed(cluster) == [b"b"]
 
 
 @VERSIONS

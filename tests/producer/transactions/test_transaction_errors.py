@@ -278,10 +278,9 @@ async def test_an_error_of_the_first_init_producer_id(code: ErrorCode, expected:
         assert committed(cluster) == [b"y"]
 
 
-async def test_a_transaction_timeout_above_the_brokers_limit() -> None:
-    async with cluster_with_topics() as cluster:
-        with pytest.raises(BrokerError, match=r"INVALID_TRANSACTION_TIMEOUT.*transaction.max.timeout.ms"):
-            await producer_of(cluster, transaction_timeout=1800.0).__aenter__()
+async def test_a_transaction_timeout_above_the_brokers_limit(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(BrokerError, match=r"INVALID_TRANSACTION_TIMEOUT.*transaction.max.timeout.ms"):
+        await producer_of(cluster, transaction_timeout=1800.0).__aenter__()
 
 
 LOOKUP: Final[dict[ErrorCode, Any]] = {
@@ -293,28 +292,26 @@ LOOKUP: Final[dict[ErrorCode, Any]] = {
 
 
 @pytest.mark.parametrize(("code", "expected"), LOOKUP.items(), ids=[code.name for code in LOOKUP])
-async def test_an_error_of_find_coordinator(code: ErrorCode, expected: str) -> None:
-    async with cluster_with_topics() as cluster:
-        cluster.faults.on("FindCoordinator", where=lambda request: request.key_type == 1).error(code)
-        producer = producer_of(cluster)
-        if expected == RETRIED:
-            async with producer:
-                await transaction(producer, b"x", 1)
-            assert committed(cluster) == [b"x"]
-        else:
-            with pytest.raises(BrokerError, match=code.name):
-                await producer.__aenter__()
+async def test_an_error_of_find_coordinator(cluster: EmbeddedCluster, code: ErrorCode, expected: str) -> None:
+    cluster.faults.on("FindCoordinator", where=lambda request: request.key_type == 1).error(code)
+    producer = producer_of(cluster)
+    if expected == RETRIED:
+        async with producer:
+            await transaction(producer, b"x", 1)
+        assert committed(cluster) == [b"x"]
+    else:
+        with pytest.raises(BrokerError, match=code.name):
+            await producer.__aenter__()
 
 
-async def test_a_group_that_may_not_be_looked_up_aborts() -> None:
-    async with transacting() as (cluster, producer):
-        cluster.faults.on("FindCoordinator", where=lambda request: request.key_type == 0).error(
-            E.GROUP_AUTHORIZATION_FAILED
-        )
-        with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-            await transaction(producer, b"first", 1)
-        await transaction(producer, b"second", 2)
-        assert committed(cluster) == [b"second"]
+async def test_a_group_that_may_not_be_looked_up_aborts(cluster: EmbeddedCluster, producer: Producer) -> None:
+    cluster.faults.on("FindCoordinator", where=lambda request: request.key_type == 0).error(
+        E.GROUP_AUTHORIZATION_FAILED
+    )
+    with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
+        await transaction(producer, b"first", 1)
+    await transaction(producer, b"second", 2)
+    assert committed(cluster) == [b"second"]
 
 
 @pytest.mark.parametrize("version", [1])

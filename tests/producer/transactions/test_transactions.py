@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from asyncgroup import Cluster, OpenTransaction, end_transaction
+from asyncgroup import Cluster, OpenTransaction, Producer, end_transaction
+from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import (
     ClosedError,
@@ -21,7 +22,6 @@ from tests.producer.support import TOPIC, stored
 from tests.producer.transactions.support import (
     INPUT,
     NAME,
-    cluster_with_topics,
     committed,
     offsets_of,
     producer_of,
@@ -74,28 +74,26 @@ async def test_offsets_are_committed_with_the_transaction() -> None:
         assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 7
 
 
-async def test_the_requests_of_version_2() -> None:
+async def test_the_requests_of_version_2(cluster: EmbeddedCluster, producer: Producer) -> None:
     """KIP-890: Produce 12 and TxnOffsetCommit 5 add to the transaction, EndTxn 5 returns the next epoch."""
-    async with transacting() as (cluster, producer):
-        for value in (b"a", b"b"):
-            async with producer.transaction():
-                await producer.send(TOPIC, value, partition=0)
-                await producer.send_offsets(offsets_of())
-        assert requests(cluster) == ["InitProducerId", *["Produce", "TxnOffsetCommit", "EndTxn"] * 2]
-        assert {exchange.version for exchange in cluster.history.of("EndTxn")} == {5}
-        assert {exchange.version for exchange in cluster.history.of("TxnOffsetCommit")} == {5}
-        assert all(exchange.version >= 12 for exchange in cluster.history.of("Produce"))
-        assert [e.request.producer_epoch for e in cluster.history.of("EndTxn")] == [0, 1]
-
-
-async def test_an_empty_transaction_sends_nothing() -> None:
-    async with transacting() as (cluster, producer):
+    for value in (b"a", b"b"):
         async with producer.transaction():
-            pass
-        with pytest.raises(Boom):
-            async with producer.transaction():
-                raise Boom
-        assert requests(cluster) == ["InitProducerId"]
+            await producer.send(TOPIC, value, partition=0)
+            await producer.send_offsets(offsets_of())
+    assert requests(cluster) == ["InitProducerId", *["Produce", "TxnOffsetCommit", "EndTxn"] * 2]
+    assert {exchange.version for exchange in cluster.history.of("EndTxn")} == {5}
+    assert {exchange.version for exchange in cluster.history.of("TxnOffsetCommit")} == {5}
+    assert all(exchange.version >= 12 for exchange in cluster.history.of("Produce"))
+    assert [e.request.producer_epoch for e in cluster.history.of("EndTxn")] == [0, 1]
+
+
+async def test_an_empty_transaction_sends_nothing(cluster: EmbeddedCluster, producer: Producer) -> None:
+    async with producer.transaction():
+        pass
+    with pytest.raises(Boom):
+        async with producer.transaction():
+            raise Boom
+    assert requests(cluster) == ["InitProducerId"]
 
 
 async def test_a_second_producer_fences_the_first_one_and_aborts_its_transaction() -> None:
@@ -168,30 +166,28 @@ async def test_transactions_need_idempotence(config: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-async def test_another_process_ends_a_transaction(commit: bool) -> None:
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster) as producer, producer.transaction():
-            await producer.enqueue(TOPIC, b"a", partition=0)
-            await producer.send_offsets(offsets_of())
-            detached = await producer.detach_transaction()
-            with pytest.raises(ClosedError, match="was detached: it can only be closed"):
-                await producer.send(TOPIC, b"b")
-        assert committed(cluster) == []
-        assert len(stored(cluster)) == 1
-        transaction = pickle.loads(pickle.dumps(detached))
-        assert transaction == OpenTransaction(NAME, detached.producer_id, 0, 2)
-        async with Cluster(cluster.bootstrap_servers) as clients:
-            for _ in range(2):  # a repeated end finds it done
-                await end_transaction(clients, transaction, commit=commit)
-        assert committed(cluster) == ([b"a"] if commit else [])
-        assert bool(cluster.group("g").offsets) is commit
+async def test_another_process_ends_a_transaction(cluster: EmbeddedCluster, commit: bool) -> None:
+    async with producer_of(cluster) as producer, producer.transaction():
+        await producer.enqueue(TOPIC, b"a", partition=0)
+        await producer.send_offsets(offsets_of())
+        detached = await producer.detach_transaction()
+        with pytest.raises(ClosedError, match="was detached: it can only be closed"):
+            await producer.send(TOPIC, b"b")
+    assert committed(cluster) == []
+    assert len(stored(cluster)) == 1
+    transaction = pickle.loads(pickle.dumps(detached))
+    assert transaction == OpenTransaction(NAME, detached.producer_id, 0, 2)
+    async with Cluster(cluster.bootstrap_servers) as clients:
+        for _ in range(2):  # a repeated end finds it done
+            await end_transaction(clients, transaction, commit=commit)
+    assert committed(cluster) == ([b"a"] if commit else [])
+    assert bool(cluster.group("g").offsets) is commit
 
 
-async def test_a_detached_transaction_without_records() -> None:
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster) as producer, producer.transaction():
-            detached = await producer.detach_transaction()
-        assert not detached.has_writes
-        async with Cluster(cluster.bootstrap_servers) as clients:
-            await end_transaction(clients, detached, commit=True)
-        assert requests(cluster) == ["InitProducerId"]
+async def test_a_detached_transaction_without_records(cluster: EmbeddedCluster) -> None:
+    async with producer_of(cluster) as producer, producer.transaction():
+        detached = await producer.detach_transaction()
+    assert not detached.has_writes
+    async with Cluster(cluster.bootstrap_servers) as clients:
+        await end_transaction(clients, detached, commit=True)
+    assert requests(cluster) == ["InitProducerId"]

@@ -115,9 +115,8 @@ async def test_a_pending_sync_group_is_replaced_by_a_join_at_the_new_coordinator
         assert len(env.cluster.group("g").members) == 1
 
 
-async def test_a_commit_fails_when_there_is_no_coordinator(env: VirtualEnvironment):
+async def test_a_commit_fails_when_there_is_no_coordinator(handler: WorkHandler, env: VirtualEnvironment):
     """If no new coordinator is found, a commit is retried `commit_retry_max` times."""
-    handler = WorkHandler(env)
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         await env.produce(1, [0])

@@ -122,9 +122,8 @@ async def test_a_close_ends_in_time_if_no_broker_comes_back(env: VirtualEnvironm
     assert any("could not leave" in text for text in texts), texts
 
 
-async def test_a_close_does_not_wait_for_a_deleted_topic(env: VirtualEnvironment):
+async def test_a_close_does_not_wait_for_a_deleted_topic(handler: WorkHandler, env: VirtualEnvironment):
     """The coordinator works, so the commit is retried only `commit_retry_max` times."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     env.cluster.faults.on("OffsetCommit", times=None).error(E.UNKNOWN_TOPIC_OR_PARTITION)
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:

@@ -159,8 +159,7 @@ async def test_the_limit_of_a_revoked_claim_is_in_its_error(
     assert 0.0 < limit == pytest.approx(error.limit, abs=0.01)
 
 
-async def test_the_member_is_lost(env: VirtualEnvironment) -> None:
-    ends = SessionEndHook()
+async def test_the_member_is_lost(ends: SessionEndHook, env: VirtualEnvironment) -> None:
     options = {"hooks": (ends,), "auto_commit_interval": 3000.0}
     async with working(env, "consume", **options) as (_group, consuming, handler, gate):
         await asyncio.sleep(1.0)
@@ -214,8 +213,7 @@ async def test_the_group_is_closed_or_the_caller_cancelled(
         assert not env.cluster.group(env.group_id).members, "it has left"
 
 
-async def test_a_static_member_that_is_closed_stays(env: VirtualEnvironment) -> None:
-    handler = WorkHandler(env)
+async def test_a_static_member_that_is_closed_stays(handler: WorkHandler, env: VirtualEnvironment) -> None:
     async with member(env, group_instance_id="one") as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
     assert env.cluster.group(env.group_id).members

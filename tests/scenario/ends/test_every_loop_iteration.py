@@ -262,9 +262,8 @@ async def test_a_cancelled_waiting_call_does_not_change_topics(env: VirtualEnvir
         assert group.session.assignment == {"others": [0]}
 
 
-async def test_the_first_close_decides_who_leaves(env: VirtualEnvironment):
+async def test_the_first_close_decides_who_leaves(handler: WorkHandler, env: VirtualEnvironment):
     """Also while the first close waits for the heartbeat."""
-    handler = WorkHandler(env)
     async with group_of(env, "g") as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         first = asyncio.create_task(group.aclose(leave=False, at_heartbeat=True))

@@ -120,9 +120,8 @@ async def test_on_revoked(protocol: str, ignores: bool, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("protocol", ALL_PROTOCOLS)
-async def test_on_lost(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_on_lost(ends: SessionEndHook, protocol: str, caplog: pytest.LogCaptureFixture) -> None:
     """The member joins again without it."""
-    ends = SessionEndHook()
     async with made_for(protocol) as env:
         handler = Hangs(env, "on_lost")
         async with (
@@ -346,9 +345,8 @@ async def test_an_error_after_the_limit(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-async def test_on_assigned_beside_a_revocation(protocol: str) -> None:
+async def test_on_assigned_beside_a_revocation(ends: SessionEndHook, protocol: str) -> None:
     """The hook is not cancelled when the handlers of revoked claims are: it has the time that is reserved for hooks."""
-    ends = SessionEndHook()
 
     async def work(_session: Session, _claim: Claim, _record: Record) -> None:
         await asyncio.sleep(1000.0)

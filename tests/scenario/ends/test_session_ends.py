@@ -28,9 +28,8 @@ from tests.stories.virtual import VirtualEnvironment
 # -- a claim is revoked -------------------------------------------------------------------------------------------------
 
 
-async def test_revoked(env: VirtualEnvironment):
+async def test_revoked(ends: SessionEndHook, env: VirtualEnvironment):
     """The current record is finished, no other is started; its mark is committed; consume() returns."""
-    ends = SessionEndHook()
     async with working(env, "consume", hooks=(ends,)) as (_group, consuming, handler, gate):
         bob = await env.member("bob")
         await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance seen", env.limit)
@@ -44,8 +43,7 @@ async def test_revoked(env: VirtualEnvironment):
         await bob.leave()
 
 
-async def test_revoked_and_run_continues(env: VirtualEnvironment):
-    handler, ends = WorkHandler(env), SessionEndHook()
+async def test_revoked_and_run_continues(handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment):
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("assigned [0, 1, 2, 3]")
         bob = await env.member("bob")

@@ -67,9 +67,8 @@ async def test_handler_raises(env: VirtualEnvironment, how: str):
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_aclose(env: VirtualEnvironment, how: str):
+async def test_aclose(ends: SessionEndHook, env: VirtualEnvironment, how: str):
     """Current records are finished and committed, the member leaves at once, the caller returns."""
-    ends = SessionEndHook()
     async with working(env, how, hooks=(ends,)) as (group, consuming, handler, gate):
         closing = asyncio.create_task(group.aclose())
         await asyncio.sleep(1.0)
@@ -108,9 +107,8 @@ async def test_aclose_of_a_static_member_does_not_leave_the_group(env: VirtualEn
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_aclose_while_a_rebalance_drains(env: VirtualEnvironment, how: str):
+async def test_aclose_while_a_rebalance_drains(ends: SessionEndHook, env: VirtualEnvironment, how: str):
     """The session is already ending for another reason: the caller returns, and the member does not join again."""
-    ends = SessionEndHook()
     async with working(env, how, hooks=(ends,)) as (group, consuming, handler, gate):
         env.cluster.faults.on("Heartbeat").error(ErrorCode.REBALANCE_IN_PROGRESS)
         await env.bell.until(lambda: handler.sessions[0].ended, "the rebalance seen", env.limit)
@@ -211,9 +209,8 @@ async def test_caller_cancelled_during_cleanup(env: VirtualEnvironment):
         await bob.leave()
 
 
-async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment):
+async def test_caller_cancelled_while_no_broker_answers(handler: WorkHandler, env: VirtualEnvironment):
     """Commit and leave together take at most close_timeout."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, close_timeout=7.0, auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)) as consuming:
@@ -229,9 +226,8 @@ async def test_caller_cancelled_while_no_broker_answers(env: VirtualEnvironment)
         env.network.heal()
 
 
-async def test_aclose_while_no_broker_answers(env: VirtualEnvironment):
+async def test_aclose_while_no_broker_answers(handler: WorkHandler, env: VirtualEnvironment):
     """The same for closing: handlers have their time, and the whole close has a limit."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with (
         member(env, close_timeout=7.0, auto_commit_interval=3000.0) as group,

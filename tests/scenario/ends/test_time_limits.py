@@ -323,9 +323,8 @@ async def test_heartbeats_keep_a_member_that_waits_for_the_assignment(env: Virtu
 
 
 @pytest.mark.parametrize("how", ["silent", "down"])
-async def test_the_session_timeout_of_the_group_limits_every_pause(how: str) -> None:
+async def test_the_session_timeout_of_the_group_limits_every_pause(ends: SessionEndHook, how: str) -> None:
     """The member is lost when no broker has answered for the group's session timeout, not an attempt later."""
-    ends = SessionEndHook()
     options: dict[str, Any] = {
         "group_protocol": "consumer",
         "session_timeout": None,

@@ -108,18 +108,16 @@ async def test_final_errors(env: VirtualEnvironment, code: E, how: str):
     assert group_requests(env)[5:] == [f"Heartbeat {code.name}", "LeaveGroup"]
 
 
-async def test_lost_consume_returns(env: VirtualEnvironment):
+async def test_lost_consume_returns(handler: WorkHandler, env: VirtualEnvironment):
     """consume() returns after a loss; only permanent errors are raised."""
-    handler = WorkHandler(env)
     async with member(env) as group:
         env.cluster.faults.on("Heartbeat").error(E.UNKNOWN_MEMBER_ID)
         await group.consume("orders", handler)
         assert handler.sessions[0].is_lost
 
 
-async def test_rebalance(env: VirtualEnvironment):
+async def test_rebalance(handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment):
     """The member commits its marks under the old generation, then joins again with the same id."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     await env.produce(5, [0])
     async with (
         member(env, hooks=(ends,), auto_commit_interval=3000.0) as group,
@@ -163,9 +161,8 @@ async def test_heartbeats_continue_while_handlers_drain(env: VirtualEnvironment)
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_a_cut_connection(env: VirtualEnvironment, when):
+async def test_a_cut_connection(handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment, when):
     """A lost connection does not end the membership: the member looks up the coordinator and reconnects."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         fault = env.cluster.faults.on("Heartbeat").disconnect(when)
@@ -256,9 +253,8 @@ async def test_a_zombie_refused_at_its_commit(env: VirtualEnvironment, code: E):
         )
 
 
-async def test_a_static_zombie_is_fenced(env: VirtualEnvironment):
+async def test_a_static_zombie_is_fenced(handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment):
     """Another process has joined with the same instance id: this member ends and does not join again."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, group_instance_id="desk-1", hooks=(ends,)) as group:
         async with running(group.run("orders", handler)) as consuming:
             await handler.until("claim 3@0")

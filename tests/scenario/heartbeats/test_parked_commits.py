@@ -30,9 +30,8 @@ def longest_pause(env: VirtualEnvironment, protocol: str) -> float:
 
 
 @pytest.mark.parametrize("protocol", EACH)
-async def test_heartbeats_go_on(protocol: str) -> None:
+async def test_heartbeats_go_on(ends: SessionEndHook, protocol: str) -> None:
     """Commits follow each other all the time, 5 s each; the session timeout is 10 s."""
-    ends = SessionEndHook()
     async with made_for(protocol) as env:
         handler = WorkHandler(env)
         async with (
@@ -53,9 +52,8 @@ async def test_heartbeats_go_on(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", EACH)
-async def test_heartbeats_do_not_wait_for_a_lookup(protocol: str) -> None:
+async def test_heartbeats_do_not_wait_for_a_lookup(ends: SessionEndHook, protocol: str) -> None:
     """Of the committed offset of a new partition, on the same connection: it takes 20 s, the session timeout is 10 s."""
-    ends = SessionEndHook()
     async with made_for(protocol) as env:
         handler = WorkHandler(env)
         async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):

@@ -177,9 +177,8 @@ async def test_a_static_member_stops_its_heartbeats(classic: VirtualEnvironment)
         await handler.until("setup", times=2)
 
 
-async def test_a_record_in_hand_of_records(classic: VirtualEnvironment) -> None:
+async def test_a_record_in_hand_of_records(ends: SessionEndHook, classic: VirtualEnvironment) -> None:
     """The record that the body of the loop works on can be stuck, but no partition of which no record is acquired."""
-    ends = SessionEndHook()
     await classic.produce(2, range(4))
     async with (
         member(classic, hooks=(ends,), max_poll_interval=LIMIT) as group,

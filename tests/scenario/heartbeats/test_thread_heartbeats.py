@@ -221,9 +221,8 @@ async def test_the_partitions_of_a_static_member_wait_for_it(env: VirtualEnviron
         await handler.until("setup", times=2)
 
 
-async def test_no_broker_answers(env: VirtualEnvironment) -> None:
+async def test_no_broker_answers(handler: WorkHandler, env: VirtualEnvironment) -> None:
     """It tries again until a broker answers; what it was told is not given up."""
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         addresses = list(env.cluster.bootstrap_servers.split(","))

@@ -30,9 +30,8 @@ async def next_epoch(env: VirtualEnvironment) -> int:
     return epoch(env)
 
 
-async def test_the_epoch_of_the_last_record_is_committed(env: VirtualEnvironment):
+async def test_the_epoch_of_the_last_record_is_committed(handler: WorkHandler, env: VirtualEnvironment):
     """Not that of the session's start, with which others would detect a truncation that never happened (sarama #3418)."""
-    handler = WorkHandler(env)
     first = epoch(env)
     await env.produce(2, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -152,9 +151,8 @@ async def test_a_pending_automatic_commit_at_the_end_is_no_failure(
     assert "failed" not in caplog.text.replace("metadata refresh failed", "")
 
 
-async def test_a_recreated_topic_gets_no_mark_of_the_old_one(env: VirtualEnvironment):
+async def test_a_recreated_topic_gets_no_mark_of_the_old_one(handler: WorkHandler, env: VirtualEnvironment):
     """Committing the old marks fails, and the next session reads the new topic from its start."""
-    handler = WorkHandler(env)
     await env.produce(3, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         errors = group.errors()

@@ -190,9 +190,8 @@ async def test_failed_automatic_commits_are_reported(env: VirtualEnvironment):
         assert ends.names == []
 
 
-async def test_auto_commit_off_commits_nothing(env: VirtualEnvironment):
+async def test_auto_commit_off_commits_nothing(handler: WorkHandler, env: VirtualEnvironment):
     """As in sarama, also not at the end."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -201,8 +200,7 @@ async def test_auto_commit_off_commits_nothing(env: VirtualEnvironment):
     assert env.cluster.history.of(COMMIT) == []
 
 
-async def test_nothing_new_is_not_committed_again(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_nothing_new_is_not_committed_again(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -211,9 +209,8 @@ async def test_nothing_new_is_not_committed_again(env: VirtualEnvironment):
     assert len(env.cluster.history.of(COMMIT)) == 1
 
 
-async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
+async def test_concurrent_commits_keep_their_order(handler: WorkHandler, env: VirtualEnvironment):
     """Ten concurrent callers: one request at a time, offsets only increase, and each call returns after its commit."""
-    handler = WorkHandler(env)
     seen: list[int] = []
     await env.produce(10, [0])
     async with member(env, auto_commit=False) as group, running(group.run("orders", handler)):
@@ -237,9 +234,8 @@ async def test_concurrent_commits_keep_their_order(env: VirtualEnvironment):
         assert offsets == sorted(set(offsets))
 
 
-async def test_reset_offset(env: VirtualEnvironment):
+async def test_reset_offset(handler: WorkHandler, env: VirtualEnvironment):
     """reset_offset moves marks back: the next owner starts there."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -278,8 +274,7 @@ async def test_offset_fetch_errors_that_are_retried(env: VirtualEnvironment, cod
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_offset_fetch_over_a_lost_connection(env: VirtualEnvironment, when):
-    handler = WorkHandler(env)
+async def test_offset_fetch_over_a_lost_connection(handler: WorkHandler, env: VirtualEnvironment, when):
     env.cluster.faults.on(FETCH).disconnect(when)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
@@ -308,8 +303,7 @@ async def test_offset_fetch_errors_that_are_raised(env: VirtualEnvironment, code
     assert committed(env) == {}
 
 
-async def test_offset_fetch_of_an_unauthorized_partition(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_offset_fetch_of_an_unauthorized_partition(handler: WorkHandler, env: VirtualEnvironment):
     env.cluster.faults.on(FETCH, topic="orders").error(E.TOPIC_AUTHORIZATION_FAILED)
     async with member(env) as group:
         with pytest.raises(BrokerError, match=r"orders-0.*TOPIC_AUTHORIZATION_FAILED"):

@@ -63,9 +63,8 @@ async def test_nothing_committed_latest(env: VirtualEnvironment):
         assert [call for call in handler.calls if call.startswith("record")] == ["record 0@5", "record 0@6"]
 
 
-async def test_nothing_committed_error(env: VirtualEnvironment):
+async def test_nothing_committed_error(handler: WorkHandler, env: VirtualEnvironment):
     """It is raised to the caller before any claim starts; setup is not called."""
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match="no committed offset for orders-0, orders-1"):
             await group.run("orders", handler)

@@ -11,7 +11,7 @@ import pytest
 from asyncgroup import Claim, Record, Session
 from asyncgroup.consumer.partition import TopicPartitionState
 from tests.group.parts import consumer_of
-from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, orders, running
+from tests.scenario.support import WorkHandler, committed, member, now, orders, running
 from tests.stories.virtual import VirtualEnvironment
 
 RECORD = 1000
@@ -173,9 +173,8 @@ async def test_a_neighbour_is_not_slowed_down(network, seconds: float):
                 assert stalls.events == [], "20 ms per record is progress"
 
 
-async def test_a_claim_that_is_never_read(network):
+async def test_a_claim_that_is_never_read(ends, network):
     """A claim whose handler does not iterate buffers at most its share; heartbeats and the other claim continue."""
-    ends = SessionEndHook()
 
     class Idle(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:

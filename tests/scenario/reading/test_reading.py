@@ -105,9 +105,8 @@ async def test_seek_while_a_fetch_is_in_flight(env: VirtualEnvironment):
 
 
 @in_each_protocol
-async def test_pause_and_resume(env: VirtualEnvironment):
+async def test_pause_and_resume(handler: WorkHandler, env: VirtualEnvironment):
     """No record is delivered, not even a buffered one; other claims continue; resume continues at the next record."""
-    handler = WorkHandler(env)
     await env.produce(10, [0, 1])
 
     async def pause_at_3(_session: Session, claim: Claim, record: object) -> None:
@@ -171,8 +170,7 @@ async def test_a_claim_can_be_paused_and_resumed(env: VirtualEnvironment):
 
 
 @in_each_protocol
-async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_pauses_survive_a_rebalance(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         group.pause_all()
@@ -190,8 +188,7 @@ async def test_pauses_survive_a_rebalance(env: VirtualEnvironment):
 
 
 @in_each_protocol
-async def test_a_paused_claim_ends_with_its_session(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_a_paused_claim_ends_with_its_session(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(3, [0])
     async with member(env) as group:
         group.pause([orders(0)])
@@ -206,9 +203,8 @@ async def test_a_paused_claim_ends_with_its_session(env: VirtualEnvironment):
 # -- leaders and errors -------------------------------------------------------------------------------------------------
 
 
-async def test_a_leader_that_moves(env: VirtualEnvironment):
+async def test_a_leader_that_moves(handler: WorkHandler, env: VirtualEnvironment):
     """No record is missed or repeated, and the session continues."""
-    handler = WorkHandler(env)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -221,8 +217,7 @@ async def test_a_leader_that_moves(env: VirtualEnvironment):
         assert len(handler.sessions) == 1
 
 
-async def test_a_leader_that_dies(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_a_leader_that_dies(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
@@ -268,9 +263,8 @@ async def test_a_fetch_error_that_is_not_caught(env: VirtualEnvironment):
 @pytest.mark.parametrize(
     "code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_SERVER_ERROR]
 )
-async def test_a_temporary_fetch_error(env: VirtualEnvironment, code: E):
+async def test_a_temporary_fetch_error(handler: WorkHandler, env: VirtualEnvironment, code: E):
     """It is reported by errors(), not to the handler."""
-    handler = WorkHandler(env)
     env.cluster.faults.on("Fetch", topic="orders", times=3).error(code)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):
@@ -281,8 +275,7 @@ async def test_a_temporary_fetch_error(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_a_fetch_over_a_lost_connection(env: VirtualEnvironment, when):
-    handler = WorkHandler(env)
+async def test_a_fetch_over_a_lost_connection(handler: WorkHandler, env: VirtualEnvironment, when):
     env.cluster.faults.on("Fetch", topic="orders", times=3).disconnect(when)
     await env.produce(5, [0])
     async with member(env) as group, running(group.run("orders", handler)):

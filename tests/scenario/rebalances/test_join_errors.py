@@ -242,9 +242,8 @@ async def test_find_coordinator_that_is_never_answered(env: VirtualEnvironment):
         assert second.time - first.time == pytest.approx(1.0)
 
 
-async def test_no_broker_at_all_while_joining(env: VirtualEnvironment):
+async def test_no_broker_at_all_while_joining(handler: WorkHandler, env: VirtualEnvironment):
     """consume() raises after its retries; run() waits until a broker is available."""
-    handler = WorkHandler(env)
     async with member(env, connect_timeout=2.0) as group:
         env.network.refuse("10.0.0.1")
         env.network.cut("10.2.0.1")

@@ -42,8 +42,7 @@ async def test_joins_and_leaves_send_their_reason(env: VirtualEnvironment) -> No
     assert list(reasons(env, "bob"))[-1] == "closing: the group object was closed"
 
 
-async def test_the_reason_of_a_lost_member(env: VirtualEnvironment) -> None:
-    handler = WorkHandler(env)
+async def test_the_reason_of_a_lost_member(handler: WorkHandler, env: VirtualEnvironment) -> None:
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         env.cluster.faults.on("Heartbeat").error(25)  # UNKNOWN_MEMBER_ID

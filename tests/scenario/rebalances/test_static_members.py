@@ -108,8 +108,7 @@ async def test_which_members_leave(
 
 
 @in_each_protocol
-async def test_a_cancelled_static_member_stays(env: VirtualEnvironment):
-    handler = WorkHandler(env)
+async def test_a_cancelled_static_member_stays(handler: WorkHandler, env: VirtualEnvironment):
     async with member(env, group_instance_id="desk-1") as group:
         async with running(group.run("orders", handler)) as consuming:
             await handler.until("claim 3@0")
@@ -174,9 +173,8 @@ async def test_a_second_member_with_the_same_instance_id_fences_the_first(
 
 
 @pytest.mark.parametrize(("api", "nth"), [("JoinGroup", 2), ("SyncGroup", 1), ("SyncGroup", 2)])
-async def test_fenced_while_joining(env: VirtualEnvironment, api: str, nth: int):
+async def test_fenced_while_joining(handler: WorkHandler, env: VirtualEnvironment, api: str, nth: int):
     """Without a session on_lost is not called: the error is raised, at the first join or a later one."""
-    handler = WorkHandler(env)
     await env.produce(3, [0])
     fault = env.cluster.faults.on(api, nth=nth, client_id="ann").error(ErrorCode.FENCED_INSTANCE_ID)
     async with member(env, group_instance_id="desk-1") as group:
