@@ -16,7 +16,7 @@ import asyncgroup
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import KafkaServer
 from asyncgroup.wire.loading import CLIENT_MODULES
-from asyncgroup.wire.messages import _HOMES
+from asyncgroup.wire.messages import _NAMES
 from tests.profiles import current_profile
 
 PACKAGE = Path(asyncgroup.__file__).parent
@@ -258,7 +258,7 @@ def test_the_messages_of_clients_are_those_that_entering_loads() -> None:
     for room in ("cluster", "consumer", "group", "offsets", "producer"):
         for path in (PACKAGE / room).rglob("*.py"):
             used |= set(re.findall(r"\bm\.([A-Z]\w+)", path.read_text(encoding="utf-8")))
-    modules = {_HOMES[name] for name in used - {"NO_UUID"}}
+    modules = {module for module, names in _NAMES.items() if used & set(names)}
     assert modules >= ADMINISTRATIVE
     assert modules - ADMINISTRATIVE == set(CLIENT_MODULES)
 

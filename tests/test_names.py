@@ -58,7 +58,10 @@ def exported_classes(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
         ):
-            exported.update(ast.literal_eval(node.value))
+            names = getattr(
+                node.value, "elts", []
+            )  # of a lazy package some are computed: it defines no classes
+            exported.update(name.value for name in names if isinstance(name, ast.Constant))
     return (node.name for node in body if isinstance(node, ast.ClassDef) and node.name in exported)
 
 

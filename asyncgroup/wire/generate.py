@@ -207,8 +207,7 @@ def message_files(tables: Mapping[str, str]) -> dict[str, str]:
     for module, names in modules.items():
         specs = [parse_table(name, tables[name]) for name in names]
         files[f"messages/{module}.py"] = classes_source(titles[module], specs)
-    homes = {name: module for module, names in modules.items() for name in names}
-    return {"messages/__init__.py": package_source(homes), **files}
+    return {"messages/__init__.py": package_source(modules), **files}
 
 
 def main(arguments: list[str]) -> int:

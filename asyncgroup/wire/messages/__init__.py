@@ -11,337 +11,132 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from asyncgroup.wire.message import NO_UUID
+from asyncgroup.lazy_names import lazy_names
+from asyncgroup.wire.message import NO_UUID as NO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from asyncgroup.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-    from asyncgroup.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-    from asyncgroup.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-    from asyncgroup.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-    from asyncgroup.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-    from asyncgroup.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
-    from asyncgroup.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
-    from asyncgroup.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-    from asyncgroup.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-    from asyncgroup.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-    from asyncgroup.wire.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-    from asyncgroup.wire.messages.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue, ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue, GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
-    from asyncgroup.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-    from asyncgroup.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-    from asyncgroup.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-    from asyncgroup.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-    from asyncgroup.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-    from asyncgroup.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
-    from asyncgroup.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-    from asyncgroup.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-    from asyncgroup.wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-    from asyncgroup.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-    from asyncgroup.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-    from asyncgroup.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-    from asyncgroup.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-    from asyncgroup.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
-    from asyncgroup.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-    from asyncgroup.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-    from asyncgroup.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-    from asyncgroup.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
-    from asyncgroup.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-    from asyncgroup.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-    from asyncgroup.wire.messages.fetch import FetchRequest, FetchResponse
-    from asyncgroup.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-    from asyncgroup.wire.messages.headers import RequestHeader, ResponseHeader
-    from asyncgroup.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-    from asyncgroup.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-    from asyncgroup.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-    from asyncgroup.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-    from asyncgroup.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-    from asyncgroup.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-    from asyncgroup.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-    from asyncgroup.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-    from asyncgroup.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
-    from asyncgroup.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-    from asyncgroup.wire.messages.metadata import MetadataRequest, MetadataResponse
-    from asyncgroup.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-    from asyncgroup.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-    from asyncgroup.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-    from asyncgroup.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-    from asyncgroup.wire.messages.produce import ProduceRequest, ProduceResponse
-    from asyncgroup.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-    from asyncgroup.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-    from asyncgroup.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-    from asyncgroup.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-    from asyncgroup.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-    from asyncgroup.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+    from asyncgroup.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest as AddOffsetsToTxnRequest, AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
+    from asyncgroup.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest, AddPartitionsToTxnResponse as AddPartitionsToTxnResponse
+    from asyncgroup.wire.messages.alter_client_quotas import AlterClientQuotasRequest as AlterClientQuotasRequest, AlterClientQuotasResponse as AlterClientQuotasResponse
+    from asyncgroup.wire.messages.alter_configs import AlterConfigsRequest as AlterConfigsRequest, AlterConfigsResponse as AlterConfigsResponse
+    from asyncgroup.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse as AlterPartitionReassignmentsResponse
+    from asyncgroup.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest as AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse as AlterReplicaLogDirsResponse
+    from asyncgroup.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse as AlterUserScramCredentialsResponse
+    from asyncgroup.wire.messages.api_versions import ApiVersionsRequest as ApiVersionsRequest, ApiVersionsResponse as ApiVersionsResponse
+    from asyncgroup.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest as ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse as ConsumerGroupDescribeResponse
+    from asyncgroup.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest as ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse as ConsumerGroupHeartbeatResponse
+    from asyncgroup.wire.messages.consumer_protocol import ConsumerProtocolAssignment as ConsumerProtocolAssignment, ConsumerProtocolSubscription as ConsumerProtocolSubscription
+    from asyncgroup.wire.messages.coordinator_records import ConsumerGroupCurrentMemberAssignmentKey as ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue as ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupMemberMetadataKey as ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue as ConsumerGroupMemberMetadataValue, ConsumerGroupMetadataKey as ConsumerGroupMetadataKey, ConsumerGroupMetadataValue as ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionKey as ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue as ConsumerGroupRegularExpressionValue, ConsumerGroupTargetAssignmentMemberKey as ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue as ConsumerGroupTargetAssignmentMemberValue, ConsumerGroupTargetAssignmentMetadataKey as ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue as ConsumerGroupTargetAssignmentMetadataValue, GroupMetadataKey as GroupMetadataKey, GroupMetadataValue as GroupMetadataValue, LegacyOffsetCommitKey as LegacyOffsetCommitKey, LegacyOffsetCommitValue as LegacyOffsetCommitValue, OffsetCommitKey as OffsetCommitKey, OffsetCommitValue as OffsetCommitValue
+    from asyncgroup.wire.messages.create_acls import CreateAclsRequest as CreateAclsRequest, CreateAclsResponse as CreateAclsResponse
+    from asyncgroup.wire.messages.create_partitions import CreatePartitionsRequest as CreatePartitionsRequest, CreatePartitionsResponse as CreatePartitionsResponse
+    from asyncgroup.wire.messages.create_topics import CreateTopicsRequest as CreateTopicsRequest, CreateTopicsResponse as CreateTopicsResponse
+    from asyncgroup.wire.messages.delete_acls import DeleteAclsRequest as DeleteAclsRequest, DeleteAclsResponse as DeleteAclsResponse
+    from asyncgroup.wire.messages.delete_groups import DeleteGroupsRequest as DeleteGroupsRequest, DeleteGroupsResponse as DeleteGroupsResponse
+    from asyncgroup.wire.messages.delete_records import DeleteRecordsRequest as DeleteRecordsRequest, DeleteRecordsResponse as DeleteRecordsResponse
+    from asyncgroup.wire.messages.delete_topics import DeleteTopicsRequest as DeleteTopicsRequest, DeleteTopicsResponse as DeleteTopicsResponse
+    from asyncgroup.wire.messages.describe_acls import DescribeAclsRequest as DescribeAclsRequest, DescribeAclsResponse as DescribeAclsResponse
+    from asyncgroup.wire.messages.describe_client_quotas import DescribeClientQuotasRequest as DescribeClientQuotasRequest, DescribeClientQuotasResponse as DescribeClientQuotasResponse
+    from asyncgroup.wire.messages.describe_cluster import DescribeClusterRequest as DescribeClusterRequest, DescribeClusterResponse as DescribeClusterResponse
+    from asyncgroup.wire.messages.describe_configs import DescribeConfigsRequest as DescribeConfigsRequest, DescribeConfigsResponse as DescribeConfigsResponse
+    from asyncgroup.wire.messages.describe_groups import DescribeGroupsRequest as DescribeGroupsRequest, DescribeGroupsResponse as DescribeGroupsResponse
+    from asyncgroup.wire.messages.describe_log_dirs import DescribeLogDirsRequest as DescribeLogDirsRequest, DescribeLogDirsResponse as DescribeLogDirsResponse
+    from asyncgroup.wire.messages.describe_producers import DescribeProducersRequest as DescribeProducersRequest, DescribeProducersResponse as DescribeProducersResponse
+    from asyncgroup.wire.messages.describe_quorum import DescribeQuorumRequest as DescribeQuorumRequest, DescribeQuorumResponse as DescribeQuorumResponse
+    from asyncgroup.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest as DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse as DescribeTopicPartitionsResponse
+    from asyncgroup.wire.messages.describe_transactions import DescribeTransactionsRequest as DescribeTransactionsRequest, DescribeTransactionsResponse as DescribeTransactionsResponse
+    from asyncgroup.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest as DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse as DescribeUserScramCredentialsResponse
+    from asyncgroup.wire.messages.elect_leaders import ElectLeadersRequest as ElectLeadersRequest, ElectLeadersResponse as ElectLeadersResponse
+    from asyncgroup.wire.messages.end_txn import EndTxnRequest as EndTxnRequest, EndTxnResponse as EndTxnResponse
+    from asyncgroup.wire.messages.fetch import FetchRequest as FetchRequest, FetchResponse as FetchResponse
+    from asyncgroup.wire.messages.find_coordinator import FindCoordinatorRequest as FindCoordinatorRequest, FindCoordinatorResponse as FindCoordinatorResponse
+    from asyncgroup.wire.messages.headers import RequestHeader as RequestHeader, ResponseHeader as ResponseHeader
+    from asyncgroup.wire.messages.heartbeat import HeartbeatRequest as HeartbeatRequest, HeartbeatResponse as HeartbeatResponse
+    from asyncgroup.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse as IncrementalAlterConfigsResponse
+    from asyncgroup.wire.messages.init_producer_id import InitProducerIdRequest as InitProducerIdRequest, InitProducerIdResponse as InitProducerIdResponse
+    from asyncgroup.wire.messages.join_group import JoinGroupRequest as JoinGroupRequest, JoinGroupResponse as JoinGroupResponse
+    from asyncgroup.wire.messages.leave_group import LeaveGroupRequest as LeaveGroupRequest, LeaveGroupResponse as LeaveGroupResponse
+    from asyncgroup.wire.messages.list_config_resources import ListConfigResourcesRequest as ListConfigResourcesRequest, ListConfigResourcesResponse as ListConfigResourcesResponse
+    from asyncgroup.wire.messages.list_groups import ListGroupsRequest as ListGroupsRequest, ListGroupsResponse as ListGroupsResponse
+    from asyncgroup.wire.messages.list_offsets import ListOffsetsRequest as ListOffsetsRequest, ListOffsetsResponse as ListOffsetsResponse
+    from asyncgroup.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest as ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse as ListPartitionReassignmentsResponse
+    from asyncgroup.wire.messages.list_transactions import ListTransactionsRequest as ListTransactionsRequest, ListTransactionsResponse as ListTransactionsResponse
+    from asyncgroup.wire.messages.metadata import MetadataRequest as MetadataRequest, MetadataResponse as MetadataResponse
+    from asyncgroup.wire.messages.offset_commit import OffsetCommitRequest as OffsetCommitRequest, OffsetCommitResponse as OffsetCommitResponse
+    from asyncgroup.wire.messages.offset_delete import OffsetDeleteRequest as OffsetDeleteRequest, OffsetDeleteResponse as OffsetDeleteResponse
+    from asyncgroup.wire.messages.offset_fetch import OffsetFetchRequest as OffsetFetchRequest, OffsetFetchResponse as OffsetFetchResponse
+    from asyncgroup.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest as OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse as OffsetForLeaderEpochResponse
+    from asyncgroup.wire.messages.produce import ProduceRequest as ProduceRequest, ProduceResponse as ProduceResponse
+    from asyncgroup.wire.messages.sasl_authenticate import SaslAuthenticateRequest as SaslAuthenticateRequest, SaslAuthenticateResponse as SaslAuthenticateResponse
+    from asyncgroup.wire.messages.sasl_handshake import SaslHandshakeRequest as SaslHandshakeRequest, SaslHandshakeResponse as SaslHandshakeResponse
+    from asyncgroup.wire.messages.sync_group import SyncGroupRequest as SyncGroupRequest, SyncGroupResponse as SyncGroupResponse
+    from asyncgroup.wire.messages.txn_offset_commit import TxnOffsetCommitRequest as TxnOffsetCommitRequest, TxnOffsetCommitResponse as TxnOffsetCommitResponse
+    from asyncgroup.wire.messages.update_features import UpdateFeaturesRequest as UpdateFeaturesRequest, UpdateFeaturesResponse as UpdateFeaturesResponse
+    from asyncgroup.wire.messages.write_txn_markers import WriteTxnMarkersRequest as WriteTxnMarkersRequest, WriteTxnMarkersResponse as WriteTxnMarkersResponse
 
-__all__ = [
-    "NO_UUID",
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AlterClientQuotasRequest",
-    "AlterClientQuotasResponse",
-    "AlterConfigsRequest",
-    "AlterConfigsResponse",
-    "AlterPartitionReassignmentsRequest",
-    "AlterPartitionReassignmentsResponse",
-    "AlterReplicaLogDirsRequest",
-    "AlterReplicaLogDirsResponse",
-    "AlterUserScramCredentialsRequest",
-    "AlterUserScramCredentialsResponse",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "ConsumerGroupCurrentMemberAssignmentKey",
-    "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "ConsumerGroupMemberMetadataKey",
-    "ConsumerGroupMemberMetadataValue",
-    "ConsumerGroupMetadataKey",
-    "ConsumerGroupMetadataValue",
-    "ConsumerGroupRegularExpressionKey",
-    "ConsumerGroupRegularExpressionValue",
-    "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupTargetAssignmentMemberValue",
-    "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataValue",
-    "ConsumerProtocolAssignment",
-    "ConsumerProtocolSubscription",
-    "CreateAclsRequest",
-    "CreateAclsResponse",
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "DeleteAclsRequest",
-    "DeleteAclsResponse",
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-    "DescribeAclsRequest",
-    "DescribeAclsResponse",
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeConfigsRequest",
-    "DescribeConfigsResponse",
-    "DescribeGroupsRequest",
-    "DescribeGroupsResponse",
-    "DescribeLogDirsRequest",
-    "DescribeLogDirsResponse",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeQuorumRequest",
-    "DescribeQuorumResponse",
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribeUserScramCredentialsRequest",
-    "DescribeUserScramCredentialsResponse",
-    "ElectLeadersRequest",
-    "ElectLeadersResponse",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "FetchRequest",
-    "FetchResponse",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "GroupMetadataKey",
-    "GroupMetadataValue",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "LegacyOffsetCommitKey",
-    "LegacyOffsetCommitValue",
-    "ListConfigResourcesRequest",
-    "ListConfigResourcesResponse",
-    "ListGroupsRequest",
-    "ListGroupsResponse",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListPartitionReassignmentsRequest",
-    "ListPartitionReassignmentsResponse",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "MetadataRequest",
-    "MetadataResponse",
-    "OffsetCommitKey",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetCommitValue",
-    "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "RequestHeader",
-    "ResponseHeader",
-    "SaslAuthenticateRequest",
-    "SaslAuthenticateResponse",
-    "SaslHandshakeRequest",
-    "SaslHandshakeResponse",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
-    "UpdateFeaturesRequest",
-    "UpdateFeaturesResponse",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-    "load",
-]
-
-_HOMES = {
-    "AddOffsetsToTxnRequest": "add_offsets_to_txn",
-    "AddOffsetsToTxnResponse": "add_offsets_to_txn",
-    "AddPartitionsToTxnRequest": "add_partitions_to_txn",
-    "AddPartitionsToTxnResponse": "add_partitions_to_txn",
-    "AlterClientQuotasRequest": "alter_client_quotas",
-    "AlterClientQuotasResponse": "alter_client_quotas",
-    "AlterConfigsRequest": "alter_configs",
-    "AlterConfigsResponse": "alter_configs",
-    "AlterPartitionReassignmentsRequest": "alter_partition_reassignments",
-    "AlterPartitionReassignmentsResponse": "alter_partition_reassignments",
-    "AlterReplicaLogDirsRequest": "alter_replica_log_dirs",
-    "AlterReplicaLogDirsResponse": "alter_replica_log_dirs",
-    "AlterUserScramCredentialsRequest": "alter_user_scram_credentials",
-    "AlterUserScramCredentialsResponse": "alter_user_scram_credentials",
-    "ApiVersionsRequest": "api_versions",
-    "ApiVersionsResponse": "api_versions",
-    "ConsumerGroupCurrentMemberAssignmentKey": "coordinator_records",
-    "ConsumerGroupCurrentMemberAssignmentValue": "coordinator_records",
-    "ConsumerGroupDescribeRequest": "consumer_group_describe",
-    "ConsumerGroupDescribeResponse": "consumer_group_describe",
-    "ConsumerGroupHeartbeatRequest": "consumer_group_heartbeat",
-    "ConsumerGroupHeartbeatResponse": "consumer_group_heartbeat",
-    "ConsumerGroupMemberMetadataKey": "coordinator_records",
-    "ConsumerGroupMemberMetadataValue": "coordinator_records",
-    "ConsumerGroupMetadataKey": "coordinator_records",
-    "ConsumerGroupMetadataValue": "coordinator_records",
-    "ConsumerGroupRegularExpressionKey": "coordinator_records",
-    "ConsumerGroupRegularExpressionValue": "coordinator_records",
-    "ConsumerGroupTargetAssignmentMemberKey": "coordinator_records",
-    "ConsumerGroupTargetAssignmentMemberValue": "coordinator_records",
-    "ConsumerGroupTargetAssignmentMetadataKey": "coordinator_records",
-    "ConsumerGroupTargetAssignmentMetadataValue": "coordinator_records",
-    "ConsumerProtocolAssignment": "consumer_protocol",
-    "ConsumerProtocolSubscription": "consumer_protocol",
-    "CreateAclsRequest": "create_acls",
-    "CreateAclsResponse": "create_acls",
-    "CreatePartitionsRequest": "create_partitions",
-    "CreatePartitionsResponse": "create_partitions",
-    "CreateTopicsRequest": "create_topics",
-    "CreateTopicsResponse": "create_topics",
-    "DeleteAclsRequest": "delete_acls",
-    "DeleteAclsResponse": "delete_acls",
-    "DeleteGroupsRequest": "delete_groups",
-    "DeleteGroupsResponse": "delete_groups",
-    "DeleteRecordsRequest": "delete_records",
-    "DeleteRecordsResponse": "delete_records",
-    "DeleteTopicsRequest": "delete_topics",
-    "DeleteTopicsResponse": "delete_topics",
-    "DescribeAclsRequest": "describe_acls",
-    "DescribeAclsResponse": "describe_acls",
-    "DescribeClientQuotasRequest": "describe_client_quotas",
-    "DescribeClientQuotasResponse": "describe_client_quotas",
-    "DescribeClusterRequest": "describe_cluster",
-    "DescribeClusterResponse": "describe_cluster",
-    "DescribeConfigsRequest": "describe_configs",
-    "DescribeConfigsResponse": "describe_configs",
-    "DescribeGroupsRequest": "describe_groups",
-    "DescribeGroupsResponse": "describe_groups",
-    "DescribeLogDirsRequest": "describe_log_dirs",
-    "DescribeLogDirsResponse": "describe_log_dirs",
-    "DescribeProducersRequest": "describe_producers",
-    "DescribeProducersResponse": "describe_producers",
-    "DescribeQuorumRequest": "describe_quorum",
-    "DescribeQuorumResponse": "describe_quorum",
-    "DescribeTopicPartitionsRequest": "describe_topic_partitions",
-    "DescribeTopicPartitionsResponse": "describe_topic_partitions",
-    "DescribeTransactionsRequest": "describe_transactions",
-    "DescribeTransactionsResponse": "describe_transactions",
-    "DescribeUserScramCredentialsRequest": "describe_user_scram_credentials",
-    "DescribeUserScramCredentialsResponse": "describe_user_scram_credentials",
-    "ElectLeadersRequest": "elect_leaders",
-    "ElectLeadersResponse": "elect_leaders",
-    "EndTxnRequest": "end_txn",
-    "EndTxnResponse": "end_txn",
-    "FetchRequest": "fetch",
-    "FetchResponse": "fetch",
-    "FindCoordinatorRequest": "find_coordinator",
-    "FindCoordinatorResponse": "find_coordinator",
-    "GroupMetadataKey": "coordinator_records",
-    "GroupMetadataValue": "coordinator_records",
-    "HeartbeatRequest": "heartbeat",
-    "HeartbeatResponse": "heartbeat",
-    "IncrementalAlterConfigsRequest": "incremental_alter_configs",
-    "IncrementalAlterConfigsResponse": "incremental_alter_configs",
-    "InitProducerIdRequest": "init_producer_id",
-    "InitProducerIdResponse": "init_producer_id",
-    "JoinGroupRequest": "join_group",
-    "JoinGroupResponse": "join_group",
-    "LeaveGroupRequest": "leave_group",
-    "LeaveGroupResponse": "leave_group",
-    "LegacyOffsetCommitKey": "coordinator_records",
-    "LegacyOffsetCommitValue": "coordinator_records",
-    "ListConfigResourcesRequest": "list_config_resources",
-    "ListConfigResourcesResponse": "list_config_resources",
-    "ListGroupsRequest": "list_groups",
-    "ListGroupsResponse": "list_groups",
-    "ListOffsetsRequest": "list_offsets",
-    "ListOffsetsResponse": "list_offsets",
-    "ListPartitionReassignmentsRequest": "list_partition_reassignments",
-    "ListPartitionReassignmentsResponse": "list_partition_reassignments",
-    "ListTransactionsRequest": "list_transactions",
-    "ListTransactionsResponse": "list_transactions",
-    "MetadataRequest": "metadata",
-    "MetadataResponse": "metadata",
-    "OffsetCommitKey": "coordinator_records",
-    "OffsetCommitRequest": "offset_commit",
-    "OffsetCommitResponse": "offset_commit",
-    "OffsetCommitValue": "coordinator_records",
-    "OffsetDeleteRequest": "offset_delete",
-    "OffsetDeleteResponse": "offset_delete",
-    "OffsetFetchRequest": "offset_fetch",
-    "OffsetFetchResponse": "offset_fetch",
-    "OffsetForLeaderEpochRequest": "offset_for_leader_epoch",
-    "OffsetForLeaderEpochResponse": "offset_for_leader_epoch",
-    "ProduceRequest": "produce",
-    "ProduceResponse": "produce",
-    "RequestHeader": "headers",
-    "ResponseHeader": "headers",
-    "SaslAuthenticateRequest": "sasl_authenticate",
-    "SaslAuthenticateResponse": "sasl_authenticate",
-    "SaslHandshakeRequest": "sasl_handshake",
-    "SaslHandshakeResponse": "sasl_handshake",
-    "SyncGroupRequest": "sync_group",
-    "SyncGroupResponse": "sync_group",
-    "TxnOffsetCommitRequest": "txn_offset_commit",
-    "TxnOffsetCommitResponse": "txn_offset_commit",
-    "UpdateFeaturesRequest": "update_features",
-    "UpdateFeaturesResponse": "update_features",
-    "WriteTxnMarkersRequest": "write_txn_markers",
-    "WriteTxnMarkersResponse": "write_txn_markers",
+_NAMES = {
+    "add_offsets_to_txn": ["AddOffsetsToTxnRequest", "AddOffsetsToTxnResponse"],
+    "add_partitions_to_txn": ["AddPartitionsToTxnRequest", "AddPartitionsToTxnResponse"],
+    "alter_client_quotas": ["AlterClientQuotasRequest", "AlterClientQuotasResponse"],
+    "alter_configs": ["AlterConfigsRequest", "AlterConfigsResponse"],
+    "alter_partition_reassignments": ["AlterPartitionReassignmentsRequest", "AlterPartitionReassignmentsResponse"],
+    "alter_replica_log_dirs": ["AlterReplicaLogDirsRequest", "AlterReplicaLogDirsResponse"],
+    "alter_user_scram_credentials": ["AlterUserScramCredentialsRequest", "AlterUserScramCredentialsResponse"],
+    "api_versions": ["ApiVersionsRequest", "ApiVersionsResponse"],
+    "consumer_group_describe": ["ConsumerGroupDescribeRequest", "ConsumerGroupDescribeResponse"],
+    "consumer_group_heartbeat": ["ConsumerGroupHeartbeatRequest", "ConsumerGroupHeartbeatResponse"],
+    "consumer_protocol": ["ConsumerProtocolAssignment", "ConsumerProtocolSubscription"],
+    "coordinator_records": ["ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue", "ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue", "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue", "ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue", "ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue", "ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue", "GroupMetadataKey", "GroupMetadataValue", "LegacyOffsetCommitKey", "LegacyOffsetCommitValue", "OffsetCommitKey", "OffsetCommitValue"],
+    "create_acls": ["CreateAclsRequest", "CreateAclsResponse"],
+    "create_partitions": ["CreatePartitionsRequest", "CreatePartitionsResponse"],
+    "create_topics": ["CreateTopicsRequest", "CreateTopicsResponse"],
+    "delete_acls": ["DeleteAclsRequest", "DeleteAclsResponse"],
+    "delete_groups": ["DeleteGroupsRequest", "DeleteGroupsResponse"],
+    "delete_records": ["DeleteRecordsRequest", "DeleteRecordsResponse"],
+    "delete_topics": ["DeleteTopicsRequest", "DeleteTopicsResponse"],
+    "describe_acls": ["DescribeAclsRequest", "DescribeAclsResponse"],
+    "describe_client_quotas": ["DescribeClientQuotasRequest", "DescribeClientQuotasResponse"],
+    "describe_cluster": ["DescribeClusterRequest", "DescribeClusterResponse"],
+    "describe_configs": ["DescribeConfigsRequest", "DescribeConfigsResponse"],
+    "describe_groups": ["DescribeGroupsRequest", "DescribeGroupsResponse"],
+    "describe_log_dirs": ["DescribeLogDirsRequest", "DescribeLogDirsResponse"],
+    "describe_producers": ["DescribeProducersRequest", "DescribeProducersResponse"],
+    "describe_quorum": ["DescribeQuorumRequest", "DescribeQuorumResponse"],
+    "describe_topic_partitions": ["DescribeTopicPartitionsRequest", "DescribeTopicPartitionsResponse"],
+    "describe_transactions": ["DescribeTransactionsRequest", "DescribeTransactionsResponse"],
+    "describe_user_scram_credentials": ["DescribeUserScramCredentialsRequest", "DescribeUserScramCredentialsResponse"],
+    "elect_leaders": ["ElectLeadersRequest", "ElectLeadersResponse"],
+    "end_txn": ["EndTxnRequest", "EndTxnResponse"],
+    "fetch": ["FetchRequest", "FetchResponse"],
+    "find_coordinator": ["FindCoordinatorRequest", "FindCoordinatorResponse"],
+    "headers": ["RequestHeader", "ResponseHeader"],
+    "heartbeat": ["HeartbeatRequest", "HeartbeatResponse"],
+    "incremental_alter_configs": ["IncrementalAlterConfigsRequest", "IncrementalAlterConfigsResponse"],
+    "init_producer_id": ["InitProducerIdRequest", "InitProducerIdResponse"],
+    "join_group": ["JoinGroupRequest", "JoinGroupResponse"],
+    "leave_group": ["LeaveGroupRequest", "LeaveGroupResponse"],
+    "list_config_resources": ["ListConfigResourcesRequest", "ListConfigResourcesResponse"],
+    "list_groups": ["ListGroupsRequest", "ListGroupsResponse"],
+    "list_offsets": ["ListOffsetsRequest", "ListOffsetsResponse"],
+    "list_partition_reassignments": ["ListPartitionReassignmentsRequest", "ListPartitionReassignmentsResponse"],
+    "list_transactions": ["ListTransactionsRequest", "ListTransactionsResponse"],
+    "metadata": ["MetadataRequest", "MetadataResponse"],
+    "offset_commit": ["OffsetCommitRequest", "OffsetCommitResponse"],
+    "offset_delete": ["OffsetDeleteRequest", "OffsetDeleteResponse"],
+    "offset_fetch": ["OffsetFetchRequest", "OffsetFetchResponse"],
+    "offset_for_leader_epoch": ["OffsetForLeaderEpochRequest", "OffsetForLeaderEpochResponse"],
+    "produce": ["ProduceRequest", "ProduceResponse"],
+    "sasl_authenticate": ["SaslAuthenticateRequest", "SaslAuthenticateResponse"],
+    "sasl_handshake": ["SaslHandshakeRequest", "SaslHandshakeResponse"],
+    "sync_group": ["SyncGroupRequest", "SyncGroupResponse"],
+    "txn_offset_commit": ["TxnOffsetCommitRequest", "TxnOffsetCommitResponse"],
+    "update_features": ["UpdateFeaturesRequest", "UpdateFeaturesResponse"],
+    "write_txn_markers": ["WriteTxnMarkersRequest", "WriteTxnMarkersResponse"],
 }
-"""The module of each class."""
+"""The classes of each module."""
+
+__all__ = ["NO_UUID", *sorted(name for names in _NAMES.values() for name in names), "load"]
 
 
 def load(modules: Iterable[str]) -> None:
@@ -351,14 +146,4 @@ def load(modules: Iterable[str]) -> None:
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)
