@@ -91,6 +91,7 @@ def _host(text: str) -> str:
 
 
 def _topic(text: str) -> NewTopic:
+    # a topic's name has no colon; a value with one cannot be given here
     name, count, *settings = text.split(":") if ":" in text else (text, "")
     if not (count.isascii() and count.isdecimal()) or int(count) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS[:KEY=VALUE...]")
@@ -110,13 +111,16 @@ async def run(options: argparse.Namespace) -> int:
 
     if options.verbose:
         log_timestamps()
+    # signals first: Ctrl-C during the start also stops it in order
     with stop_signals() as stop, _readable_errors(options):
         given: dict[str, Any] = {
+            # Kafka's default, which --set can change
             "auto_create_topics": True,
             # only the commit log of -v reads the history
             "history_limit": 10_000 if options.verbose else 0,
             **cluster_options(options.settings, options.nodes),
         }
+        # clients connect to what the metadata names, and this is no address to connect to
         if options.host in ("0.0.0.0", "::") and options.advertised_host is None:
             raise UsageError(
                 f"--host {options.host} is allowed only with --advertised-host: the host that clients connect to"
@@ -132,8 +136,10 @@ async def run(options: argparse.Namespace) -> int:
             )
         )
         async with cluster:
+            # before the ready line, at which scripts go on
             if warning := exposure_warning(options.host, given.get("security")):
                 print(f"asyncgroup broker: {warning}", file=sys.stderr, flush=True)
+            # before the ready line: a script that waits for it finds the topics
             _create(cluster, options.topic, may_exist=options.data_dir is not None)
             print(_ready_line(cluster, as_json=options.json), flush=True)
             if sys.stdout.isatty() and not options.json:
@@ -152,6 +158,7 @@ def _ports(options: argparse.Namespace) -> range | None:
     if last > 65535:
         allowed = f"at most {65536 - options.port} with --port {options.port}"
         raise UsageError(f"--nodes {options.nodes} is not allowed: {allowed}")
+    # port 0: each node gets any free port
     return range(options.port, last + 1) if options.port else None
 
 
@@ -159,6 +166,7 @@ def _create(cluster: EmbeddedCluster, topics: Sequence[NewTopic], *, may_exist: 
     from asyncgroup.broker import Refused
 
     for number, topic in enumerate(topics):
+        # or with --data-dir the second one would be taken for a topic of an earlier run
         if any(topic.name == other.name for other in topics[:number]):
             raise UsageError(f"--topic {topic}: {topic.name!r} is given twice")
         try:
@@ -187,6 +195,7 @@ def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
             f"--host {options.host} is not allowed: an address of this machine ({error.strerror})"
         ) from error
     except ConfigError as error:
+        # keys of the cluster that have a flag here; others are of --set, whose text names them
         flag = {"nodes": "--nodes", "data_dir": "--data-dir"}.get(error.key)
         if flag is None:
             raise
@@ -196,6 +205,7 @@ def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
             raise UsageError(f"{_address_in_use(options)} is in use: choose another --port") from error
         if error.errno == errno.EADDRNOTAVAIL:
             raise UsageError(f"--host {options.host} is not allowed: an address of this machine") from error
+        # errors of sockets have no file name
         if error.filename is not None and options.data_dir is not None:
             what = "it is not a directory" if isinstance(error, FileExistsError) else error
             raise UsageError(f"--data-dir {options.data_dir} cannot be used: {what}") from error
@@ -205,6 +215,7 @@ def _readable_errors(options: argparse.Namespace) -> Iterator[None]:
 def exposure_warning(host: str, security: ListenerSecurity | None) -> str | None:
     """Return a warning if other machines can connect to the cluster, otherwise None."""
     try:
+        # a name may have several addresses, and one that is not local is enough
         addresses = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:
         addresses = {host}
@@ -225,6 +236,7 @@ def _address_in_use(options: argparse.Namespace) -> str:
     """Return the first of the nodes' addresses that is in use."""
     for number in _ports(options) or ():
         with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as probe:
+            # as the listener does: a port of a connection that has just ended is free
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((options.host, number))

@@ -125,6 +125,7 @@ def _add_of_partitions(actions: Commands, common: argparse.ArgumentParser) -> No
         if name == "at":
             parser.add_argument("when", type=_time, metavar="TIME", help=_TIME_HELP)
         else:
+            # the names of the actions are those of Admin
             parser.set_defaults(when=name)
         add_scopes(parser, default="all topics but Kafka's own")
         add_isolation_level(parser)
@@ -139,11 +140,13 @@ _SPECIAL: Final = ("max-timestamp", "earliest-local", "latest-tiered", "earliest
 
 
 def _time(text: str) -> str | datetime | timedelta:
+    # the words first: none of them is a time
     return text if text in _SPECIAL else parse_instant(text)
 
 
 def _alteration(text: str) -> tuple[TopicPartition, int]:
     found = _ALTERATION.fullmatch(text)
+    # larger numbers do not fit their fields on the wire
     if found is None or int(found[2]) >= 2**31 or int(found[3]) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC:PARTITION=OFFSET, such as orders:0=42")
     return TopicPartition(topic_name(found[1]), int(found[2])), int(found[3])
@@ -166,13 +169,16 @@ async def run_list(options: argparse.Namespace) -> int:
         {
             **_name(options.group, tp),
             "offset": found[tp].offset,
+            # -1 on the wire; a commit of another client may have none
             "leader_epoch": None if found[tp].leader_epoch < 0 else found[tp].leader_epoch,
             "metadata": found[tp].metadata,
         }
         for tp in _within(found, options.scopes)
     ]
     report.rows(_LISTED, rows)
+    # all offsets are fetched, but errors of other partitions are not the user's concern
     report.errors({tp: listed.errors[tp] for tp in _within(listed.errors, options.scopes)})
+    # a group that does not exist has none either, and is no error for the broker
     if not rows and not report.exit_code:
         report.note(
             f"group {options.group!r} has no committed offsets here; `asyncgroup groups list` shows the groups"
@@ -187,7 +193,9 @@ def _within(partitions: Iterable[TopicPartition], scopes: Sequence[PartitionScop
         for tp in partitions
         if not scopes
         or any(
-            tp.topic == each.topic and tp.partition in (each.partitions or [tp.partition]) for each in scopes
+            # a topic without partitions stands for all of them
+            tp.topic == each.topic and tp.partition in (each.partitions or [tp.partition])
+            for each in scopes
         )
     )
 
@@ -195,6 +203,7 @@ def _within(partitions: Iterable[TopicPartition], scopes: Sequence[PartitionScop
 async def run_alter(options: argparse.Namespace) -> int:
     """Commit offsets for a group without members."""
     offsets = dict(options.offsets)
+    # a dict keeps the last one; two offsets for a partition are a mistake
     if len(offsets) < len(options.offsets):
         options.usage.error("a partition is given twice")
     report = Report(options)
@@ -215,9 +224,11 @@ async def run_delete(options: argparse.Namespace) -> int:
     """Delete committed offsets; of a topic without partitions all that are committed."""
     report = Report(options)
     async with opened_admin(options) as admin:
+        # with those that have an error: they may be deleted as well
         committed = (await admin.list_group_offsets(options.group)).keys()
         chosen: set[TopicPartition] = set()
         for scope in options.scopes:
+            # a topic stands for what is committed, also if the topic is gone
             found = scope.chosen(tp.partition for tp in committed if tp.topic == scope.topic)
             if not found:
                 report.error(f"group {options.group!r} has no committed offsets of topic {scope.topic!r}")
@@ -239,6 +250,7 @@ async def run_of_partitions(options: argparse.Namespace) -> int:
     report = Report(options)
     when: Any = options.when if isinstance(options.when, str) else timestamp_of_instant(options.when)
     async with opened_admin(options) as admin:
+        # all topics by the metadata, without those of Kafka itself
         scopes = options.scopes or [PartitionScope(topic.name, None) for topic in await admin.list_topics()]
         partitions = await partitions_in(admin, report, scopes)
         found = await admin.list_offsets(

@@ -118,6 +118,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-transaction-timeout",
         type=seconds_or_zero,
+        # Kafka's default for brokers
         default=900.0,
         metavar="S",
         help="the brokers' transaction.max.timeout.ms, in seconds (default: 900); younger transactions do not hang",
@@ -151,6 +152,7 @@ def _add_list(actions: Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _states(text: str) -> list[str]:
+    # imported when the option is given: other commands start without the client
     from asyncgroup.admin.transaction_values import checked_transaction_states
 
     return checked_transaction_states(comma_separated(text))
@@ -201,8 +203,10 @@ async def run_list(options: argparse.Namespace) -> int:
             longer_than=options.longer_than,
             pattern=options.pattern,
         )
+    # the columns have the names of the attributes
     keys = [column.key for column in _LISTED]
     report.rows(_LISTED, [{key: getattr(each, key) for key in keys} for each in listed.transactions])
+    # the ids of a node that does not answer are missing: the exit code says so
     report.node_errors(listed.errors)
     return report.exit_code
 
@@ -210,9 +214,11 @@ async def run_list(options: argparse.Namespace) -> int:
 async def run_describe(options: argparse.Namespace) -> int:
     """Describe transactional ids."""
     report = Report(options)
+    # once each, in the order given
     names = list(dict.fromkeys(options.ids))
     async with opened_admin(options) as admin:
         described = await admin.transactions.describe(names)
+    # all but the partitions, which are shown as the arguments of other commands
     keys = [column.key for column in _DESCRIBED if column.key != "partitions"]
     found = [described.values_by_name[name] for name in names if name in described.values_by_name]
     rows = [
@@ -235,6 +241,7 @@ async def run_producers(options: argparse.Namespace) -> int:
     """List the producers of partitions."""
     report = Report(options)
     async with opened_admin(options) as admin:
+        # with --broker as well: a follower does not say which partitions there are
         partitions = await partitions_in(admin, report, options.scopes)
         found = await admin.transactions.producers(partitions, broker=options.broker)
     rows = [
@@ -247,6 +254,7 @@ async def run_producers(options: argparse.Namespace) -> int:
             "coordinator_epoch": each.coordinator_epoch,
             "start_offset": each.current_transaction_start_offset,
         }
+        # by partition: the results come in the order of the nodes
         for tp, producers in sorted(found.values_by_name.items())
         for each in producers
     ]
@@ -272,6 +280,7 @@ async def run_find_hanging(options: argparse.Namespace) -> int:
             broker=options.broker,
             max_transaction_timeout=options.max_transaction_timeout,
         )
+    # topic and partition are one attribute
     keys = [column.key for column in _HANGING[2:]]
     rows = [
         {**_place(each.partition), **{key: getattr(each, key) for key in keys}} for each in found.transactions
@@ -283,6 +292,7 @@ async def run_find_hanging(options: argparse.Namespace) -> int:
 
 async def run_abort(options: argparse.Namespace) -> int:
     """Abort a hanging transaction in one partition."""
+    # the pair names a transaction; the coordinator's epoch has a default
     by_producer = options.producer_id is not None and options.producer_epoch is not None
     other: list[Any] = [options.producer_id, options.producer_epoch, options.coordinator_epoch]
     if (options.start_offset is None) != by_producer or (
@@ -294,6 +304,7 @@ async def run_abort(options: argparse.Namespace) -> int:
     async with opened_admin(options) as admin:
         try:
             await _abort(admin, options)
+        # as a row, like the errors of commands with several names
         except AsyncGroupError as error:
             errors[options.partition] = error
     report.rows(_ABORTED, status_rows([options.partition], errors, "aborted", _place))
@@ -302,6 +313,7 @@ async def run_abort(options: argparse.Namespace) -> int:
 
 
 async def _abort(admin: Admin, options: argparse.Namespace) -> None:
+    # Admin looks the producer up at the leader, and aborts nothing if that has no such transaction
     if options.start_offset is not None:
         await admin.transactions.abort_at(options.partition, options.start_offset)
     else:

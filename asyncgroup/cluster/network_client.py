@@ -59,6 +59,7 @@ class NetworkClient:
         self._bootstrap = Bootstrap(bootstrap_servers, self.config)
         self._tasks = BackgroundTasks("Cluster")
         self.pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
+        # a node that does not answer in time is asked after the others for a while
         self._hedged = HedgedRequests(lambda node: self.pool.mark_slow(node.node_id))
 
     @property
@@ -70,6 +71,7 @@ class NetworkClient:
     def addresses(self) -> list[str]:
         """`host:port` of the known brokers and of the bootstrap servers."""
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
+        # each place once, the known brokers first: bootstrap servers may be old
         places = dict.fromkeys(
             [*known, *((address.host, address.port) for address in self._bootstrap.addresses)]
         )
@@ -107,6 +109,7 @@ class NetworkClient:
 
     async def aclose(self) -> None:
         """Close every connection, and wait until all tasks have ended. Safe to call twice."""
+        # the connections first: tasks that wait for a response end by that
         self.close()
         try:
             await self._tasks.stop()
@@ -117,12 +120,14 @@ class NetworkClient:
 
     def set_view(self, view: ClusterView) -> None:
         """Use newer metadata, and close the connections to nodes that left the cluster."""
+        # set before connections are closed: a task that wakes by that finds the new addresses
         self.view = view
         self.pool.close_nodes_except(set(view.brokers))
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     def _address(self, node_id: int) -> Address:
+        # bootstrap servers have negative ids, until a response says which nodes they are
         if node_id < 0 and (address := self._bootstrap.find(node_id)) is not None:
             return address
         broker = self.view.brokers.get(node_id)
@@ -136,6 +141,7 @@ class NetworkClient:
         """Return the node by which `pool` knows a lane: the node id, if the address is that of the metadata."""
         if isinstance(node, int):
             return node
+        # a coordinator may be named at an address that the metadata does not have yet (or any more)
         broker, is_bootstrap = self.view.brokers.get(node.node_id), node.node_id < 0
         is_known = broker is not None and (broker.host, broker.port) == (node.host, node.port)
         return node.node_id if is_known or is_bootstrap else node
@@ -184,8 +190,10 @@ class NetworkClient:
         If it may wait for long on `lane`, because of other requests in flight, it is sent on `spare_lane`, if that is given.
         """
         connection = await self.connection(node, lane)
+        # asked of the connection that is open: whether it delays a request depends on what it has in flight
         if spare_lane is not None and connection.would_delay(cls, HELD_APIS, SOON):
             connection = await self.connection(node, spare_lane)
+        # after the connection, whose node says what it supports: nodes of one cluster may differ in an upgrade
         version = self._negotiated_version(connection, cls, highest)
         return await connection.request(build(version), version, timeout or self.config.request_timeout)
 
@@ -204,6 +212,7 @@ class NetworkClient:
         connection = await self.connection(node_id, lane)
         version = self._negotiated_version(connection, cls, highest)
         timeout = timeout or self.config.request_timeout
+        # built when it is sent: until then more records may be added
         await connection.submit(partial(build, version), version, timeout, on_response)
 
     def try_submit(
@@ -225,6 +234,7 @@ class NetworkClient:
         if broker is None or not self._tasks.is_open:
             return False
         connection = self.pool.open_connection(Address(node_id, broker.host, broker.port), lane)
+        # the caller falls back to `submit`, which waits
         if connection is None or not connection.is_ready_to_send:
             return False
         version = self._negotiated_version(connection, cls, highest)
@@ -257,6 +267,7 @@ class NetworkClient:
         try:
             return connection.version_for(cls, highest)
         except UnsupportedVersionError:
+            # only the connection of this lane: the others may be to the right broker
             self.pool.replace(self.lane_node(connection.address), connection.purpose)
             raise
 
@@ -272,6 +283,7 @@ class NetworkClient:
         known = [self._address(node_id) for node_id in self.view.brokers]
         places = {(node.host, node.port) for node in known}
         further = [node for node in self._bootstrap.addresses if (node.host, node.port) not in places]
+        # PROVIDER stands for addresses that are looked up only if no known broker answers
         nodes = [*self._by_load(known), *([PROVIDER] if self._bootstrap.is_live else self._by_load(further))]
         return await self._hedged_request(cls, build, sorted(nodes, key=lambda node: node.node_id == last))
 
@@ -297,6 +309,8 @@ class NetworkClient:
         )
 
     def _by_load(self, nodes: Iterable[Address]) -> list[Address]:
+        # the sort is stable, so nodes of the same load are in random order: clients do not all begin with the
+        # first
         shuffled = list(nodes)
         self.random.shuffle(shuffled)
         return sorted(shuffled, key=lambda node: self.pool.rank(node.node_id))

@@ -120,6 +120,7 @@ async def fetch_commits(
     with the newest one, also for at most `STABLE_TIMEOUT`: the offsets exist, so a reset would skip or repeat records.
     Raises BrokerError, TransportError.
     """
+    # once: an iterator would be empty in the second attempt
     wanted = None if partitions is None else sorted(partitions)
     time = asyncio.get_running_loop().time
     deadline = time() + STABLE_TIMEOUT
@@ -128,19 +129,23 @@ async def fetch_commits(
 
     async def attempt() -> dict[TopicPartition, StoredCommit]:
         nonlocal is_stale
+        # the id of the topic has changed: the metadata has the new one, if the topic exists
         if is_stale:
             is_stale = False
             await cluster.try_refresh()
         result = await fetch_commits_once(
             cluster, group_id, wanted, lane=lane, require_stable=require_stable, member=member
         )
+        # all or nothing: the first problem decides what is done about all
         for problem in result.problems.values():
             raise problem
         return result.found
 
     def decide(error: AsyncGroupError) -> RequestAction:
         nonlocal is_stale
+        # noted here, as the pause before the next attempt comes first
         is_stale = _code(error) == ErrorCode.UNKNOWN_TOPIC_ID
+        # errors that end with a transaction or an epoch are limited by time, the others by their number
         if is_counted(error):
             return RequestAction.RETRY if error.retriable else RequestAction.FAIL
         return RequestAction.RETRY if time() < deadline else RequestAction.FAIL
@@ -170,7 +175,13 @@ async def fetch_commits_once(
         problems: Iterable[AsyncGroupError] = ()
         try:
             result = await _ask(
-                cluster, group_id, wanted, lane, require_stable, None if member is None else member()
+                # asked for each attempt: the epoch may have changed
+                cluster,
+                group_id,
+                wanted,
+                lane,
+                require_stable,
+                None if member is None else member(),
             )
             problems = result.problems.values()
             return result
@@ -178,9 +189,11 @@ async def fetch_commits_once(
             problems = [error]
             raise
         finally:
+            # also if single partitions say so: the next attempt looks the coordinator up
             if any(_code(problem) in _MOVED for problem in problems):
                 cluster.coordinators.mark_unknown(group_id)
 
+    # no retries, but a coordinator that moves during the lookup is followed
     return await retry_errors(attempt, cluster.retry(retries=0))
 
 
@@ -193,6 +206,7 @@ async def _ask(
     member: MemberIdentity | None,
 ) -> CommitsResult:
     topics = None if wanted is None else by_topic(wanted)
+    # before the request is built: one view for the ids, and for the names of the response
     known = cluster.view.topics
     ids = {name: known[name].topic_id if name in known else m.NO_UUID for name in topics or ()}
     asked_in = 0
@@ -207,9 +221,11 @@ async def _ask(
         m.OffsetFetchRequest,
         build,
         lane=lane,
+        # from version 10 on topics are named by id only: for all of them, or without an id, an older one is used
         highest=LAST_NAME_VERSION if topics is None or m.NO_UUID in ids.values() else None,
     )
     what = f"committed offsets of group {group_id!r}"
+    # by name: a broker could answer for another group
     groups = [group for group in response.groups if group.group_id == group_id]
     if asked_in >= GROUPS_VERSION and not groups:
         raise MalformedResponse(f"{what}: the response does not contain the group")
@@ -224,6 +240,7 @@ async def _ask(
         name = names.get(getattr(topic, "topic_id", m.NO_UUID), topic.name)
         for part in topic.partitions:
             tp = TopicPartition(name, part.partition_index)
+            # without a default, a partition that was not asked for would raise KeyError
             missing.pop(tp, None)
             if part.error_code:
                 result.problems[tp] = BrokerError(part.error_code, f"{what}, partition {tp}")

@@ -56,8 +56,10 @@ class ProducerStateEntry:
 
     def find(self, batch: BatchView) -> BatchMetadata | None:
         """Return the earlier batch of which this one is a duplicate, if it is among the last batches."""
+        # sequence numbers begin with 0 in each epoch, so equal ones of another epoch are other records
         if batch.producer_epoch != self.epoch:
             return None
+        # both numbers: a batch that was split and sent again is no duplicate
         wanted = (batch.base_sequence, _last_sequence(batch))
         return next((one for one in self.batches if (one.first_sequence, one.last_sequence) == wanted), None)
 
@@ -67,6 +69,7 @@ class ProducerStateEntry:
             return 0
         if self.batches:
             return _next_sequence(self.batches[-1].last_sequence)
+        # the epoch is known by a marker only: its first batch begins with 0, unless batches were lost in a restore
         return batch.base_sequence if self.sequence_unknown else 0
 
     def add(self, batch: BatchView, base_offset: int) -> None:
@@ -154,6 +157,7 @@ class ProducerStateManager:
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest open transaction, None if none is open."""
         begun = self._begun
+        # the first offset too: the producer may have begun another transaction since
         while begun and self._open.get(begun[0][1]) != begun[0][0]:
             begun.popleft()
         return begun[0][0] if begun else None
@@ -173,9 +177,11 @@ class ProducerStateManager:
         """
         self._check_epoch(batch.producer_id, batch.producer_epoch)
         epoch, sequence = batch.producer_epoch, batch.base_sequence
+        # a later batch changes epoch and number only: how its producer adds partitions is known from the first
         known = self._unverified.setdefault(
             batch.producer_id, _VerificationState(epoch, sequence, adds_partitions)
         )
+        # a retry with a lower number was sent before: that one has to come first
         if epoch > known.epoch or (epoch == known.epoch and sequence < known.lowest_sequence):
             self._unverified[batch.producer_id] = _VerificationState(epoch, sequence, known.adds_partitions)
 
@@ -186,6 +192,7 @@ class ProducerStateManager:
         non-transactional batch within a transaction (INVALID_TXN_STATE). An unknown producer may start with any
         sequence number, as its records may have been deleted (KIP-360).
         """
+        # before the duplicates: a fenced producer gets the error also for a batch that it wrote
         self._check_epoch(batch.producer_id, batch.producer_epoch)
         producer = self._producers.get(batch.producer_id)
         if producer is not None and (known := producer.find(batch)) is not None:
@@ -207,8 +214,10 @@ class ProducerStateManager:
         """Return the sequence number that a batch must have if it is not a duplicate."""
         unverified = self._unverified.get(batch.producer_id)
         if unverified is not None:
+            # its transaction has a new epoch, so that a first batch with another number has lost those before it
             if unverified.adds_partitions and (producer is None or not producer.batches):
                 return 0
+            # an earlier batch was refused or is still being verified: this one must not open the transaction
             if batch.base_sequence > unverified.lowest_sequence:
                 return unverified.lowest_sequence
         if producer is None:
@@ -229,6 +238,7 @@ class ProducerStateManager:
         if batch.is_transactional:
             if batch.producer_id not in self._open:
                 self._begin(batch.producer_id, base_offset)
+            # the transaction is open: from here on the sequence numbers say what comes next
             self._unverified.pop(batch.producer_id, None)
 
     def _begin(self, producer_id: int, first_offset: int) -> None:
@@ -260,9 +270,11 @@ class ProducerStateManager:
         After a marker of a newer epoch (a fenced producer, or KIP-890) sequence numbers start at 0 again.
         """
         producer = self._in_epoch(producer_id, producer_epoch)
+        # the embedded coordinator has one epoch
         producer.timestamp, producer.coordinator_epoch = timestamp, 0
         first_offset = self._open.pop(producer_id, None)
         unverified = self._unverified.get(producer_id)
+        # kept if it is of the next transaction, which begins in the epoch of the marker
         if unverified is not None and not (unverified.adds_partitions and unverified.epoch == producer_epoch):
             del self._unverified[producer_id]
         if first_offset is None or committed:
@@ -314,6 +326,7 @@ class ProducerStateManager:
     def _in_epoch(self, producer_id: int, producer_epoch: int) -> ProducerStateEntry:
         producer = self._producers.get(producer_id)
         if producer is None or producer_epoch > producer.epoch:
+            # a new epoch has no batches: those of the old one are no longer duplicates of anything
             before, producer = producer, ProducerStateEntry(producer_epoch)
             self._producers[producer_id] = producer
             producer.sequence_unknown = before is None and self._restored
