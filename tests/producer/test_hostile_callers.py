@@ -177,7 +177,7 @@ async def test_a_closed_producer_with_limits_remembers_no_topic() -> None:
         for call in calls_of(producer, topic="other"):
             with pytest.raises(ClosedError):
                 await call()
-        assert not producer._pipeline.router._routes
+        assert not producer._pipeline.router.routes
 
 
 # --- code of the caller that calls the producer ------------------------------------------------------------------------

@@ -73,6 +73,20 @@ def test_keys_and_records_without_one(name: str, expected: list[int]) -> None:
     assert chosen(name, [b"k", b"", None]) == expected
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("name", "key"), [("sticky", b"k"), ("sticky", b""), ("consistent_random", b"")])
+async def test_records_whose_key_has_no_effect_share_batches(name: str, key: bytes) -> None:
+    async with writing(partitions=3, partitioner=name, linger=10.0) as (_, producer):
+        await producer.enqueue(TOPIC, b"the topic is looked up", key=key)
+        await producer.flush()
+        for number in range(100):
+            await producer.enqueue(TOPIC, b"%d" % number, key=key)
+        batches = list(producer._pipeline.accumulator.incomplete)
+        await producer.flush()
+    assert sum(batch.count for batch in batches) == 100
+    assert len(batches) == 1
+
+
 def test_every_name_has_a_rule() -> None:
     for name in PARTITIONERS:
         assert topic_rule(TOPIC, ProducerConfig(partitioner=name), random.Random(1))

@@ -21,7 +21,7 @@ from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.batches.results import ResultReceiver
-from asyncgroup.producer.partitioners import KeyPartitioner, StickyPartition, TopicPartitioner, topic_rule
+from asyncgroup.producer.partitioners import StickyPartition, topic_rule
 
 __all__ = ["Lookup", "PendingRecord", "Placement", "Route"]
 
@@ -212,29 +212,32 @@ class Route:
 
         Raises InvalidRecordError for a partition that does not exist, ConfigError if the partitioner returns an invalid one.
         """
-        sticky = self._sticky
-        # the most frequent case, without another call
-        if key is None and partition is None and sticky.current >= 0:
-            batch = self._queues[sticky.current].open
-            if batch is not None and batch.append(value, key, headers, timestamp, size, future):
-                sticky.produced += size
-                if future is not None:
-                    self._accumulator.on_future(self._queues[sticky.current], future)
-                return batch.closed and self._accumulator.on_filled(self._queues[sticky.current])
         if partition is not None:
             if not 0 <= partition < self.partition_count:
                 raise self.missing_partition(partition)
             return self._accumulator.append(
                 self._queues[partition], value, key, headers, timestamp, size, future
             )
-        if key is not None and self._key_partition is not None:
-            queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
+        if key is not None or self._choose is not None:
+            queue = None if key is None else self._queue_by_key.get(key)
+            queue = queue or self._decided_queue(key)
             if queue is not None:
                 return self._accumulator.append(queue, value, key, headers, timestamp, size, future)
-        if self._choose is None:
-            return self._put_sticky(value, key, headers, timestamp, size, future)
-        queue = self._queues[self._chosen_partition(self._choose, key)]
-        return self._accumulator.append(queue, value, key, headers, timestamp, size, future)
+        sticky, is_filled = self._sticky, False
+        if sticky.current >= 0:
+            queue = self._queues[sticky.current]
+            batch = queue.open
+            if batch is not None:
+                # the most frequent case, without a call of the accumulator
+                if batch.append(value, key, headers, timestamp, size, future):
+                    sticky.produced += size
+                    if future is not None:
+                        self._accumulator.on_future(queue, future)
+                    return batch.closed and self._accumulator.on_filled(queue)
+                is_filled = self._accumulator.close(queue)
+        # the partition is changed only between two batches, as in Java (`allBatchesFull`): they are as large as possible
+        queue = self._queues[self._sticky_partition(size)]
+        return self._accumulator.append(queue, value, key, headers, timestamp, size, future) or is_filled
 
     def missing_partition(self, number: int) -> InvalidRecordError:
         """Return the error of a record for a partition that the topic does not have."""
@@ -255,69 +258,47 @@ class Route:
             placement.partition = self.choose(key, self._batch_size, lambda _tp, _size: False)
         return placement.partition
 
-    def _put_sticky(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        timestamp: int,
-        size: int,
-        future: ResultReceiver | None,
-    ) -> bool:
-        """Begin a batch in the sticky partition, perhaps another one than before.
-
-        The partition is changed only between two batches, as in Java (`allBatchesFull`): batches are as large as possible.
-        """
-        sticky = self._sticky
-        sticky.produced += size
-        is_filled = sticky.current >= 0 and self._accumulator.close(self._queues[sticky.current])
-        if sticky.current < 0 or sticky.produced >= self._batch_size:
-            sticky.next_partition(self._available, self._queued_batches())
-            sticky.produced = size
-        queue = self._queues[sticky.current]
-        return self._accumulator.append(queue, value, key, headers, timestamp, size, future) or is_filled
-
     def choose(self, key: bytes | None, size: int, is_full: Callable[[TopicPartition, int], bool]) -> int:
         """Return the partition for a record of `size` bytes; the topic must be known. Without a key, not a full one.
 
         For producers with limits for each partition: they choose it before they wait, and then `put` it there.
         """
-        if key is not None and self._key_partition is not None:
-            queue = self._queue_by_key.get(key) or self._queue_for_key(key, self._key_partition)
+        if key is not None or self._choose is not None:
+            queue = None if key is None else self._queue_by_key.get(key)
+            queue = queue or self._decided_queue(key)
             if queue is not None:
                 return queue.tp.partition
-        if self._choose is not None:
-            return self._chosen_partition(self._choose, key)
-        sticky = self._sticky
-        sticky.produced += size
-        if sticky.current < 0 or sticky.produced >= self._batch_size:
-            sticky.next_partition(self._available, self._queued_batches())
-            sticky.produced = size
-        if is_full(TopicPartition(self.topic, sticky.current), size):
+        number = self._sticky_partition(size)
+        if is_full(TopicPartition(self.topic, number), size):
             free = [each for each in self._available if not is_full(TopicPartition(self.topic, each), size)]
-            return sticky.next_partition(free) if free else sticky.current
-        return sticky.current
+            return self._sticky.next_partition(free) if free else number
+        return number
 
-    def _queued_batches(self) -> Sequence[int]:
-        """Return the number of waiting batches of each available partition, or nothing if they are not to be considered."""
-        return [self._queues[number].waiting for number in self._available] if self._is_adaptive else ()
-
-    def _queue_for_key(self, key: bytes, key_partition: KeyPartitioner) -> PartitionQueue | None:
-        """Return the queue of a key's partition; None for a key that is treated as if there were none."""
-        number = key_partition(key, self.partition_count)
-        if number < 0:
+    def _decided_queue(self, key: bytes | None) -> PartitionQueue | None:
+        """Return the queue that the key or the partitioner decides for; None if the record goes to the sticky partition."""
+        if key is not None and self._key_partition is not None:
+            number = self._key_partition(key, self.partition_count)
+            if number >= 0:  # else it is treated as if there were no key
+                if len(self._queue_by_key) >= MAX_CACHED_KEYS:
+                    self._queue_by_key.clear()
+                queue = self._queue_by_key[key] = self._queues[number]
+                return queue
+        if self._choose is None:
             return None
-        queue = self._queues[number]
-        if len(self._queue_by_key) >= MAX_CACHED_KEYS:
-            self._queue_by_key.clear()
-        self._queue_by_key[key] = queue
-        return queue
-
-    def _chosen_partition(self, choose: TopicPartitioner, key: bytes | None) -> int:
-        number = choose(key, self.partition_count, self._available)
+        number = self._choose(key, self.partition_count, self._available)
         if type(number) is not int or not 0 <= number < self.partition_count:
             raise ConfigError(
                 f"the partitioner returned {number!r} for a key of topic {self.topic!r}: "
                 f"allowed is a partition from 0 to {self.partition_count - 1}"
             )
-        return number
+        return self._queues[number]
+
+    def _sticky_partition(self, size: int) -> int:
+        """Return the partition of a record of `size` bytes without a key, another one than before once that has its share."""
+        sticky = self._sticky
+        sticky.produced += size
+        if sticky.current < 0 or sticky.produced >= self._batch_size:
+            queued = [self._queues[number].waiting for number in self._available] if self._is_adaptive else ()
+            sticky.next_partition(self._available, queued)
+            sticky.produced = size
+        return sticky.current

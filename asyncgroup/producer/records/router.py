@@ -12,7 +12,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode, RequestTimedOut, TransportError
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Header, TopicPartition
-from asyncgroup.producer.arguments import check_topic_name
+from asyncgroup.producer.arguments import check_topic_name, copy_headers
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.results import ResultReceiver, is_silent
 from asyncgroup.producer.records.route import Lookup, PendingRecord, Placement, Route
@@ -48,7 +48,8 @@ class Router:
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._network = cluster.network  # its `view` is read for each record: `cluster.view` is one call more
+        self.network = cluster.network
+        """Its `view` is read for each record: `cluster.view` is one call more."""
         self._config = config
         self._accumulator = accumulator
         self._random = rng
@@ -56,21 +57,22 @@ class Router:
         self._on_lost = on_lost
         self._on_batch_ready = on_batch_ready
         self._on_failed = on_failed
-        self._routes: dict[str, Route] = {}  # by topic
+        self.routes: dict[str, Route] = {}
+        """The topics of records, by name; with the view of `network` and without lookups a route takes records itself."""
         self._routing: tuple[Route, Lookup] | None = None  # whose records are put into their partitions now
 
     def __repr__(self) -> str:
-        return f"<Router {len(self._routes)} topics, {self.waiting} records waiting for a lookup>"
+        return f"<Router {len(self.routes)} topics, {self.waiting} records waiting for a lookup>"
 
     @property
     def waiting(self) -> int:
         """The number of records that wait for a lookup."""
-        return sum(route.waiting for route in self._routes.values())
+        return sum(route.waiting for route in self.routes.values())
 
     async def wait_for_lookups(self) -> None:
         """Wait until no record accepted so far waits for a lookup: for that of its topic, then for that of its partition."""
         for _ in range(2):
-            lookups = [lookup.done for route in self._routes.values() for lookup in route.lookups.values()]
+            lookups = [lookup.done for route in self.routes.values() for lookup in route.lookups.values()]
             if lookups:
                 await asyncio.wait(lookups)
 
@@ -91,17 +93,17 @@ class Router:
         partitioner returns an invalid partition.
         """
         try:
-            route = self._routes.get(topic) or self._add(topic)
+            route = self.routes.get(topic) or self._add(topic)
         except TypeError:
             check_topic_name(topic)  # a list, for example, has no hash
             raise
         route.recently_used = True
-        if route.view is not self._network.view:
-            route.update(self._network.view)
+        if route.view is not self.network.view:
+            route.update(self.network.view)
         if route.is_known(partition):
             return route.put(value, key, headers, partition, timestamp, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        fixed = [(name, content) for name, content in headers]  # the caller may modify its list
+        fixed = copy_headers(headers)  # the caller may modify its list
         self._wait(route, PendingRecord(value, key, fixed, partition, timestamp, size, future, deadline))
         return False
 
@@ -118,7 +120,7 @@ class Router:
     ) -> None:
         """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
         check_topic_name(topic)
-        route = self._routes.get(topic) or self._add(topic)
+        route = self.routes.get(topic) or self._add(topic)
         if self._update(route).is_known(None):
             partition = route.place(placement, key)
             self.put(topic, value, key, headers, partition, timestamp, size, future)
@@ -141,7 +143,7 @@ class Router:
 
     def knows(self, tp: TopicPartition) -> bool:
         """Return whether a record for this partition need not wait for a lookup."""
-        route = self._routes.get(tp.topic)
+        route = self.routes.get(tp.topic)
         return route is not None and self._update(route).is_known(tp.partition)
 
     def choose(
@@ -158,7 +160,7 @@ class Router:
         `put`.
         """
         try:
-            route = self._routes.get(topic) or self._add(topic)
+            route = self.routes.get(topic) or self._add(topic)
         except TypeError:
             check_topic_name(topic)
             raise
@@ -182,14 +184,14 @@ class Router:
     def current_route(self, topic: str) -> Route | None:
         """Return the route that takes records for a topic, until other tasks run; None if `put` has to be called."""
         try:
-            route = self._routes.get(topic)
+            route = self.routes.get(topic)
         except TypeError:
             check_topic_name(topic)
             raise
         if route is None or route.lookups or not route.partition_count:
             return None
         route.recently_used = True
-        return route if route.view is self._network.view else None
+        return route if route.view is self.network.view else None
 
     async def forget_idle(self) -> None:
         """Forget topics to which nothing was produced for `metadata_max_idle`; runs while the producer is open.
@@ -202,21 +204,21 @@ class Router:
         while True:
             await asyncio.sleep(limit / IDLE_CHECKS)
             now = loop.time()
-            for route in list(self._routes.values()):
+            for route in list(self.routes.values()):
                 if route.recently_used or not route.is_idle:
                     route.recently_used, route.last_used_at = False, now
                 elif now - route.last_used_at >= limit:
                     self._forget(route)
 
     def _forget(self, route: Route) -> None:
-        del self._routes[route.topic]
+        del self.routes[route.topic]
         self._accumulator.forget(route.topic)
         self._cluster.untrack([route.topic])
 
     def _add(self, topic: str) -> Route:
         check_topic_name(topic)
         route = Route(topic, self._accumulator, self._config, self._random)
-        self._routes[topic] = route
+        self.routes[topic] = route
         self._cluster.track([topic])
         return route
 
@@ -321,14 +323,14 @@ class Router:
         """Fail every record that waits for a lookup, and the rest of the backlog that is put into its partitions now."""
         if self._routing is not None:
             self._fail_backlog(*self._routing, error)
-        for route in self._routes.values():
+        for route in self.routes.values():
             for lookup in route.lookups.values():
                 self._fail_backlog(route, lookup, error)
 
     def close(self) -> None:
         """Remove the topics from the cluster's metadata refreshes."""
-        self._cluster.untrack(self._routes)
-        self._routes.clear()
+        self._cluster.untrack(self.routes)
+        self.routes.clear()
 
 
 def _place(route: Route, lookup: Lookup) -> str:
