@@ -17,7 +17,7 @@ from asyncgroup.memory.pending_limits import ProducerMemory, partition_limits, p
 from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import LONG_AGO, NO_ID, PartitionQueue
-from asyncgroup.producer.batches.results import ResultReceiver, is_awaited
+from asyncgroup.producer.batches.results import ResultReceiver
 from asyncgroup.producer.batches.schedule import NEVER, SendPlan, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
@@ -195,7 +195,8 @@ class RecordAccumulator:
 
     def on_future(self, queue: PartitionQueue, future: ResultReceiver) -> None:
         """A record with a future was appended to a queue: if its caller waits, it is sent without lingering."""
-        if self.schedule.sends_awaited_at_once and is_awaited(future):
+        # a future of `send` has the attribute, one of `send_nowait` has not
+        if self.schedule.sends_awaited_at_once and getattr(future, "is_awaited", False):
             self.schedule.on_awaited(queue, self.clock())
 
     def on_filled(self, queue: PartitionQueue) -> bool:

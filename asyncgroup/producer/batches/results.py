@@ -23,7 +23,6 @@ __all__ = [
     "CallerFuture",
     "RecordPromise",
     "ResultReceiver",
-    "is_awaited",
     "is_silent",
     "report_start",
 ]
@@ -132,7 +131,7 @@ class CallerFuture(asyncio.Future[RecordMetadata]):
 
     __slots__ = ()
     is_awaited: Final = True
-    """Unlike a future of `send_nowait`: see `is_awaited`."""
+    """Its caller waits now, unlike that of `send_nowait`: see `RecordAccumulator.on_future`."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop, which a task compares with its own."""
@@ -222,11 +221,6 @@ def report_start(future: object) -> None:
     """Report that a record is accepted, if a promise stands in place of its future."""
     if isinstance(future, RecordPromise):
         future.report_start()
-
-
-def is_awaited(future: object) -> bool:
-    """Return whether the caller of a record waits for its result now: that of `send`, not that of `send_nowait`."""
-    return getattr(future, "is_awaited", False)
 
 
 def is_silent(future: object) -> bool:

@@ -171,14 +171,14 @@ class Router:
 
     def without_leader(self, topic: str) -> set[TopicPartition]:
         """Return the partitions of a topic that have no leader by the present metadata."""
-        view = self._cluster.view
+        view = self.network.view
         info = view.topics.get(topic)
         partitions = [] if info is None else [TopicPartition(topic, number) for number in info.partitions]
         return {tp for tp in partitions if view.leader(tp) < 0}
 
     def _update(self, route: Route) -> Route:
-        if route.view is not self._cluster.view:
-            route.update(self._cluster.view)
+        if route.view is not self.network.view:
+            route.update(self.network.view)
         return route
 
     def current_route(self, topic: str) -> Route | None:
@@ -260,7 +260,7 @@ class Router:
 
     def _route_backlog(self, route: Route, lookup: Lookup) -> None:
         """Put the records into their partitions; those of a partition that the topic lacks wait for another lookup."""
-        route.update(self._cluster.view)
+        route.update(self.network.view)
         self._routing = route, lookup
         while lookup.backlog:
             record = lookup.backlog.popleft()

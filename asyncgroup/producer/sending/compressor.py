@@ -38,7 +38,7 @@ class BatchCompressor:
     def add(self, batches: Sequence[ProducerBatch]) -> None:
         """Compress these batches; they are closed."""
         self._waiting += batches
-        if self._jobs < _JOBS and self._waiting:
+        for _ in range(min(_JOBS - self._jobs, len(self._waiting))):
             self._jobs += 1
             self._spawn(self._run, name="compress")
 

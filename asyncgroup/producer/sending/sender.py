@@ -66,6 +66,7 @@ class Sender:
         transaction: TransactionManager | None = None,
     ) -> None:
         self._cluster = cluster
+        self._network = cluster.network
         self._config = config
         self._accumulator = accumulator
         self._spawn = spawn
@@ -133,14 +134,15 @@ class Sender:
         """
         self._fail_orphans()
         skip_linger = self._accumulator.has_waiting_callers()
-        leader = self._cluster.view.leader
+        leader = self._network.view.leader
         admit = None if self._transaction is None else self._transaction.admit
         owed = self._load.owed(now)
         while True:
             plan = self._accumulator.plan(
                 now, leader, self._in_flight.busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit
             )
-            self._compressor.add(plan.to_compress)
+            if plan.to_compress:
+                self._compressor.add(plan.to_compress)
             for batch in plan.expired:
                 self._results.expire(batch, self._ids.error)
             if not plan.requests:
@@ -159,8 +161,8 @@ class Sender:
 
     def _fail_orphans(self) -> None:
         """Fail the batches of topics that were deleted and created again, by the current metadata."""
-        if self._view is not self._cluster.view:
-            self._view = self._cluster.view
+        if self._view is not self._network.view:
+            self._view = self._network.view
             self._accumulator.update_topic_ids(self._view)
         for batch in self._accumulator.take_orphans():
             self._results.fail_recreated(batch)
