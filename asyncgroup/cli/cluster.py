@@ -153,6 +153,7 @@ def _add_set_features(actions: Commands, common: argparse.ArgumentParser) -> Non
 
 def _feature(text: str) -> tuple[str, int]:
     found = _FEATURE.fullmatch(text)
+    # a level is an int16 on the wire
     if found is None or int(found[2]) >= 2**15:
         raise argparse.ArgumentTypeError(f"{text!r} is not FEATURE=LEVEL, such as metadata.version=25")
     return found[1], int(found[2])
@@ -193,12 +194,14 @@ async def run_quorum(options: argparse.Namespace) -> int:
 
 def _quorum_rows(found: QuorumDescription) -> list[Row]:
     """Return the rows of `kafka-metadata-quorum describe --replication`: leader, followers, observers."""
+    # the leader has no followers' view of itself: its end is among those of the voters
     voters, observers = ([*found.voters], [*found.observers])
     ends = {each.node_id: each.log_end_offset for each in voters}
     leader_end = None if found.leader is None else ends.get(found.leader)
     rows: list[Row] = []
     for each in [*voters, *observers]:
         role = "observer" if each in observers else "leader" if each.node_id == found.leader else "follower"
+        # an unknown end is no lag of 0
         is_known = leader_end is not None and each.log_end_offset is not None
         rows.append(
             {
@@ -229,6 +232,7 @@ async def run_features(options: argparse.Namespace) -> int:
 
 def _feature_rows(found: FeaturesDescription) -> list[Row]:
     rows: list[Row] = []
+    # a feature of an older release may be finalized and no longer supported, and the other way round
     for name in sorted({*found.supported, *found.finalized}):
         least, most = found.supported.get(name, (None, None))
         level = found.finalized.get(name)
@@ -241,11 +245,13 @@ async def run_set_features(options: argparse.Namespace) -> int:
     """Change the levels of features."""
     from asyncgroup.admin import FeatureUpdate
 
+    # a dict keeps the last one; two levels for a feature are a mistake
     levels = dict(options.features)
     if len(levels) < len(options.features):
         options.usage.error("a feature is given twice")
     if options.downgrade and options.unsafe_downgrade:
         options.usage.error("--unsafe-downgrade excludes --downgrade")
+    # the safe way unless another one is asked for: a typo in a level must not lose metadata
     kind = (
         "UNSAFE_DOWNGRADE"
         if options.unsafe_downgrade
@@ -276,15 +282,18 @@ async def run_log_dirs(options: argparse.Namespace) -> int:
     report = Report(options)
     async with opened_admin(options) as admin:
         partitions = await partitions_in(admin, report, options.scopes) if options.scopes else None
+        # all scopes were wrong, which is reported; None would mean all partitions
         if partitions == []:
             return report.exit_code
         found = await admin.brokers.log_dirs(options.broker, partitions=partitions)
+    # the results come in the order of the responses
     dirs = [(node, each) for node, several in sorted(found.values_by_name.items()) for each in several]
     if options.replicas:
         report.rows(_REPLICAS, [row for node, each in dirs for row in _replica_rows(node, each)])
     else:
         report.rows(_LOG_DIRS, [_log_dir_row(node, each) for node, each in dirs])
     for node, each in dirs:
+        # a directory that is offline has a row, and fails the command
         if each.error is not None:
             report.error(f"node {node}: {each.error}")
     report.node_errors(found.errors)

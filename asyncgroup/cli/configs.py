@@ -134,6 +134,7 @@ async def run_describe(options: argparse.Namespace) -> int:
         _row(options.kind, name, config)
         for name, configs in described.values_by_name.items()
         for _, config in sorted(configs.items())
+        # with --keys the user has chosen: a default is an answer as well
         if options.all or options.keys or config.source == _ALTERED_SOURCES[options.kind]
     ]
     report.rows(_DESCRIBED, rows)
@@ -144,11 +145,14 @@ async def run_describe(options: argparse.Namespace) -> int:
 async def _all_names(cluster: Cluster, admin: Admin, kind: str, report: Report) -> Sequence[str | int]:
     """Return the names of all topics, brokers or groups."""
     if kind == "topic":
+        # with Kafka's own topics, whose configurations matter
         return [topic.name for topic in await admin.list_topics(internal=True)]
     if kind == "broker":
+        # a node that has left the cluster would be a row with an error
         await cluster.refresh()
         return sorted(cluster.view.brokers)
     listed = await admin.list_groups()
+    # the groups of a node that does not answer are missing
     report.node_errors(listed.errors)
     return [group.group_id for group in listed.groups]
 
@@ -190,6 +194,7 @@ def _changes(options: argparse.Namespace) -> ConfigChanges:
     from asyncgroup.admin import ConfigChanges
 
     parser = options.usage
+    # the file counts as one more --set, so a name in both is an error
     given = list(options.set)
     if options.set_file is not None:
         try:
@@ -205,6 +210,7 @@ def _changes(options: argparse.Namespace) -> ConfigChanges:
     names = [*changes.set, *changes.delete, *changes.append, *changes.subtract]
     if not names:
         parser.error("nothing to alter: give --set, --delete, --append, --subtract or --set-file")
+    # the broker would refuse it with a text that names no option
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         parser.error(f"{twice} is given twice")

@@ -59,7 +59,7 @@ class NetworkClient:
         self._bootstrap = Bootstrap(bootstrap_servers, self.config)
         self._tasks = BackgroundTasks("Cluster")
         self.pool = ConnectionPool(self._tasks, self.config, self.hooks, self.random)
-        # a node that does not answer in time is asked after the others for a while
+        # a node whose response is overdue is asked after the others, until it responds
         self._hedged = HedgedRequests(lambda node: self.pool.mark_slow(node.node_id))
 
     @property

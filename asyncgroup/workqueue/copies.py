@@ -139,9 +139,11 @@ def retry_copy(
     added = list(headers)
     merged = _merge(record.headers, added)
     times = attempt
+    # a user's count replaces ours, as in Pulsar, and this delivery is added
     if any(name == RECONSUMETIMES for name, _ in added):
         given = _number(_last(added, RECONSUMETIMES), _INT32_MAX)
         times = attempt if given is None else given + 1
+    # those of a single copy say nothing about the next one
     kept = [header for header in merged if header[0] not in _SINGLE_COPY and header[0] != REAL_SUBSCRIPTION]
     _add_origin(kept, record, group_id)
     delay_ms = _milliseconds(delay)
@@ -159,6 +161,7 @@ def dead_letter_copy(record: Record, topic: str, group_id: str, attempt: int, re
     It has no delay and no RECONSUMETIMES, so that a queue that reads the dead letter topic counts from 1 again; KIP-1191's headers
     contain the count. They name the record of the first delivery, also if the last one was of a copy in the retry topic.
     """
+    # a dead letter that was sent back and has failed again gets the headers of this failure
     dropped = _SINGLE_COPY | _KIP_1191
     kept = [header for header in record.headers if header[0] not in dropped]
     first = _origin_of(kept) or RecordOrigin(record.topic, record.partition, record.offset)
@@ -201,6 +204,7 @@ def _milliseconds(seconds: float) -> int:
         return 0
     if seconds >= _LONGEST_DELAY:
         return _INT64_MAX
+    # 0.1 * 3 s are 300 ms, and not 301
     return math.ceil(round(seconds * 1000, 6))
 
 
@@ -275,6 +279,7 @@ def _origin_of(headers: Sequence[Header]) -> RecordOrigin | None:
 
 def _parsed(message_id: str) -> RecordOrigin | None:
     place, _, offset_text = message_id.rpartition("@")
+    # from the right: a topic's name may have dashes
     topic, _, partition_text = place.rpartition("-")
     partition = _number(partition_text.encode(), _INT32_MAX)
     offset = _number(offset_text.encode(), _INT64_MAX)
@@ -300,6 +305,7 @@ def _decoded(value: bytes | None) -> str | None:
 
 def _number(value: bytes | None, highest: int) -> int | None:
     """Return a decimal number from 0 to `highest`, None for other values: `int` would accept signs, spaces and underscores."""
+    # no more digits than an int64 has: `int` takes long for thousands of them, or raises
     if value is None or not value.isdigit() or len(value) > 19:
         return None
     number = int(value)

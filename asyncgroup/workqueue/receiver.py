@@ -42,6 +42,7 @@ class Waiters:
         try:
             await waiter
         except asyncio.CancelledError:
+            # it was woken for a record, and does not take it
             if waiter.done() and not waiter.cancelled():
                 self.wake(1)  # another task takes the record
             elif waiter in self._waiting:  # a wake-up in the same turn has dropped it
@@ -59,6 +60,7 @@ class Waiters:
 
     def wake_later(self, ready: Callable[[], int]) -> None:
         """As `wake`, in the next turn of the event loop, for `ready()` records: the caller may take one itself until then."""
+        # one wake-up for all records of this turn: `ready` counts them when it runs
         if self._waiting and not self._is_waking:
             self._is_waking = True
             self._loop.call_soon(self._wake_now, ready)

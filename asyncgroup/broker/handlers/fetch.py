@@ -61,10 +61,12 @@ def handle(
     if request.isolation_level not in _ISOLATION_LEVELS:
         return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
+    # of the request as a whole, so there are no partitions in the response
     if session.error:
         return m.FetchResponse(error_code=session.error)
     fetch = _Fetch(node, context, request, session)
     fetched, size, urgent = fetch.read()
+    # without readable partitions nothing could end the wait
     if urgent or request.max_wait_ms <= 0 or not fetch.found or size >= fetch.min_bytes:
         return fetch.respond(fetched)
     keys = [TopicPartition(partition.topic, partition.index) for _, partition, _ in fetch.found]
@@ -99,6 +101,7 @@ class _Fetch:
         self._session = session
         self._reader = PartitionReader(node, context.api_version, request)
         self._max_bytes = min(request.max_bytes, MAX_BYTES)
+        # more can never be returned, so it must not be waited for
         self.min_bytes = min(request.min_bytes, self._max_bytes)
         self.found: list[tuple[FetchKey, Partition, FetchPartition]] = []  # readable
         self._missing: list[tuple[FetchKey, FetchPartitionData]] = []  # unknown; the wait for others goes on
@@ -116,6 +119,7 @@ class _Fetch:
         if topic is None and not isinstance(name, str):
             self._resolve_unknown(name, group)
             return
+        # the session keeps the name: a later request may find the id gone, and a namesake
         if topic is not None:
             self._session.names.setdefault(topic.id, topic.name)
         for key, wanted in group:
@@ -147,6 +151,7 @@ class _Fetch:
         fetched = []
         left, size, urgent = self._max_bytes, 0, bool(self._failed)
         for key, partition, wanted in self.found:
+            # the first partition with records gets its first batch of any size, or it would never be read (KIP-74)
             result = self._reader.read(partition, wanted, left, at_least_one=size == 0)
             fetched.append((key, result))
             if result.records:
@@ -161,6 +166,7 @@ class _Fetch:
         size = 0
         for _, partition, wanted in self.found:
             waiting = self._reader.readable_bytes(partition, wanted)
+            # an error, or a log that diverges, is answered now
             if waiting is None:
                 return True
             size += waiting
@@ -172,6 +178,7 @@ class _Fetch:
 
     def respond(self, fetched: list[tuple[FetchKey, FetchPartitionData]]) -> m.FetchResponse:
         """Return the response; in an incremental session, with the changed partitions only."""
+        # here and not when it was read: the session remembers what this response says
         error, session_id, changed = self._session.answer(fetched)
         response = m.FetchResponse(error_code=error, session_id=session_id)
         for name, group in groupby(changed, key=lambda pair: pair[0][0]):
@@ -188,6 +195,7 @@ class _Fetch:
 
     def _add_endpoints(self, response: m.FetchResponse, fetched: list[FetchPartitionData]) -> None:
         """Add the addresses of the current leaders (KIP-951)."""
+        # only the named ones: the list is for clients whose metadata is older
         leaders = {result.leader[0] for result in fetched if result.leader is not None}
         if leaders:
             response.node_endpoints = [
@@ -264,6 +272,7 @@ class PartitionReader:
             )
         records: bytes | memoryview = b""
         aborted: Sequence[AbortedTransaction] | None = () if self._committed else None
+        # at the end of the log the records are empty, and not null
         if offset < log.end_offset:
             limit = min(wanted.partition_max_bytes, limit)
             try:
@@ -316,6 +325,7 @@ class PartitionReader:
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
     """Return (epoch, end offset) up to which the logs agree if the reader's last epoch ended earlier here (KIP-595)."""
     epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+    # nothing is known of that epoch: the reader has to reset, as its log may share nothing with this one
     if epoch < 0 or wanted.fetch_offset < partition.log.start_offset:
         raise PartitionError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:

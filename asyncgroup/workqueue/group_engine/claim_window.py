@@ -60,6 +60,7 @@ class ClaimWindow:
         window, metadata = AckWindow(self._marks.next_offset), CommitMetadata()
         if state.stored is not None:
             window, metadata = _restore(session.group_id, claim.tp, state.stored, migrate_from=migrate_from)
+        # with both, a truncated or recreated log is found by them, for certain
         is_verified = metadata.end_epoch >= 0 and metadata.topic_id != NO_UUID
         self._unverified_end = 0 if is_verified or not window.runs else window.end
         """Below it, leader epochs and topic id cannot identify another log of the same name: see `_check_end`."""
@@ -71,9 +72,11 @@ class ClaimWindow:
         marks = WindowMarks(
             claim.tp, window, limit=limit, text=metadata.text, start=start, end_epoch=metadata.end_epoch
         )
+        # after the window: nothing of the restore is a restart
         marks.on_restart = on_restart
         if state.stored is not None:
             marks.committed = state.stored.committed.offset
+        # in place of a mark: the committer asks the marks what to commit
         self._window_marks = self._marks.window = marks
         self.transaction = WindowTransaction(session.group_id, claim.tp, self._offsets, self._marks)
 
@@ -126,6 +129,7 @@ class ClaimWindow:
 
         Their leader epochs are kept, and restored acknowledgements of offsets that the log does not have yet are forgotten.
         """
+        # once the log was read beyond the window, its records say that it is the right one
         if position < self._unverified_end:
             self._check_end(position)
         if self._window_marks.note_epochs(records, end):
@@ -183,11 +187,13 @@ class ClaimWindow:
         _check_live(self._session)
         if await self.transaction.wait_for_turn(self.window.version):
             return
+        # a transaction that begins now waits until this commit is answered
         with self.transaction.commits:
             # a rejected window is tried again: the caller waits for its outcome
             failed = await _commit(self._session, retry_rejected=self._marks.rejected)
         if failed is not None and self.tp in failed.errors:
             raise CommitFailedError(failed.group_id, {self.tp: failed.errors[self.tp]}) from failed
+        # the commit went out for others: this partition was dropped before
         if not self.transaction.is_live and not self.is_committed:
             error = UsageError(f"the claim of {self.tp} has ended: its offsets can no longer be committed")
             raise CommitFailedError(self._session.group_id, {self.tp: error})
@@ -231,6 +237,7 @@ def _restore(
     Metadata of another kind is logged and ignored: the record at the committed offset is always delivered.
     """
     metadata, raw, base = stored.metadata, stored.raw, stored.committed.offset
+    # decoding returns other text as it is
     if metadata != CommitMetadata(raw):  # an envelope for this offset
         try:
             window = decode_window(metadata.window, base)
@@ -303,6 +310,7 @@ class AckGrouping:
         self._pending += 1
         if self._pending == 1:
             self._begun.set()
+        # by equality: `is_worth` is asked once in each `size` acknowledgements, not for each of them
         if self._pending == self._look_at:
             if self._is_worth(self._pending):
                 self._full.set()
@@ -315,6 +323,7 @@ class AckGrouping:
             await self._begun.wait()
             if self._time:
                 await wait_within(self._full, self._time)
+            # before the commit: what is acknowledged during it belongs to the next one
             self._pending, self._look_at = 0, self._size
             self._begun.clear()
             self._full.clear()

@@ -77,10 +77,12 @@ class WaitingCopy:
     def fail(self, error: BaseException) -> None:
         """`write` raises the error."""
         if not self.outcome.done():
+            # a copy of the error: the same one, raised in several tasks, would collect their tracebacks
             self.outcome.set_exception(copy_error(error) if isinstance(error, AsyncGroupError) else error)
 
     def written(self, metadata: RecordMetadata) -> None:
         """Acknowledge the original, unless it was given up; `write` returns."""
+        # its partition was given up: the next owner delivers the original again
         if not self.is_given_up:
             try:
                 self.on_written(metadata)
@@ -129,6 +131,7 @@ class CopyBatch:
 
     def note_written(self, copy: WaitingCopy, metadata: RecordMetadata) -> None:
         """A copy is in its topic; readers see it there if the transaction is committed."""
+        # known from here on, so that a repetition goes to the same partition
         copy.target = TopicPartition(metadata.topic, metadata.partition)
         self.metadata[copy] = metadata
 
@@ -158,6 +161,7 @@ def shrinks(batch: CopyBatch, error: Exception) -> bool:
     """Whether a window that the group coordinator refused as too large can be committed in part."""
     if not isinstance(error, CommitFailedError):
         return False
+    # all of them, not only the first: each one may be too large
     shrunk = [
         tp
         for tp, reason in error.errors.items()
@@ -174,6 +178,7 @@ def failed_copies(batch: CopyBatch, error: Exception) -> dict[WaitingCopy, Excep
         return {}
     if not isinstance(error, CopiesFailed):
         return dict.fromkeys(batch.copies, error)
+    # the others failed only because the transaction did: they are not the reason
     own = {copy: each for copy, each in error.errors.items() if not isinstance(each, TransactionError)}
     return own or error.errors
 

@@ -63,6 +63,7 @@ class RetryTopicCleanup:
 
     def stop(self) -> bool:
         """Delete nothing more; return whether it would have."""
+        # so that it is logged once
         before, self._is_over = self._is_over, True
         return not before
 
@@ -71,6 +72,7 @@ class RetryTopicCleanup:
         try:
             while True:
                 await self._is_wanted.wait()
+                # after the event: commits in this time are deleted in the same round
                 await asyncio.sleep(INTERVAL)
                 self._is_wanted.clear()
                 if self._is_over or not await self._delete():
@@ -132,6 +134,7 @@ async def warn_of_retention(cluster: ClusterClient, group_id: str, topic: str) -
     except (AsyncGroupError, ValueError, TimeoutError) as error:
         _log.debug("group %s: %s of topic %r is unknown: %s", group_id, RETENTION, topic, error)
         return
+    # -1 keeps them; of a compacted topic the retention does not count
     if retention >= 0 and "delete" in (configs.get(POLICY) or "delete"):
         _log.warning(
             "group %s: retry topic %r has %s=%d: brokers delete copies by the timestamps of their originals, which are "
@@ -169,6 +172,7 @@ async def is_shared(
     A name that the user chose, and one without the group, count as shared. A default name belongs to the group unless a topic
     exists that gives the same name with another group. If the brokers do not say so, it also counts as shared. Raises nothing.
     """
+    # None: the user has chosen the name, which other groups may have chosen as well
     sources = None if retry.topic is not None else other_sources(retry.names, topics, group_id)
     if not sources:
         return sources is None
@@ -183,6 +187,7 @@ async def _are_missing(cluster: ClusterClient, names: list[str]) -> bool:
     """Return whether none of the topics exists; one that may not be described may exist."""
 
     def build(version: int) -> m.MetadataRequest:
+        # to ask must not create a topic of another group
         if version < NO_CREATION_VERSION:
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "metadata that creates no topic")
         asked = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]

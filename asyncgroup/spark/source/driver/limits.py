@@ -55,6 +55,7 @@ def rate_limit(
     """
     sizes = _sizes(start, end, earliest_of_new or {})
     total = float(sum(sizes.values()))
+    # nothing to read: a share would divide by 0
     if total < 1:
         return dict(end)
     ends = dict(end)
@@ -65,6 +66,7 @@ def rate_limit(
 
 def _sizes(start: Offsets, end: Offsets, earliest_of_new: Offsets) -> dict[TopicPartition, int]:
     """Return the number of offsets to read by partition; without partitions with none, or without a known start."""
+    # `start` counts where both have the partition: it was read before
     begins = {**earliest_of_new, **start}
     sizes = {tp: offset - begins[tp] for tp, offset in end.items() if tp in begins}
     return {tp: size for tp, size in sizes.items() if size > 0}
@@ -72,6 +74,7 @@ def _sizes(start: Offsets, end: Offsets, earliest_of_new: Offsets) -> dict[Topic
 
 def _cut(end: int, size: int, share: float) -> int:
     """Return the end of a partition's share: rounded down, but at least one offset if `share` > 0, and at most `size`."""
+    # as Spark: a share of less than 1 becomes 1, or a slow partition would never be read
     whole = math.ceil(share) if share < 1 else math.floor(min(share, float(_INT64_MAX)))
     return min(end, end - size + whole)
 
@@ -93,6 +96,7 @@ class TriggerDelay:
 
         As in Spark's `delayBatch`, the offsets of a partition that is not in `start` count from 0.
         """
+        # the first batch begins at once, and an overdue one with what there is
         if self._last is not None and now - self._last < self._max_delay:
             available = float(sum(offset - start.get(tp, 0) for tp, offset in latest.items()))
             if available < self._min_offsets:
@@ -119,6 +123,7 @@ class BytesPerOffset:
         if offsets <= 0 or size < 0:
             return
         seen = size / offsets
+        # the first observation is the mean: no average with a guess
         mean = self._means.get(tp, seen)
         self._means[tp] = mean + self.WEIGHT * (seen - mean)
 
@@ -143,6 +148,7 @@ def byte_limit(
     """
     offsets = _sizes(start, end, earliest_of_new or {})
     means = {tp: sizes.mean(tp) for tp in offsets}
+    # an unknown size makes the total infinite, so that each partition gets one offset
     total = sum(size * (math.inf if (mean := means[tp]) is None else mean) for tp, size in offsets.items())
     if total <= limit:
         return dict(end)
@@ -177,6 +183,7 @@ class TriggerLimits:
             ends = rate_limit(self._max_offsets, start, latest, earliest_of_new)
         if self._max_bytes is not None:
             by_bytes = byte_limit(self._max_bytes, start, latest, earliest_of_new, self.sizes)
+            # the stricter limit counts in each partition
             ends = {tp: min(offset, by_bytes[tp]) for tp, offset in ends.items()}
         return ends
 
@@ -202,6 +209,7 @@ class LogSampler:
             if offset < latest.get(tp, offset)
             and now - self._sampled_at.get(tp, float("-inf")) >= SAMPLE_INTERVAL
         }
+        # before the requests: a leader that does not answer is asked once in an interval
         self._sampled_at = {tp: at for tp, at in self._sampled_at.items() if tp in latest} | dict.fromkeys(
             due, now
         )
@@ -220,6 +228,7 @@ class LogSampler:
             return
         try:
             ended, _ = await asyncio.wait(samples, timeout=SAMPLE_TIMEOUT)
+            # raises bugs only: `_fetch` logs what the cluster has refused
             for task in ended:
                 task.result()
         finally:
@@ -246,6 +255,7 @@ async def _fetch(
     except AsyncGroupError as error:
         _log.debug("record sizes could not be sampled: %s", error)
         return
+    # versions with topic ids have no names in the response
     names = {one.topic_id: tp.topic for tp, one in wanted.items()}
     for topic in response.responses:
         for data in topic.partitions:
