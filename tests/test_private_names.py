@@ -24,10 +24,10 @@ FOREIGN: Final = {
 """Names of the standard library, PySpark and Py4J."""
 
 OURS: Final[dict[str, set[str]]] = {
-    "group": {"_clear_in_hand", "_is_subscribed_to", "_member_health", "_open", "_state", "_wait_closed"},
+    "group": {"_clear_in_hand", "_is_subscribed_to", "_member_health", "_open", "_wait_closed"},
     "testing": {"_copy", "_notify", "_open", "_reader"},
     "workqueue": {
-        "_engine", "_errors", "_has_handler", "_has_slot", "_is_retry", "_keeps_key", "_outcomes", "_pipeline", "_reader", "_state",
+        "_engine", "_errors", "_has_handler", "_has_slot", "_is_retry", "_keeps_key", "_outcomes", "_pipeline", "_reader",
         "_transactions", "_work",
     },
 }  # fmt: skip

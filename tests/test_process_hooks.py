@@ -190,7 +190,7 @@ async def test_a_hook_that_wants_no_records_gets_batches_only() -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for record in claim:
-            deliver.add(claim._state.consumer._inner.deliver)
+            deliver.add(claim._inner.consumer._inner.deliver)
             if record.offset == 499:
                 break
         async for _ in claim.batches():

@@ -111,12 +111,12 @@ class EmbeddedCluster:
         elif options:
             raise UsageError(f"{', '.join(options)}: an option may not be given beside ClusterOptions")
         self._runtime = ClusterRuntime(nodes)
-        self._state = self._runtime.state
+        self._inner = self._runtime.state
         self._history = History(self._runtime.recorder, self._runtime.topic_name)
         self._faults = Faults(self._runtime.injector, self._runtime.topics_in)
 
     def __repr__(self) -> str:
-        controller = self._state.controller
+        controller = self._inner.controller
         return f"<EmbeddedCluster nodes {sorted(controller.alive)} of {list(controller.node_ids)}>"
 
     # -- start and stop --------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class EmbeddedCluster:
 
     def _seed(self) -> None:
         for name, seed in topic_seeds(self._runtime.options.topics).items():
-            if name not in self._state.controller.topics:  # topics in the data directory are left unchanged
+            if name not in self._inner.controller.topics:  # topics in the data directory are left unchanged
                 self.create_topic(name, **seed.options)
                 self.produce(name, *seed.records)
 
@@ -151,14 +151,14 @@ class EmbeddedCluster:
     @property
     def nodes(self) -> dict[int, NodeView]:
         """Snapshots of the nodes by id (from 1), including stopped ones."""
-        return {node_id: view_node(node) for node_id, node in self._state.nodes.items()}
+        return {node_id: view_node(node) for node_id, node in self._inner.nodes.items()}
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port,host:port,…` of all nodes, including stopped ones; IPv6 addresses are in brackets."""
         host = self._runtime.advertised_host
         host = f"[{host}]" if ":" in host else host
-        return ",".join(f"{host}:{node.port}" for node in self._state.nodes.values())
+        return ",".join(f"{host}:{node.port}" for node in self._inner.nodes.values())
 
     async def stop_node(self, node_id: int) -> None:
         """Kill a node: its connections and listener are closed; requests parked there get no response.
@@ -190,9 +190,9 @@ class EmbeddedCluster:
         self._node(node_id).delay = delay
 
     def _node(self, node_id: int) -> Node:
-        node = self._state.nodes.get(node_id)
+        node = self._inner.nodes.get(node_id)
         if node is None:
-            raise UsageError(f"there is no node {node_id}; the nodes are {sorted(self._state.nodes)}")
+            raise UsageError(f"there is no node {node_id}; the nodes are {sorted(self._inner.nodes)}")
         return node
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class EmbeddedCluster:
 
         Raise `broker.Refused` with the error code of CreateTopics.
         """
-        self._state.controller.create_topic(
+        self._inner.controller.create_topic(
             name,
             -1 if partitions is None else partitions,
             -1 if replication_factor is None else replication_factor,
@@ -218,23 +218,23 @@ class EmbeddedCluster:
 
     def create_partitions(self, name: str, total: int) -> None:
         """Increase a topic's partitions to `total`."""
-        self._state.controller.create_partitions(self._topic(name), total)
+        self._inner.controller.create_partitions(self._topic(name), total)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records and the offsets committed for it."""
-        next(iter(self._state.nodes.values())).delete_topic(self._topic(name))
+        next(iter(self._inner.nodes.values())).delete_topic(self._topic(name))
 
     @property
     def topics(self) -> list[str]:
         """The names of all topics, including internal ones."""
-        return sorted(self._state.controller.topics)
+        return sorted(self._inner.controller.topics)
 
     def topic(self, name: str | UUID) -> TopicView:
         """Return a snapshot of a topic and its partitions, by its name or id. Raise UsageError if it does not exist."""
         return view_topic(self._topic(name))
 
     def _topic(self, name: str | UUID) -> Topic:
-        controller = self._state.controller
+        controller = self._inner.controller
         topic = controller.topics.get(name) if isinstance(name, str) else controller.topics_by_id.get(name)
         if topic is None:
             raise UsageError(f"no topic {str(name)!r}; the topics are {self.topics}")
@@ -283,7 +283,7 @@ class EmbeddedCluster:
             partition=partition,
             headers=headers,
             timestamp=timestamp,
-            now=self._state.clock(),
+            now=self._inner.clock(),
             on_append=self._runtime.complete_delayed_operations,
         )
 
@@ -297,7 +297,7 @@ class EmbeddedCluster:
         """
         for topic, partition in offsets:
             self._partition(topic, partition)
-        commit_offsets(self._state, group_id, offsets)
+        commit_offsets(self._inner, group_id, offsets)
 
     def apply_retention(self) -> None:
         """Delete the segments beyond `retention.ms` and `retention.bytes` of all topics now.
@@ -321,7 +321,7 @@ class EmbeddedCluster:
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make a live node the leader of a partition."""
-        self._state.controller.move_leader(self._partition(topic, partition), node_id)
+        self._inner.controller.move_leader(self._partition(topic, partition), node_id)
 
     def truncate(self, topic: str, partition: int, offset: int, leader: int | None = None) -> None:
         """Lose the records from `offset` on, as in an unclean leader election of a replica that lacks them.
@@ -330,7 +330,7 @@ class EmbeddedCluster:
         leader epoch begins at the new log end offset.
         """
         place = self._partition(topic, partition)
-        self._state.controller.truncate(place, offset, place.leader if leader is None else leader)
+        self._inner.controller.truncate(place, offset, place.leader if leader is None else leader)
 
     def hold_followers(self, topic: str, partition: int) -> None:
         """Stop replication to a partition's followers: records appended from now on stay above the high watermark.
@@ -351,7 +351,7 @@ class EmbeddedCluster:
 
     def coordinator(self, group_id: str) -> int:
         """Return the id of the group's coordinator, -1 if it has none."""
-        return self._state.controller.coordinators.group_coordinator(group_id)
+        return self._inner.controller.coordinators.group_coordinator(group_id)
 
     def move_coordinator(self, group_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a group.
@@ -359,23 +359,23 @@ class EmbeddedCluster:
         As in Kafka, a whole partition of `__consumer_offsets` moves, including any other groups in it; requests
         parked at the old coordinator get NOT_COORDINATOR.
         """
-        self._state.controller.move_coordinator(group_id, node_id)
+        self._inner.controller.move_coordinator(group_id, node_id)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
         """Return the id of the transactional id's coordinator, -1 if it has none."""
-        return self._state.controller.coordinators.transaction_coordinator(transactional_id)
+        return self._inner.controller.coordinators.transaction_coordinator(transactional_id)
 
     def move_transaction_coordinator(self, transactional_id: str, node_id: int) -> None:
         """Make a live node the coordinator of a transactional id.
 
         All other transactional ids in its partition of `__transaction_state` move too.
         """
-        self._state.controller.move_transaction_coordinator(transactional_id, node_id)
+        self._inner.controller.move_transaction_coordinator(transactional_id, node_id)
 
     def group(self, group_id: str) -> GroupView:
         """Return a snapshot of a group."""
         node_id = self.coordinator(group_id)
-        node = self._state.nodes.get(node_id)
+        node = self._inner.nodes.get(node_id)
         if node is None:
             return view_group(group_id, node_id, None, {})
         offsets = node.coordinator.offsets.committed(group_id)
@@ -387,12 +387,12 @@ class EmbeddedCluster:
     @property
     def transactions(self) -> dict[str, TransactionView]:
         """Snapshots of the known transactional ids and their transactions."""
-        return {name: view_transaction(each) for name, each in self._state.transactions.transactions.items()}
+        return {name: view_transaction(each) for name, each in self._inner.transactions.transactions.items()}
 
     @property
     def groups(self) -> list[str]:
         """The ids of all groups that some node coordinates."""
-        coordinators = [node.coordinator for node in self._state.nodes.values()]
+        coordinators = [node.coordinator for node in self._inner.nodes.values()]
         classic = (group_id for each in coordinators for group_id in each.groups)
         consumer = (group.group_id for each in coordinators for group in each.consumer_groups.all())
         return sorted([*classic, *consumer])
@@ -420,4 +420,4 @@ class EmbeddedCluster:
             if not self._history.of("CreateTopics", topic=topic):
                 call(topic)
 
-        self._state.on_unknown_topic = report
+        self._inner.on_unknown_topic = report

@@ -48,13 +48,13 @@ class _RecordsHandler(Handler):
     async def consume_claim(self, session: Session, claim: Claim) -> None:
         reader = self._reader
         try:
-            await reader.serve(claim._state.consumer)
+            await reader.serve(claim._inner.consumer)
             # the body of the loop may still mark its record and earlier ones of all claims; after a loss
             # nothing can be committed, so there is nothing to wait for
             if reader.in_hand and not session.is_lost:
                 await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record in hand")
         finally:
-            reader.forget(claim._state.consumer)
+            reader.forget(claim._inner.consumer)
 
     async def cleanup(self, session: Session) -> None:  # noqa: ARG002  the handler's signature
         self.session = None
@@ -165,7 +165,7 @@ class Records:
             self._reader.end(None)
             return
         if not task.done() and (session := self._handler.session) is not None:
-            session._state.end(GroupClosed("records() was closed"))
+            session._inner.end(GroupClosed("records() was closed"))
             await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self._group_id}: drain")
         task.cancel()  # the session still runs to its end, then the member leaves
         await self._wait_closed()
@@ -216,12 +216,12 @@ class GroupMarks:
             last = done.last_offset
         else:
             raise ConfigError("done", done, "a Record or a Batch; session.mark_offset marks an offset")
-        claim = None if session is None else session._state.claims.get((done.topic, done.partition))
+        claim = None if session is None else session._inner.claims.get((done.topic, done.partition))
         if session is None or claim is None:
             reason = "its partition is not assigned to this member"
-        elif not session._state.accepts_marks:
+        elif not session._inner.accepts_marks:
             reason = f"its claim has ended: {session.cause}"
-        elif not claim._state.consumer._inner.was_read(last):
+        elif not claim._inner.consumer._inner.was_read(last):
             reason = "its partition was revoked and assigned again, and the new claim has not read that far"
         else:
             claim.mark(done, metadata)
@@ -244,7 +244,7 @@ class GroupMarks:
         dropped, self._dropped = self._dropped, {}
         errors: dict[TopicPartition, AsyncGroupError] = {**dropped}
         # a session that has ended remains the current one until all its tasks have ended
-        if session is not None and not session._state.is_over:
+        if session is not None and not session._inner.is_over:
             try:
                 await session.commit()
             except CommitFailedError as error:

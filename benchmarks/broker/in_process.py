@@ -95,7 +95,7 @@ class _Client:
 async def _handling(beats: int) -> float:
     """Return the CPU seconds from a heartbeat's frame to the frame of its response."""
     async with EmbeddedCluster() as cluster:
-        connection = ServerConnection(cluster._state.nodes[1].listener)
+        connection = ServerConnection(cluster._inner.nodes[1].listener)
         client = _Client(connection)
         beat = await client.joined()
         answer = await client.request(beat, HEARTBEAT)

@@ -43,7 +43,7 @@ async def asyncgroup(given: dict[str, Any]) -> dict[str, Any]:
         await assigned.wait()
         await asyncio.sleep(settings.seconds)
         if group.session is not None:
-            held = sum(claim._state.consumer.buffered_bytes for claim in group.session.claims)
+            held = sum(claim._inner.consumer.buffered_bytes for claim in group.session.claims)
         peak = peak_bytes()
         await group.aclose()
         await running

@@ -26,12 +26,12 @@ __all__ = [
 
 def controller_of(cluster: EmbeddedCluster) -> Controller:
     """Return the controller."""
-    return cluster._state.controller
+    return cluster._inner.controller
 
 
 def transactions_of(cluster: EmbeddedCluster) -> TransactionCoordinator:
     """Return the transaction coordinator of a running cluster."""
-    return cluster._state.transactions
+    return cluster._inner.transactions
 
 
 def data_of(cluster: EmbeddedCluster) -> DataDirectory:
@@ -42,12 +42,12 @@ def data_of(cluster: EmbeddedCluster) -> DataDirectory:
 
 def nodes_of(cluster: EmbeddedCluster) -> list[Node]:
     """Return the nodes, ordered by id."""
-    return list(cluster._state.nodes.values())
+    return list(cluster._inner.nodes.values())
 
 
 def node_of(cluster: EmbeddedCluster, node_id: int = 1) -> Node:
     """Return a node."""
-    return cluster._state.nodes[node_id]
+    return cluster._inner.nodes[node_id]
 
 
 def topic_of(cluster: EmbeddedCluster, name: str) -> Topic:

@@ -25,17 +25,17 @@ __all__ = ["consumer_of", "end_claim", "end_session", "make_claim", "make_sessio
 def end_session(session: Session | None, cause: SessionEnd) -> None:
     """End a session as the group does."""
     assert session is not None
-    session._state.end(cause)
+    session._inner.end(cause)
 
 
 def end_claim(claim: Claim, cause: SessionEnd) -> None:
     """End a claim as its session does."""
-    claim._state.end(cause)
+    claim._inner.end(cause)
 
 
 def consumer_of(claim: Claim) -> PartitionConsumer:
     """Return the partition consumer of a claim."""
-    return claim._state.consumer
+    return claim._inner.consumer
 
 
 def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset: int = 0) -> Claim:
@@ -45,7 +45,7 @@ def make_claim(session: Session, manager: Committer, tp: TopicPartition, offset:
     offsets = manager.manage(tp, offset)
     connect_offsets(consumer, offsets)
     claim = Claim(ClaimState(consumer, offsets))
-    session._state.claims.add(claim)
+    session._inner.claims.add(claim)
     return claim
 
 

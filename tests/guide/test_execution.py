@@ -298,7 +298,7 @@ def test_long_work_renews_its_claim(server: KafkaServer) -> None:
     async def handle(session: Session, claim: Claim) -> None:
         async for record in claim:
             await convert(claim, record)
-            assert claim._state.is_renewed(asyncio.get_running_loop().time() + 3500)
+            assert claim._inner.is_renewed(asyncio.get_running_loop().time() + 3500)
 
     with pytest.raises(Enough):
         asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", handle)

@@ -38,7 +38,7 @@ def _mark_before_handling() -> Iterator[None]:
 
     def make_claim(*args: Any) -> Any:
         claim = make(*args)
-        marks[claim._state.consumer] = claim._state.offsets
+        marks[claim._inner.consumer] = claim._inner.offsets
         return claim
 
     async def anext_marked(self: PartitionConsumer) -> Any:

@@ -398,7 +398,7 @@ async def test_without_an_sdk_records_are_delivered_as_without_hooks(traces: Ope
 
     async def read(session: Session, claim: Claim) -> None:
         async for _ in claim:
-            delivers.add(claim._state.consumer._inner.deliver)
+            delivers.add(claim._inner.consumer._inner.deliver)
 
     record = ProducerRecord("orders", b"")
     assert traces.on_send(record) is None

@@ -329,7 +329,7 @@ async def test_virtual(virtual_kafka):
 def test_a_cluster_that_cannot_be_described_does_not_hide_the_failure(tmp_path: Path) -> None:
     tests = """
 def test_broken(kafka_server):
-    kafka_server.call(lambda cluster: setattr(cluster, "_state", None))
+    kafka_server.call(lambda cluster: setattr(cluster, "_inner", None))
     assert 1 == 2
 """
     done = run_suite(tmp_path, tests)

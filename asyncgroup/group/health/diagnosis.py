@@ -230,7 +230,7 @@ def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float
 def _fetch_problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
     found: list[_Failing] = []
     for claim in snapshot.claims:
-        failures = claim._state.consumer._inner.fetch_failures
+        failures = claim._inner.consumer._inner.fetch_failures
         if failures.error is not None:
             found.append(_Failing(claim.tp, failures.began_at, failures.error))
     yield from _by_reason(ProblemKind.FETCH, found, now)

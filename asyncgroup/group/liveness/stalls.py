@@ -85,7 +85,7 @@ class StuckClaims:
         with self._lock:
             before, self._since = self._since, {}
             for claim in self._claims():
-                state, tp = claim._state, claim.tp
+                state, tp = claim._inner, claim.tp
                 if state.holds_record and not state.is_renewed(now):
                     progress = state.progress
                     known = before.get(tp)

@@ -144,10 +144,10 @@ class Claim:
     record. Use a claim in the event loop only; for blocking handlers see `in_thread`.
     """
 
-    __slots__ = ("__weakref__", "_consumer", "_offsets", "_partition", "_state", "_topic")
+    __slots__ = ("__weakref__", "_consumer", "_inner", "_offsets", "_partition", "_topic")
 
     def __init__(self, state: ClaimState) -> None:
-        self._state = state
+        self._inner = state
         self._consumer = state.consumer
         self._offsets = state.offsets
         # copied to attributes, as `mark` is called per record
@@ -183,7 +183,7 @@ class Claim:
     @property
     def initial_metadata(self) -> str:
         """The metadata committed with `initial_offset`; empty if there is none."""
-        return self._state.initial_metadata
+        return self._inner.initial_metadata
 
     @property
     def position(self) -> int:
@@ -218,16 +218,16 @@ class Claim:
     @property
     def ended(self) -> bool:
         """Whether iteration has ended."""
-        return self._state.ended
+        return self._inner.ended
 
     @property
     def cause(self) -> SessionEnd | None:
         """Why the claim ended; None while it is live."""
-        return self._state.cause
+        return self._inner.cause
 
     async def wait_ended(self) -> None:
         """Wait until the claim ends."""
-        await self._state.wait_ended()
+        await self._inner.wait_ended()
 
     def __aiter__(self) -> PartitionConsumer:
         """Return the iterator of the records; `anext(claim)` reads from the same one, at the cost of one more call."""
@@ -280,7 +280,7 @@ class Claim:
         from asyncio import get_running_loop
 
         check_duration_or_zero("seconds", seconds)
-        self._state.renew(get_running_loop().time() + seconds)
+        self._inner.renew(get_running_loop().time() + seconds)
 
     def pause(self) -> None:
         """Stop iteration before the next record, and stop fetching, until `resume`. As `group.pause` of its partition.
@@ -294,8 +294,8 @@ class Claim:
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
-        if not self.ended and self._state.set_paused is not None:
-            self._state.set_paused(self, paused)
+        if not self.ended and self._inner.set_paused is not None:
+            self._inner.set_paused(self, paused)
 
     def seek(self, offset: StartOffset) -> None:
         """Continue reading at `offset`: buffered records are dropped, marks stay.
@@ -324,7 +324,7 @@ class ClaimCounts(NamedTuple):
 def claim_counts(claim: Claim) -> ClaimCounts:
     """Return the counts of a claim, for metrics; also of one that has ended."""
 
-    buffer = claim._state.consumer._inner.buffer
+    buffer = claim._inner.consumer._inner.buffer
     return ClaimCounts(buffer.records_delivered, buffer.bytes_delivered, buffer.bytes)
 
 

@@ -246,7 +246,7 @@ class ClaimSource:
         """Pause or resume each claim as the user did."""
         for claim in claims:
             if claim.paused != (claim.tp in self.paused):
-                consumer = claim._state.consumer
+                consumer = claim._inner.consumer
                 (consumer.pause if claim.tp in self.paused else consumer.resume)()
 
 

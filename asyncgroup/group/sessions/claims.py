@@ -53,13 +53,13 @@ class SessionClaims:
     ) -> None:
         self._source = source
         self._session = session
-        self._state = session._state
-        self._offsets = session._state.offsets
+        self._state = session._inner
+        self._offsets = session._inner.offsets
         self._fetcher = fetcher
         self._calls = calls
         self._commits = commits
         self._member_health = member_health
-        self._starts = SessionStarts(source, session._state, tasks, member_health, self._start, self._settle)
+        self._starts = SessionStarts(source, session._inner, tasks, member_health, self._start, self._settle)
         self._on_settled = on_settled
         self._is_settled = False
         # held from `setup` or `on_assigned` to the start of the claims, and by `on_revoked`
@@ -147,7 +147,7 @@ class SessionClaims:
             return False
         for claim in claims:
             if not claim.ended:  # else it was revoked during the hooks
-                self._fetcher.add(claim._state.consumer)
+                self._fetcher.add(claim._inner.consumer)
                 self._calls.start_claim(claim)
         return True
 
@@ -160,11 +160,11 @@ class SessionClaims:
         if not claims:
             return
         for claim in claims:
-            claim._state.end(cause)
+            claim._inner.end(cause)
         limit = limits.hook_seconds  # of `drain_claims`
         stuck = await self._calls.drain_claims(claims, limits)
         for claim in claims:
-            self._fetcher.remove(claim._state.consumer)
+            self._fetcher.remove(claim._inner.consumer)
         for tp in stuck:
             self._abandon(tp, limit)
         await self._commits.commit_last(limits.commit_seconds, partitions)

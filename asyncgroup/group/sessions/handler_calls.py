@@ -69,7 +69,7 @@ class HandlerCalls:
         self._claim_hooks = hooks.with_listener(
             "on_handler_start", "on_handler_end", "on_process_start", "on_process_end"
         )
-        self._state = session._state
+        self._state = session._inner
         # `consume_claim` of all claims that are not being revoked
         self._claims = HandlerTasks(session.group_id)
         # everything that `limit` has to find: these, claims that drain, and hooks
@@ -142,7 +142,7 @@ class HandlerCalls:
 
     async def _consume_reported(self, claim: Claim, hooks: Hooks) -> None:
         """Call `consume_claim` between its two events, in the same task, so that they share their context variables."""
-        session, state = self._session, claim._state.consumer._inner
+        session, state = self._session, claim._inner.consumer._inner
         hooks.emit("on_handler_start", session, claim)
         try:
             await self._handler.consume_claim(session, claim)

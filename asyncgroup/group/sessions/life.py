@@ -394,7 +394,7 @@ class SessionLife:
             revoked = self._claims.apply({}).revoked
         await self._calls.drain()
         for claim in self.state.claims:
-            self._fetcher.remove(claim._state.consumer)
+            self._fetcher.remove(claim._inner.consumer)
         await self._calls.end(revoked)
         await self._handler._close(self.session)
         self.state.accepts_marks = False

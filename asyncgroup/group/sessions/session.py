@@ -34,10 +34,10 @@ class Session:
     while its start offset is not known. Marks that are made after the membership was lost are never committed.
     """
 
-    __slots__ = ("__weakref__", "_state")
+    __slots__ = ("__weakref__", "_inner")
 
     def __init__(self, state: SessionState) -> None:
-        self._state = state
+        self._inner = state
 
     def __repr__(self) -> str:
         state = "live" if self.cause is None else f"ended: {type(self.cause).__name__}"
@@ -49,60 +49,60 @@ class Session:
     @property
     def member_id(self) -> str:
         """The member id from the coordinator."""
-        return self._state.identity.member_id
+        return self._inner.identity.member_id
 
     @property
     def generation_id(self) -> int:
         """The generation of the group; with the consumer protocol this member's epoch, which may differ from other members'."""
-        return self._state.identity.generation_id
+        return self._inner.identity.generation_id
 
     @property
     def group_id(self) -> str:
         """The group's id."""
-        return self._state.group_id
+        return self._inner.group_id
 
     @property
     def assignment(self) -> dict[str, list[int]]:
         """The assigned partitions: topics with their sorted partition numbers."""
-        return self._state.assignment
+        return self._inner.assignment
 
     @property
     def assignment_user_data(self) -> bytes | None:
         """The user data of the assignment, for assignors that send some; else None."""
-        return self._state.user_data
+        return self._inner.user_data
 
     @property
     def partitions(self) -> list[TopicPartition]:
         """All assigned partitions, sorted."""
-        return self._state.partitions
+        return self._inner.partitions
 
     @property
     def claims(self) -> list[Claim]:
         """The claims of this member: one for each assigned partition whose start offset is known; see `health()` for the others."""
-        return list(self._state.claims)
+        return list(self._inner.claims)
 
     @property
     def ended(self) -> bool:
         """Whether the session is ending or has ended: finish the current record and start no new one."""
-        return self._state.ended
+        return self._inner.ended
 
     @property
     def cause(self) -> SessionEnd | None:
         """Why the session ends; None while it is live."""
-        return self._state.cause
+        return self._inner.cause
 
     @property
     def is_lost(self) -> bool:
         """Whether the membership was lost, so that nothing can be committed."""
-        return self._state.is_lost
+        return self._inner.is_lost
 
     async def wait_ended(self) -> None:
         """Wait until the session begins to end."""
-        await self._state.wait_ended()
+        await self._inner.wait_ended()
 
     async def wait_lost(self) -> None:
         """Wait until the membership is lost; forever if the session ends regularly."""
-        await self._state.wait_lost()
+        await self._inner.wait_lost()
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """Mark this record and all before it in its partition as done; ignored if they are marked already.
@@ -132,9 +132,9 @@ class Session:
     def _marks_of(self, topic: str, partition: int) -> PartitionMarks:
         """Return the marks of a claim; raise ConfigError for a partition without one."""
         try:
-            return self._state.offsets.of(topic, partition)
+            return self._inner.offsets.of(topic, partition)
         except ConfigError:
-            if TopicPartition(topic, partition) not in self._state.claims.starting:
+            if TopicPartition(topic, partition) not in self._inner.claims.starting:
                 raise
             allowed = "a partition that has started: the start offset of this one is not known yet"
             raise ConfigError("partition", f"{topic}-{partition}", allowed) from None
@@ -152,7 +152,7 @@ class Session:
         Raises ConfigError for a partition without a claim (not assigned, or not started yet) and for values of other types,
         UsageError without arguments if `auto_commit` is on: the marks could be committed before the transaction.
         """
-        state = self._state
+        state = self._inner
         found: dict[TopicPartition, CommittedOffset] = {}
         for each in done:
             if not isinstance(each, Record | Batch):
@@ -183,11 +183,11 @@ class Session:
         back. With `auto_commit` the last commit of the session repeats what that may have undone; without it, records
         committed since that request may be delivered again.
         """
-        if self._state.is_over:
+        if self._inner.is_over:
             raise UsageError(f"{self!r} has ended: nothing can be committed any more")
-        dirty = self._state.offsets.dirty
+        dirty = self._inner.offsets.dirty
         try:
-            await self._state.offsets.commit()
+            await self._inner.offsets.commit()
         except ClosedError as error:
             raise CommitFailedError(self.group_id, dict.fromkeys(dirty, error)) from error
 

@@ -176,7 +176,7 @@ class SessionState:
                 reason = cause.__cause__
                 self.offsets.mark_lost(reason if isinstance(reason, AsyncGroupError) else cause)
             for claim in self.claims:
-                claim._state.end(cause)
+                claim._inner.end(cause)
             self._ending.set()
         if self.on_end is not None:
             self.on_end(cause)

@@ -96,7 +96,7 @@ class ThreadClaim:
         self._batches = claim.batches(max_records=BATCH_RECORDS)
         self._left_over: deque[Record] = deque()
         self._topic, self._partition = claim.tp  # copied to attributes, as `mark` is called per record
-        self._marks = _ThreadMarks(claim._state.offsets)
+        self._marks = _ThreadMarks(claim._inner.offsets)
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class ThreadClaim:
         return self._claim.cause
 
     def __iter__(self) -> Iterator[Record]:
-        state, left_over = self._claim._state, self._left_over
+        state, left_over = self._claim._inner, self._left_over
         while (batch := self._next_batch()) is not None:
             # all or none: if any record of a batch cannot be read, no record of it may be returned
             left_over.extend(list(batch))
@@ -170,7 +170,7 @@ class ThreadClaim:
         Raise ConfigError at once, in the thread, for invalid arguments.
         """
         if done.__class__ is not Record or done.partition != self._partition or done.topic != self._topic:
-            self._claim._state.check_mark(done)
+            self._claim._inner.check_mark(done)
         if metadata != "":
             check_metadata(metadata)
         last = done.offset if isinstance(done, Record) else done.last_offset

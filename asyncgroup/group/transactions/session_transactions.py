@@ -125,7 +125,7 @@ class SessionTransactions:
             await self._run_transform(ticket)
 
     async def _wait_in_line(self, progress: ClaimProgress, batch: Batch) -> Ticket | None:
-        state = progress.claim._state
+        state = progress.claim._inner
         state.renew(INF)  # it waits for other claims or for the commit: it is not stuck
         try:
             return await self._state.wait_in_line(progress, batch)
@@ -174,13 +174,13 @@ class SessionTransactions:
                 elif not await self._recover(error):
                     return
         except Exception as error:  # noqa: BLE001  a bug: the claims must not wait for this task
-            self._session._state.fail(error, "the task of the transactions failed", by_handler=False)
+            self._session._inner.fail(error, "the task of the transactions failed", by_handler=False)
         finally:
             self._state.aborted()
 
     async def _run_transaction(self) -> BaseException | None:
         """Run a transaction; return the error if its producer failed."""
-        state, session = self._state, self._session._state
+        state, session = self._state, self._session._inner
         transaction: SharedTransaction | None = None
         try:
             async with self._producer.transaction():
@@ -218,7 +218,7 @@ class SessionTransactions:
 
     async def _recover(self, error: BaseException) -> bool:
         """After a failure: wait before the next transaction, or end the session and return False."""
-        session = self._session._state
+        session = self._session._inner
         # at the end of a session a transaction may fail because of the rebalance
         action = self._failures.next_action(error, counts=not session.ended)
         if action is FailureAction.RAISE:

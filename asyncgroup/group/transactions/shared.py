@@ -68,7 +68,7 @@ class ClaimProgress:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.marks = claim._state.offsets
+        self.marks = claim._inner.offsets
         self.first_offset: int | None = None
         """The lowest offset of its batches in the transaction; None if it has none."""
         self.before = self.marks.value

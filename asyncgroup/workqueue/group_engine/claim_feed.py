@@ -99,7 +99,7 @@ class ClaimFeed(PartitionEngine):
         self.work: Work = PartitionWork(claim.tp, self.window.window, position=claim.position, engine=self)
         self._guard = ClaimGuard(self.work)
         self._queue.add(self.work)
-        claim._state.report_nothing()
+        claim._inner.report_nothing()
         self._warned = False  # that retention deletes unacknowledged records
         self._lost: list[Delivery] = []
         """Deliveries that a seek or a truncation has ended: their handlers were cancelled, and may still run."""

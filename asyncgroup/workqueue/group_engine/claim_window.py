@@ -51,10 +51,10 @@ class ClaimWindow:
         migrate_from: str | None = None,
         on_restart: Callable[[int], None] | None = None,
     ) -> None:
-        state = claim._state
+        state = claim._inner
         self.tp = claim.tp
         self._session = session
-        self._offsets = session._state.offsets
+        self._offsets = session._inner.offsets
         self._marks = state.offsets
         self._consumer = state.consumer
         window, metadata = AckWindow(self._marks.next_offset), CommitMetadata()
@@ -210,13 +210,13 @@ async def commit_windows(session: Session) -> None:
 
 
 def _check_live(session: Session) -> None:
-    if session._state.is_over:
+    if session._inner.is_over:
         raise UsageError(f"{session!r} has ended: nothing can be committed any more")
 
 
 async def _commit(session: Session, *, retry_rejected: bool) -> CommitFailedError | None:
     """Commit, and return the error of the partitions that failed."""
-    offsets = session._state.offsets
+    offsets = session._inner.offsets
     try:
         await offsets.commit(retry_rejected=retry_rejected)
     except CommitFailedError as error:

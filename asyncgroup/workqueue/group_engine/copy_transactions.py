@@ -316,7 +316,7 @@ class CopyTransactions:
         if errors:
             raise CopiesFailed(errors)
         session = next(iter(batch.windows.values())).session
-        await self._producer.send_offsets(session._state.group_offsets(batch.values))
+        await self._producer.send_offsets(session._inner.group_offsets(batch.values))
 
     # --- ends of a transaction --------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class FakeClaim:
         self.silent_since = 0.0  # for the model
 
     @property
-    def _state(self) -> Any:
+    def _inner(self) -> Any:
         return SimpleNamespace(
             progress=(self.progress,),
             holds_record=self.holds_record,

@@ -19,7 +19,7 @@ def by_topic(partitions: list[tuple[str, int]]) -> dict[str, list[int]]:
 
 async def test_a_claim_in_both_assignments_is_not_touched() -> None:
     session, _ = make_session([("orders", 0), ("orders", 1), ("orders", 2)])
-    claims = session._state.claims
+    claims = session._inner.claims
     kept = claims.get(("orders", 0))
     assert claims.apply({"orders": [0, 2, 3]}) == ClaimChanges(
         [TopicPartition("orders", 1)], [TopicPartition("orders", 3)]
@@ -38,7 +38,7 @@ async def test_a_claim_in_both_assignments_is_not_touched() -> None:
 
 async def test_an_empty_assignment_revokes_all() -> None:
     session, _ = make_session([("orders", 1), ("audit", 0), ("orders", 0)])
-    assert session._state.claims.apply({}) == ClaimChanges([("audit", 0), ("orders", 0), ("orders", 1)], [])
+    assert session._inner.claims.apply({}) == ClaimChanges([("audit", 0), ("orders", 0), ("orders", 1)], [])
 
 
 def test_a_partition_that_is_starting_is_added_once_and_may_be_withdrawn() -> None:

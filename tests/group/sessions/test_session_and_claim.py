@@ -114,7 +114,7 @@ async def test_marks_of_partitions_that_are_not_assigned() -> None:
 async def test_marks_of_a_partition_that_has_not_started() -> None:
     """It is assigned, so the error must not say that this member does not own it."""
     session, _ = make_session()
-    session._state.claims.apply({"orders": [0, 1, 2]})
+    session._inner.claims.apply({"orders": [0, 1, 2]})
     for call in (
         lambda: session.mark_record(record(1, partition=2)),
         lambda: session.mark_offset("orders", 2, 1),
@@ -145,7 +145,7 @@ async def test_a_failed_commit_names_the_partitions() -> None:
 async def test_the_end_stops_every_claim_with_its_cause() -> None:
     session, _ = make_session()
     told: list[object] = []
-    session._state.on_end = told.append
+    session._inner.on_end = told.append
     waiting = [asyncio.ensure_future(session.wait_ended())]
     waiting += [asyncio.ensure_future(claim.wait_ended()) for claim in session.claims]
     reading = asyncio.ensure_future(anext(session.claims[0]))
@@ -186,7 +186,7 @@ async def test_on_end_is_called_for_every_cause() -> None:
     """A later, more urgent cause shortens the time of the handlers."""
     session, _ = make_session()
     told: list[object] = []
-    session._state.on_end = told.append
+    session._inner.on_end = told.append
     causes = [Rebalanced("first"), GroupClosed("second")]
     for cause in causes:
         end_session(session, cause)
@@ -197,7 +197,7 @@ async def test_marks_and_commits_after_the_end() -> None:
     session, cluster = make_session()
     claim = session.claims[0]
     end_session(session, GroupClosed("closed"))
-    session._state.close()
+    session._inner.close()
     claim.mark(record(5))
     with pytest.raises(UsageError, match="has ended: nothing can be committed"):
         await session.commit()

@@ -115,7 +115,7 @@ async def test_the_event_loop_is_not_called_for_each_record(
     run.feed_log(log)
     await run.start()
     # not read in a way that would apply the marks of the thread
-    await until(lambda: run.claims[0]._state.offsets.next_offset == 2000)
+    await until(lambda: run.claims[0]._inner.offsets.next_offset == 2000)
     await run.end()
     assert len(calls) < 100
 
@@ -124,7 +124,7 @@ async def test_whatever_reads_marks_on_the_event_loop_sees_those_made_before() -
     seen: list[object] = []
 
     def work(session: Any, claim: ThreadClaim) -> None:
-        offsets = run.claims[0]._state.offsets
+        offsets = run.claims[0]._inner.offsets
         for record in claim:
             claim.mark(record, f"at {record.offset}")
             if record.offset == 0:
@@ -153,7 +153,7 @@ async def test_whatever_reads_marks_on_the_event_loop_sees_those_made_before() -
 async def test_a_mark_of_an_unread_record_is_ignored_after_an_unreadable_batch() -> None:
     """Each mark is judged by itself then, and not only the last one of many."""
     run = ThreadedRun(lambda *_: None)
-    offsets = run.claims[0]._state.offsets
+    offsets = run.claims[0]._inner.offsets
     claim = ThreadClaim(run.claims[0])
     offsets.hold_back(0, lambda: 5)
     claim.mark(Record("orders", 0, 3))
@@ -182,7 +182,7 @@ async def test_marks_of_lost_records_do_not_count_for_those_read_instead() -> No
                 )  # the event loop looks again in 10 ms
 
     run = ThreadedRun(work)
-    partition, offsets = consumer_of(run.claims[0])._inner, run.claims[0]._state.offsets
+    partition, offsets = consumer_of(run.claims[0])._inner, run.claims[0]._inner.offsets
     run.feed(0, 5)
     await run.start()
     await until(reached.is_set)
@@ -362,9 +362,9 @@ async def test_a_mark_after_the_end_of_the_claim_is_dropped(is_over: bool) -> No
     await until(lambda: bool(records))
     await run.end()
     if is_over:
-        run.session._state.close()
+        run.session._inner.close()
     held[0].mark(records[0])
-    await run.session._state.offsets.commit()
+    await run.session._inner.offsets.commit()
     commits = [committed_by(request) for _, request in run.cluster.coordinators.requests]
     assert commits == ([] if is_over else [{run.claims[0].tp: (1, "")}])
     await until(lambda: not held[0]._marks._is_watched)

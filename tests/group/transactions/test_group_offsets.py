@@ -21,7 +21,7 @@ def record(offset: int, partition: int = 0, epoch: int = 3) -> Record:
 
 async def test_the_offsets_after_records_and_batches_with_the_member() -> None:
     session, _ = make_session()
-    session._state.identity = MemberIdentity("member-1", 8, "a")
+    session._inner.identity = MemberIdentity("member-1", 8, "a")
     found = session.group_offsets(record(4), Batch("orders", 1, [record(5, 1), record(9, 1)]), record(2))
     offsets = {ZERO: CommittedOffset(5, "", 3), ONE: CommittedOffset(10, "", 3)}
     assert found == GroupOffsets("g", offsets, "member-1", 8, "a")
@@ -30,7 +30,7 @@ async def test_the_offsets_after_records_and_batches_with_the_member() -> None:
 
 async def test_a_range_without_records_is_skipped() -> None:
     session, _ = make_session()
-    session.claims[0]._state.offsets.skip_range(5, 7, 4)
+    session.claims[0]._inner.offsets.skip_range(5, 7, 4)
     assert session.group_offsets(record(4)).offsets == {ZERO: CommittedOffset(7, "", 4)}
     assert session.group_offsets(record(3)).offsets == {ZERO: CommittedOffset(4, "", 3)}
 
@@ -41,14 +41,14 @@ async def test_marks_of_partitions_in_transactions_are_not_committed_otherwise()
     for claim in session.claims:
         claim.mark(record(6, claim.partition))
     await session.commit()
-    await session._state.offsets.commit_last(1.0)
+    await session._inner.offsets.commit_last(1.0)
     ((_, request),) = cluster.coordinators.requests
     assert committed_by(request) == {ONE: (7, "")}
 
 
 async def test_without_arguments_the_marks_of_all_claims() -> None:
     session, cluster = make_session()
-    session._state.auto_commit = False
+    session._inner.auto_commit = False
     assert session.group_offsets().offsets == {}
     session.claims[1].mark(record(6, 1), "text")
     assert session.group_offsets().offsets == {ONE: CommittedOffset(7, "text", 3)}

@@ -193,7 +193,7 @@ async def test_marks_return_to_a_truncated_log() -> None:
     ticket = state.enter(zero, batch(8, 9))
     assert ticket is not None
     state.end_batch(ticket)
-    zero.claim._state.consumer._inner.restart(5)
+    zero.claim._inner.consumer._inner.restart(5)
     state.fail(transaction, REASON)
     state.aborted()
     assert (zero.claim.next_mark, zero.claim.position) == (5, 5)
@@ -204,7 +204,7 @@ async def test_an_abort_returns_to_records_that_replaced_truncated_ones() -> Non
     state, zero, _ = await made()
     zero.marks.advance(8, "", -1)
     transaction = state.begin()
-    partition = zero.claim._state.consumer._inner
+    partition = zero.claim._inner.consumer._inner
     for first, last in ((8, 9), (5, 10)):
         if first == 5:
             partition.restart(5)
@@ -236,7 +236,7 @@ async def test_a_batch_of_truncated_records_is_not_committed() -> None:
     transaction = state.begin()
     ticket = state.enter(zero, batch(0, 9))
     assert ticket is not None
-    zero.claim._state.consumer._inner.restart(5)
+    zero.claim._inner.consumer._inner.restart(5)
     state.end_batch(ticket)
     assert transaction.failure is not None
     state.aborted()

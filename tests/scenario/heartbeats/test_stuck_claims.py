@@ -48,7 +48,7 @@ async def test_the_member_leaves_and_joins_again(
     async with working(env, hooks=(hook, ends), max_poll_interval=LIMIT) as (group, _, handler, gate):
         stuck_at, member_id = now(), group.session.member_id  # type: ignore[union-attr]
         errors = group.errors()
-        await group.session._state.wait_lost()  # type: ignore[union-attr]
+        await group.session._inner.wait_lost()  # type: ignore[union-attr]
         assert LIMIT <= now() - stuck_at < 1.2 * LIMIT
         async with member(env, "bob") as other, running(other.run("orders", WorkHandler(env))):
             await env.bell.until(lambda: partitions_of(other) == [0, 1, 2, 3], "all partitions", 3.0)
@@ -76,7 +76,7 @@ async def test_the_loss_is_a_problem_until_the_next_stable_session(
     """Also while the handler still runs: the group has given the partitions to others by then."""
     async with working(env, max_poll_interval=LIMIT) as (group, _, handler, gate):
         assert group.session is not None
-        await group.session._state.wait_lost()
+        await group.session._inner.wait_lost()
         await asyncio.sleep(0.1)
         for _ in range(3):
             health = group.health()
@@ -218,7 +218,7 @@ async def test_the_member_has_left_before_it_joins_again(env: VirtualEnvironment
         running(group.run("orders", handler)),
     ):
         await env.bell.until(lambda: bool(handler.sessions), "a session", env.limit)
-        await handler.sessions[0]._state.wait_lost()
+        await handler.sessions[0]._inner.wait_lost()
         lost_at = now()
         await handler.until("setup", times=2)
         assert now() - lost_at < 2.0

@@ -193,7 +193,7 @@ async def test_a_hot_key_holds_no_other_partition(env: VirtualEnvironment):
 
 def limit_metadata(env: VirtualEnvironment, limit: int, *, is_described: bool) -> None:
     """Set `offset.metadata.max.bytes` of the brokers; `is_described`: DescribeConfigs names it."""
-    for node in env.cluster._state.nodes.values():
+    for node in env.cluster._inner.nodes.values():
         offsets = node.coordinator.offsets
         offsets._config = dataclasses.replace(offsets._config, offset_metadata_max_size=limit)
     if is_described:

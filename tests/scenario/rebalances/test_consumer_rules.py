@@ -52,7 +52,7 @@ async def test_rule_11_a_stuck_member_gives_up_its_claims_then_leaves_then_joins
         assert committed(env) == {0: 2}
         (session,) = handler.sessions
         joins = requests(join, 0)
-        await session._state.wait_lost()
+        await session._inner.wait_lost()
         lost_at = now()
         assert not requests(leave, -1), "the claims end first"
         await env.bell.until(lambda: not env.cluster.group(env.group_id).members, "the leave", env.limit)

@@ -46,9 +46,9 @@ def restored(
     metadata = decode_metadata(TP, offset, raw)
     stored = StoredCommit(CommittedOffset(offset, metadata.text, epoch), metadata, raw)
     claim = source.make_claim(
-        session._state.offsets, Budget(1 << 30, 1 << 20), TP, ClaimStart(offset, epoch, stored)
+        session._inner.offsets, Budget(1 << 30, 1 << 20), TP, ClaimStart(offset, epoch, stored)
     )
-    session._state.claims.add(claim)
+    session._inner.claims.add(claim)
     return ClaimWindow(session, claim, migrate_from=migrate_from), claim
 
 
@@ -75,7 +75,7 @@ async def test_a_window_is_restored_with_attempts_text_and_flag(caplog: pytest.L
     assert (window.was_open, window.tp) == (True, TP)
     assert (claim.initial_offset, claim.initial_metadata, claim.next_mark) == (100, "mine", 100)
     assert window.is_committed
-    value = claim._state.offsets.value
+    value = claim._inner.offsets.value
     assert (value.offset, value.leader_epoch) == (100, 3)
     found = decode_metadata(TP, 100, value.metadata)
     assert (found.text, found.is_open, found.end_epoch) == ("mine", False, 5)
@@ -84,9 +84,9 @@ async def test_a_window_is_restored_with_attempts_text_and_flag(caplog: pytest.L
 
 async def test_a_claim_without_a_window_commits_as_ever() -> None:
     _, claim = restored(envelope([(102, 109)], text="mine"))
-    claim._state.offsets.window = None
-    claim._state.offsets.mark_offset(101, "next")
-    assert claim._state.offsets.value == CommittedOffset(101, "next", -1)
+    claim._inner.offsets.window = None
+    claim._inner.offsets.mark_offset(101, "next")
+    assert claim._inner.offsets.value == CommittedOffset(101, "next", -1)
 
 
 async def test_a_partition_without_a_commit() -> None:
@@ -99,9 +99,9 @@ async def test_the_flag_is_set_until_the_claim_ends_in_order() -> None:
     window, claim = restored("")
     window.open()
     assert not window.is_committed
-    assert decode_metadata(TP, 100, claim._state.offsets.value.metadata).is_open
+    assert decode_metadata(TP, 100, claim._inner.offsets.value.metadata).is_open
     window.close()
-    assert claim._state.offsets.value.metadata == ""
+    assert claim._inner.offsets.value.metadata == ""
 
 
 FOREIGN = {
@@ -130,7 +130,7 @@ async def test_foreign_metadata_loses_no_record(raw: str, caplog: pytest.LogCapt
     )
     window.window.ack(100)
     window.touch()
-    assert claim._state.offsets.value.metadata == "", "the foreign text is not carried on"
+    assert claim._inner.offsets.value.metadata == "", "the foreign text is not carried on"
 
 
 @pytest.mark.parametrize("raw", [raw for name, raw in FOREIGN.items() if name != "parallel-consumer"])
@@ -163,7 +163,7 @@ async def test_a_window_that_cannot_be_decoded_keeps_the_text(
     assert (window.window.base, window.window.runs, window.was_open) == (100, [], True)
     (warning,) = warnings(caplog)
     assert "the acknowledged offsets in it cannot be decoded" in warning
-    assert decode_metadata(TP, 100, claim._state.offsets.value.metadata).text == "mine"
+    assert decode_metadata(TP, 100, claim._inner.offsets.value.metadata).text == "mine"
 
 
 async def test_foreign_text_is_escaped_and_shortened_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -277,10 +277,10 @@ async def test_a_rejected_window_is_not_sent_again_unless_its_own_commit_is_awai
 async def test_after_the_end() -> None:
     windows, session, sent = await two_windows()
     windows[0].touch()
-    session._state.offsets.drop(TP)  # revoked, with a handler that still runs
+    session._inner.offsets.drop(TP)  # revoked, with a handler that still runs
     with pytest.raises(CommitFailedError, match=r"orders-0: the claim of orders-0 has ended"):
         await windows[0].commit()
-    session._state.close()
+    session._inner.close()
     for call in (windows[1].commit(), commit_windows(session)):
         with pytest.raises(UsageError, match="has ended: nothing can be committed any more"):
             await call
@@ -292,7 +292,7 @@ async def test_a_commit_that_the_end_of_the_session_interrupts_has_failed() -> N
     windows[0].touch()
     commit = asyncio.ensure_future(windows[0].commit())
     await asyncio.sleep(0.05)
-    await session._state.offsets.aclose()
+    await session._inner.offsets.aclose()
     with pytest.raises(CommitFailedError) as caught:
         await commit
     assert caught.value.errors.keys() == {TP}
@@ -314,16 +314,16 @@ async def test_a_change_of_the_log_is_passed_on() -> None:
     restarted: list[int] = []
     window = ClaimWindow(session, session.claims[0], on_restart=restarted.append)
     window.window.ack_range(5, 20)
-    session.claims[0]._state.consumer._inner.restart(8)
+    session.claims[0]._inner.consumer._inner.restart(8)
     assert (window.window.runs, restarted) == ([(5, 8)], [8])
 
 
 async def test_acknowledgements_are_progress_of_the_claim() -> None:
     session, _ = make_session()
     window = ClaimWindow(session, session.claims[0])
-    before = session.claims[0]._state.progress
+    before = session.claims[0]._inner.progress
     window.window.ack(5)
-    assert session.claims[0]._state.progress != before
+    assert session.claims[0]._inner.progress != before
 
 
 # --- in a group ------------------------------------------------------------------------------------------------------------

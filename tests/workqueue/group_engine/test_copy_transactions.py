@@ -104,7 +104,7 @@ class HandWindow:
 
     def __init__(self, tp: TopicPartition, limit: int) -> None:
         self.session = self
-        self._state = self
+        self._inner = self
         self.marks = PartitionMarks(0)
         self.window = self.marks.window = WindowMarks(tp, AckWindow(0), limit=limit)
         self.transaction = WindowTransaction("g", tp, cast(Committer, self), self.marks)
