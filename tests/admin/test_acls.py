@@ -39,7 +39,7 @@ async def test_a_cluster_without_an_authorizer_says_so(admin: Admin, env: Virtua
     assert [len(env.cluster.history.of(api)) for api in apis] == [1, 1, 1]
 
 
-async def test_acls_are_described(env: VirtualEnvironment) -> None:
+async def test_acls_are_described(admin: Admin, env: VirtualEnvironment) -> None:
     response = m.DescribeAclsResponse
 
     def described() -> Any:
@@ -57,46 +57,42 @@ async def test_acls_are_described(env: VirtualEnvironment) -> None:
         )
         return response(resources=[first, second])
 
-    async with Admin(env.bootstrap_servers) as admin:
-        answered(env, "DescribeAcls", described)
-        unknown = AclBinding(
-            ResourcePattern("TOPIC", "o", "PREFIXED"), AccessControlEntry("User:x", "UNKNOWN")
-        )
-        assert await admin.acls.describe() == (WRITE, unknown, READ)
-        answered(env, "DescribeAcls", response)
-        wanted = AclBindingFilter("TOPIC", "orders", "MATCH", "User:alice", "*", "READ", "ALLOW")
-        assert await admin.acls.describe(wanted) == ()
-        all_of, one = (each.request for each in env.cluster.history.of("DescribeAcls"))
-        assert all_of == m.DescribeAclsRequest(1, None, 1, None, None, 1, 1)
-        assert one == m.DescribeAclsRequest(2, "orders", 2, "User:alice", "*", 3, 3)
+    answered(env, "DescribeAcls", described)
+    unknown = AclBinding(ResourcePattern("TOPIC", "o", "PREFIXED"), AccessControlEntry("User:x", "UNKNOWN"))
+    assert await admin.acls.describe() == (WRITE, unknown, READ)
+    answered(env, "DescribeAcls", response)
+    wanted = AclBindingFilter("TOPIC", "orders", "MATCH", "User:alice", "*", "READ", "ALLOW")
+    assert await admin.acls.describe(wanted) == ()
+    all_of, one = (each.request for each in env.cluster.history.of("DescribeAcls"))
+    assert all_of == m.DescribeAclsRequest(1, None, 1, None, None, 1, 1)
+    assert one == m.DescribeAclsRequest(2, "orders", 2, "User:alice", "*", 3, 3)
 
 
-async def test_each_acl_is_created_or_has_its_error(env: VirtualEnvironment) -> None:
+async def test_each_acl_is_created_or_has_its_error(admin: Admin, env: VirtualEnvironment) -> None:
     result = m.CreateAclsResponse.AclCreationResult
-    async with Admin(env.bootstrap_servers) as admin:
-        answered(
-            env,
-            "CreateAcls",
-            lambda: m.CreateAclsResponse(
-                results=[result(), result(ErrorCode.NOT_CONTROLLER), result(ErrorCode.INVALID_REQUEST, "no")]
-            ),
-        )
-        answered(env, "CreateAcls", lambda: m.CreateAclsResponse(results=[result()]))
-        created = await admin.acls.create([READ, WRITE, CLUSTER])
-        assert set(created.values_by_name) == {READ, WRITE}
-        assert str(created[CLUSTER]) == (
-            "creating the ACL for 'User:alice' on 'kafka-cluster': INVALID_REQUEST (42): no"
-        )
-        first, second = (each.request.creations for each in env.cluster.history.of("CreateAcls"))
-        creation = m.CreateAclsRequest.AclCreation
-        assert first[:2] == [
-            creation(2, "orders", 3, "User:alice", "*", 3, 3),
-            creation(2, "o", 4, "User:*", "10.0.0.1", 4, 2),
-        ]
-        assert second == first[1:2]  # only the one that the former controller refused
+    answered(
+        env,
+        "CreateAcls",
+        lambda: m.CreateAclsResponse(
+            results=[result(), result(ErrorCode.NOT_CONTROLLER), result(ErrorCode.INVALID_REQUEST, "no")]
+        ),
+    )
+    answered(env, "CreateAcls", lambda: m.CreateAclsResponse(results=[result()]))
+    created = await admin.acls.create([READ, WRITE, CLUSTER])
+    assert set(created.values_by_name) == {READ, WRITE}
+    assert str(created[CLUSTER]) == (
+        "creating the ACL for 'User:alice' on 'kafka-cluster': INVALID_REQUEST (42): no"
+    )
+    first, second = (each.request.creations for each in env.cluster.history.of("CreateAcls"))
+    creation = m.CreateAclsRequest.AclCreation
+    assert first[:2] == [
+        creation(2, "orders", 3, "User:alice", "*", 3, 3),
+        creation(2, "o", 4, "User:*", "10.0.0.1", 4, 2),
+    ]
+    assert second == first[1:2]  # only the one that the former controller refused
 
 
-async def test_a_filter_deletes_what_it_matches(env: VirtualEnvironment) -> None:
+async def test_a_filter_deletes_what_it_matches(admin: Admin, env: VirtualEnvironment) -> None:
     response = m.DeleteAclsResponse
     match = response.DeleteAclsMatchingAcl
     only, other = AclBindingFilter.exactly(READ), AclBindingFilter(principal="User:*")
@@ -111,18 +107,15 @@ async def test_a_filter_deletes_what_it_matches(env: VirtualEnvironment) -> None
             ]
         )
 
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DeleteAcls").error("NOT_CONTROLLER")
-        answered(env, "DeleteAcls", deleted)
-        found = await admin.acls.delete([only, other])
-        done = found.values_by_name[only]
-        assert done.acls == (READ,)
-        assert "deleting the ACL for 'User:*' on 'o': UNKNOWN_SERVER_ERROR (-1): disk" in str(
-            done.errors[WRITE]
-        )
-        with pytest.raises(BrokerError):
-            done.raise_first()
-        assert code(found[other]) == ErrorCode.INVALID_REQUEST
+    env.cluster.faults.on("DeleteAcls").error("NOT_CONTROLLER")
+    answered(env, "DeleteAcls", deleted)
+    found = await admin.acls.delete([only, other])
+    done = found.values_by_name[only]
+    assert done.acls == (READ,)
+    assert "deleting the ACL for 'User:*' on 'o': UNKNOWN_SERVER_ERROR (-1): disk" in str(done.errors[WRITE])
+    with pytest.raises(BrokerError):
+        done.raise_first()
+    assert code(found[other]) == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_response_with_too_few_results_is_asked_for_again(env: VirtualEnvironment) -> None:
@@ -139,7 +132,7 @@ async def test_words_and_numbers() -> None:
     assert acl_fields(CLUSTER) == AclFields(4, "kafka-cluster", 3, "User:alice", "*", 7, 3)
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     def acl(kind: str = "TOPIC", name: str = "t", pattern: str = "LITERAL", **entry: Any) -> AclBinding:
         values = {"principal": "User:a", "operation": "READ", **entry}
         return AclBinding(ResourcePattern(kind, name, pattern), AccessControlEntry(**values))
@@ -162,13 +155,12 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         ("operation='READS'", AclBindingFilter(operation="READS")),
         ("AclBindingFilter", READ),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, binding in cases:
-            with pytest.raises(ConfigError, match=text):
-                await admin.acls.create([binding])
-        for text, wanted in filters:
-            with pytest.raises(ConfigError, match=text):
-                await admin.acls.delete([wanted])
-            with pytest.raises(ConfigError, match=text):
-                await admin.acls.describe(wanted)
-        assert not env.cluster.history.of("DescribeAcls", "CreateAcls", "DeleteAcls")
+    for text, binding in cases:
+        with pytest.raises(ConfigError, match=text):
+            await admin.acls.create([binding])
+    for text, wanted in filters:
+        with pytest.raises(ConfigError, match=text):
+            await admin.acls.delete([wanted])
+        with pytest.raises(ConfigError, match=text):
+            await admin.acls.describe(wanted)
+    assert not env.cluster.history.of("DescribeAcls", "CreateAcls", "DeleteAcls")

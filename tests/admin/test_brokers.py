@@ -188,46 +188,43 @@ async def test_the_quorum(env: VirtualEnvironment) -> None:
         assert old.endpoints == {}
 
 
-async def test_a_quorum_without_a_leader_is_asked_again(env: VirtualEnvironment) -> None:
+async def test_a_quorum_without_a_leader_is_asked_again(admin: Admin, env: VirtualEnvironment) -> None:
     def elect(response: Any) -> None:
         response.topics[0].partitions[0].error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("DescribeQuorum", times=2).mutate(changed(elect))
-        assert (await admin.brokers.quorum()).leader in (1, 2, 3)
-        assert len(env.cluster.history.of("DescribeQuorum")) == 3
-        env.cluster.faults.on("DescribeQuorum").mutate(changed(lambda response: response.topics.clear()))
-        assert (await admin.brokers.quorum()).leader in (1, 2, 3)  # as a response that lacks its entry
+    env.cluster.faults.on("DescribeQuorum", times=2).mutate(changed(elect))
+    assert (await admin.brokers.quorum()).leader in (1, 2, 3)
+    assert len(env.cluster.history.of("DescribeQuorum")) == 3
+    env.cluster.faults.on("DescribeQuorum").mutate(changed(lambda response: response.topics.clear()))
+    assert (await admin.brokers.quorum()).leader in (1, 2, 3)  # as a response that lacks its entry
 
 
-async def test_features_are_described_and_updated(env: VirtualEnvironment) -> None:
+async def test_features_are_described_and_updated(admin: Admin, env: VirtualEnvironment) -> None:
     name = "transaction.version"
-    async with Admin(env.bootstrap_servers) as admin:
-        before = await admin.brokers.features()
-        assert before.supported[name] == (0, 2)
-        assert before.finalized[name] == 2
-        refused = await admin.brokers.update_features({name: 1})
-        assert code(refused[name]) == ErrorCode.INVALID_UPDATE_VERSION
-        down = FeatureUpdate(1, "SAFE_DOWNGRADE")
-        (await admin.brokers.update_features({name: down}, validate_only=True)).raise_first()
-        assert (await admin.brokers.features()).finalized[name] == 2
-        (await admin.brokers.update_features({name: down})).raise_first()
-        after = await admin.brokers.features(broker=2)
-        assert after.finalized[name] == 1
-        assert after.epoch is not None
-        assert before.epoch is not None
-        assert after.epoch > before.epoch
-        (await admin.brokers.update_features({name: FeatureUpdate(0, "UNSAFE_DOWNGRADE")})).raise_first()
-        assert name not in (await admin.brokers.features()).finalized
+    before = await admin.brokers.features()
+    assert before.supported[name] == (0, 2)
+    assert before.finalized[name] == 2
+    refused = await admin.brokers.update_features({name: 1})
+    assert code(refused[name]) == ErrorCode.INVALID_UPDATE_VERSION
+    down = FeatureUpdate(1, "SAFE_DOWNGRADE")
+    (await admin.brokers.update_features({name: down}, validate_only=True)).raise_first()
+    assert (await admin.brokers.features()).finalized[name] == 2
+    (await admin.brokers.update_features({name: down})).raise_first()
+    after = await admin.brokers.features(broker=2)
+    assert after.finalized[name] == 1
+    assert after.epoch is not None
+    assert before.epoch is not None
+    assert after.epoch > before.epoch
+    (await admin.brokers.update_features({name: FeatureUpdate(0, "UNSAFE_DOWNGRADE")})).raise_first()
+    assert name not in (await admin.brokers.features()).finalized
 
 
-async def test_features_change_together_or_not_at_all(env: VirtualEnvironment) -> None:
+async def test_features_change_together_or_not_at_all(admin: Admin, env: VirtualEnvironment) -> None:
     wanted = {"transaction.version": FeatureUpdate(1, "SAFE_DOWNGRADE"), "none": FeatureUpdate(1)}
-    async with Admin(env.bootstrap_servers) as admin:
-        found = await admin.brokers.update_features(wanted)
-        assert sorted(found.errors) == ["none", "transaction.version"]
-        assert str(found.errors["none"]).startswith("updating feature 'none': INVALID_UPDATE_VERSION (95)")
-        assert (await admin.brokers.features()).finalized["transaction.version"] == 2
+    found = await admin.brokers.update_features(wanted)
+    assert sorted(found.errors) == ["none", "transaction.version"]
+    assert str(found.errors["none"]).startswith("updating feature 'none': INVALID_UPDATE_VERSION (95)")
+    assert (await admin.brokers.features()).finalized["transaction.version"] == 2
 
 
 async def test_an_old_controller_answers_for_each_feature_and_has_no_dry_run(env: VirtualEnvironment) -> None:

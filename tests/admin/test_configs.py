@@ -71,15 +71,14 @@ async def test_a_broker_that_does_not_answer_costs_the_others_nothing(env: Virtu
         assert sorted(found.errors) == ["2", "9"]
 
 
-async def test_a_group_is_described_and_altered(env: VirtualEnvironment) -> None:
+async def test_a_group_is_described_and_altered(admin: Admin, env: VirtualEnvironment) -> None:
     key = "consumer.session.timeout.ms"
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("IncrementalAlterConfigs").disconnect(
-            "after"
-        )  # a change repeated is the same change
-        (await admin.alter_configs("group", {"g": ConfigChanges(set={key: "50000"})})).raise_first()
-        found = (await admin.describe_configs("group", ["g"])).raise_first()["g"]
-        assert (found[key].value, found[key].source) == ("50000", "DYNAMIC_GROUP_CONFIG")
+    env.cluster.faults.on("IncrementalAlterConfigs").disconnect(
+        "after"
+    )  # a change repeated is the same change
+    (await admin.alter_configs("group", {"g": ConfigChanges(set={key: "50000"})})).raise_first()
+    found = (await admin.describe_configs("group", ["g"])).raise_first()["g"]
+    assert (found[key].value, found[key].source) == ("50000", "DYNAMIC_GROUP_CONFIG")
 
 
 async def test_an_answer_about_another_kind_is_no_answer(env: VirtualEnvironment) -> None:
@@ -115,7 +114,7 @@ async def test_a_secret_is_never_shown(env: VirtualEnvironment) -> None:
     assert "hunter2" not in repr(ConfigChanges(set={"ssl.keystore.password": "hunter2"}))
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     good = ConfigChanges(set={RETENTION: "1"})
     cases: list[tuple[str, str, Any]] = [
         ("kind='topics'", "topics", {"orders": good}),
@@ -129,8 +128,7 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         ("several names", "topic", {"orders": ConfigChanges(delete="a")}),
         ("ConfigChanges", "topic", {"orders": {"a": "1"}}),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, kind, wanted in cases:
-            with pytest.raises(ConfigError, match=text):
-                await admin.alter_configs(kind, wanted)  # type: ignore[arg-type]
-        assert not env.cluster.history.of("IncrementalAlterConfigs", "DescribeConfigs")
+    for text, kind, wanted in cases:
+        with pytest.raises(ConfigError, match=text):
+            await admin.alter_configs(kind, wanted)  # type: ignore[arg-type]
+    assert not env.cluster.history.of("IncrementalAlterConfigs", "DescribeConfigs")

@@ -222,7 +222,7 @@ async def test_each_refused_partition_of_a_leader_is_named(env: VirtualEnvironme
             assert isinstance(found[tp], UnsupportedVersionError)
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     cases: list[tuple[str, Any]] = [
         ("a mapping", [ZERO]),
         ("partition=", {"orders": "latest"}),
@@ -233,13 +233,12 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         ("no time zone", {ZERO: datetime(2026, 1, 1)}),  # noqa: DTZ001
         ("offset=None", {ZERO: None}),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, wanted in cases:
-            with pytest.raises(ConfigError, match=text):
-                await admin.list_offsets(wanted)
-        with pytest.raises(ConfigError, match=r"isolation_level='committed'.*'read_committed'"):
-            await admin.list_offsets({ZERO: "latest"}, isolation_level="committed")  # type: ignore[arg-type]
-        assert not env.cluster.history.of("ListOffsets")
+    for text, wanted in cases:
+        with pytest.raises(ConfigError, match=text):
+            await admin.list_offsets(wanted)
+    with pytest.raises(ConfigError, match=r"isolation_level='committed'.*'read_committed'"):
+        await admin.list_offsets({ZERO: "latest"}, isolation_level="committed")  # type: ignore[arg-type]
+    assert not env.cluster.history.of("ListOffsets")
 
 
 async def test_an_error_is_a_broker_error_that_names_the_partition(env: VirtualEnvironment) -> None:

@@ -65,7 +65,7 @@ async def test_a_moved_controller_is_asked_again(admin: Admin, env: VirtualEnvir
         await admin.quotas.describe()
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     cases: list[tuple[str, Any]] = [
         ("a mapping", [ALICE]),
         ("ClientQuotaEntity", {"alice": {RATE: 1}}),
@@ -78,10 +78,9 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         (f"{RATE}=inf", {ALICE: {RATE: float("inf")}}),
         (f"{RATE}='1'", {ALICE: {RATE: "1"}}),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, wanted in cases:
-            with pytest.raises(ConfigError, match=text):
-                await admin.quotas.alter(wanted)
-        with pytest.raises(ConfigError, match="ip=''"):
-            await admin.quotas.describe(ip="")
-        assert not env.cluster.history.of("AlterClientQuotas", "DescribeClientQuotas")
+    for text, wanted in cases:
+        with pytest.raises(ConfigError, match=text):
+            await admin.quotas.alter(wanted)
+    with pytest.raises(ConfigError, match="ip=''"):
+        await admin.quotas.describe(ip="")
+    assert not env.cluster.history.of("AlterClientQuotas", "DescribeClientQuotas")

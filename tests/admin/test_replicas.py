@@ -92,26 +92,23 @@ async def test_a_partition_is_reassigned(env: VirtualEnvironment) -> None:
         assert "Kafka 4.1" in str(fixed[ZERO])
 
 
-async def test_reassignments_in_progress_are_listed(env: VirtualEnvironment) -> None:
+async def test_reassignments_in_progress_are_listed(admin: Admin, env: VirtualEnvironment) -> None:
     response = m.ListPartitionReassignmentsResponse
 
     def add(answer: Any) -> None:
         part = response.OngoingPartitionReassignment(0, [3, 1, 2], [3], [2])
         answer.topics.append(response.OngoingTopicReassignment("orders", [part]))
 
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("ListPartitionReassignments").error("NOT_CONTROLLER")
-        env.cluster.faults.on("ListPartitionReassignments").mutate(changed(add))
-        found = await admin.replicas.list_reassignments([ZERO, ONE])
-        assert found == {ZERO: ReassignmentDescription((3, 1, 2), (3,), (2,))}
-        assert found[ZERO].target == (3, 1)
-        exchange = env.cluster.history.of("ListPartitionReassignments")[-1]
-        assert [(each.name, each.partition_indexes) for each in exchange.request.topics] == [
-            ("orders", [0, 1])
-        ]
-        env.cluster.faults.on("ListPartitionReassignments").error("CLUSTER_AUTHORIZATION_FAILED")
-        with pytest.raises(BrokerError, match="reassignments in progress: CLUSTER_AUTHORIZATION_FAILED"):
-            await admin.replicas.list_reassignments()
+    env.cluster.faults.on("ListPartitionReassignments").error("NOT_CONTROLLER")
+    env.cluster.faults.on("ListPartitionReassignments").mutate(changed(add))
+    found = await admin.replicas.list_reassignments([ZERO, ONE])
+    assert found == {ZERO: ReassignmentDescription((3, 1, 2), (3,), (2,))}
+    assert found[ZERO].target == (3, 1)
+    exchange = env.cluster.history.of("ListPartitionReassignments")[-1]
+    assert [(each.name, each.partition_indexes) for each in exchange.request.topics] == [("orders", [0, 1])]
+    env.cluster.faults.on("ListPartitionReassignments").error("CLUSTER_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="reassignments in progress: CLUSTER_AUTHORIZATION_FAILED"):
+        await admin.replicas.list_reassignments()
 
 
 async def test_a_cancellation(admin: Admin, env: VirtualEnvironment) -> None:

@@ -247,7 +247,7 @@ async def test_a_repeated_deletion_keeps_what_was_written_after_the_first_one(
         assert (await admin.list_offsets({place: "latest"})).raise_first()[place].offset == 6
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     cases: list[tuple[str, Any]] = [
         ("topic", lambda admin: admin.create_topics({"no/topic": 1})),
         ("partitions=0", lambda admin: admin.create_topics({"a": 0})),
@@ -262,11 +262,10 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         ("offset=-1", lambda admin: admin.delete_records({TopicPartition("a", 0): -1})),
         ("partition=", lambda admin: admin.delete_records({"a": 1})),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, call in cases:
-            with pytest.raises(ConfigError, match=text):
-                await call(admin)
-        assert not env.cluster.history.of("CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteRecords")
+    for text, call in cases:
+        with pytest.raises(ConfigError, match=text):
+            await call(admin)
+    assert not env.cluster.history.of("CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteRecords")
 
 
 async def test_an_error_of_a_broker_is_that_of_its_topic(env: VirtualEnvironment) -> None:

@@ -99,7 +99,7 @@ async def test_a_refusal_of_the_whole_request(admin: Admin, env: VirtualEnvironm
     assert code(found["alice"]) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_bad_arguments(env: VirtualEnvironment) -> None:
+async def test_bad_arguments(admin: Admin, env: VirtualEnvironment) -> None:
     cases: list[tuple[str, list[Any]]] = [
         ("user=''", [Upsertion("", PASSWORD)]),
         ("mechanism='PLAIN' .*SCRAM-SHA-256", [Upsertion("a", PASSWORD, "PLAIN")]),
@@ -112,11 +112,10 @@ async def test_bad_arguments(env: VirtualEnvironment) -> None:
         ("UserScramCredentialUpsertion", [("a", PASSWORD)]),
         ("mechanism='PLAIN'", [Deletion("a", "PLAIN")]),
     ]
-    async with Admin(env.bootstrap_servers) as admin:
-        for text, changes in cases:
-            with pytest.raises(ConfigError, match=text) as caught:
-                await admin.users.alter(changes)
-            assert PASSWORD not in str(caught.value)
-        with pytest.raises(ConfigError, match="user=''"):
-            await admin.users.describe("")
-        assert not env.cluster.history.of("AlterUserScramCredentials", "DescribeUserScramCredentials")
+    for text, changes in cases:
+        with pytest.raises(ConfigError, match=text) as caught:
+            await admin.users.alter(changes)
+        assert PASSWORD not in str(caught.value)
+    with pytest.raises(ConfigError, match="user=''"):
+        await admin.users.describe("")
+    assert not env.cluster.history.of("AlterUserScramCredentials", "DescribeUserScramCredentials")

@@ -274,7 +274,6 @@ async def test_only_a_skipped_range_at_the_end_is_reported():
     assert consumer.position == 4
 
 
-async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_watermark():
-    consumer = make_consumer()
+async def test_lag_of_a_read_uncommitted_reader_counts_up_to_the_high_watermark(consumer):
     consumer._inner.fetched(FetchedRecords(batch(b"a"), 3, 0, zero_copy=True, last_stable_offset=1))
     assert consumer.lag == 3

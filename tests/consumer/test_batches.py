@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.config import ConsumerConfig
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ConfigError
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
@@ -20,16 +21,14 @@ def offsets(records) -> list[int]:
     return [record.offset for record in records]
 
 
-async def test_buffered_records_are_returned_at_once() -> None:
-    consumer = make_consumer()
+async def test_buffered_records_are_returned_at_once(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=3), batch(3, count=3))
     first = await anext(consumer.batches())
     assert (first.topic, first.partition, first.first_offset, first.last_offset) == ("orders", 3, 0, 5)
     assert now() == 0
 
 
-async def test_without_max_wait_the_first_records_are_returned_at_once() -> None:
-    consumer = make_consumer()
+async def test_without_max_wait_the_first_records_are_returned_at_once(consumer: PartitionConsumer) -> None:
     task = asyncio.ensure_future(anext(consumer.batches()))
     await asyncio.sleep(3)
     feed(consumer, batch(0, count=2))
@@ -37,8 +36,7 @@ async def test_without_max_wait_the_first_records_are_returned_at_once() -> None
     assert now() == 3
 
 
-async def test_max_wait_counts_from_the_first_record() -> None:
-    consumer = make_consumer()
+async def test_max_wait_counts_from_the_first_record(consumer: PartitionConsumer) -> None:
     task = asyncio.ensure_future(anext(consumer.batches(max_wait=2)))
     await asyncio.sleep(3)
     feed(consumer, batch(0, count=1))
@@ -48,8 +46,7 @@ async def test_max_wait_counts_from_the_first_record() -> None:
     assert now() == 5
 
 
-async def test_max_records_ends_the_wait() -> None:
-    consumer = make_consumer()
+async def test_max_records_ends_the_wait(consumer: PartitionConsumer) -> None:
     batches = consumer.batches(max_records=3, max_wait=60)
     task = asyncio.ensure_future(anext(batches))
     for base in (0, 2):
@@ -61,8 +58,7 @@ async def test_max_records_ends_the_wait() -> None:
     assert now() == 62
 
 
-async def test_max_bytes_ends_the_wait_and_keeps_batches_whole() -> None:
-    consumer = make_consumer()
+async def test_max_bytes_ends_the_wait_and_keeps_batches_whole(consumer: PartitionConsumer) -> None:
     size = len(batch(0, count=2))
     batches = consumer.batches(max_bytes=2 * size + 1, max_wait=60)
     task = asyncio.ensure_future(anext(batches))
@@ -135,8 +131,7 @@ async def test_reading_a_large_batch_in_small_ones_frees_its_bytes() -> None:
     assert offsets(await task) == [4]
 
 
-async def test_a_pause_during_max_wait_holds_the_records_back() -> None:
-    consumer = make_consumer()
+async def test_a_pause_during_max_wait_holds_the_records_back(consumer: PartitionConsumer) -> None:
     task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=2)))
     feed(consumer, batch(0, count=2))
     await asyncio.sleep(1)

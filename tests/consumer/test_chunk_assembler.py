@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.consumer.chunk_assembler import ChunkAssembler, ChunkLimits, ChunkListener, DropReason
@@ -60,8 +61,13 @@ class Scene:
         return self.assembler.add(record, self.now)
 
 
-def test_the_record_of_a_value():
-    scene = Scene()
+@pytest.fixture
+def scene() -> Scene:
+    """A scene with room for all chunks."""
+    return Scene()
+
+
+def test_the_record_of_a_value(scene):
     assert scene.add("a", 0, 2, b"one ") is None
     record = scene.add("a", 1, 2, b"two ")
     assert record == Record("orders", 0, 1, 77, 0, b"key", b"one two ", [("trace", b"1")], 4)
@@ -72,31 +78,27 @@ def test_the_record_of_a_value():
     assert (len(scene.assembler), scene.assembler.bytes) == (0, 0)
 
 
-def test_a_value_of_one_chunk():
-    scene = Scene()
+def test_a_value_of_one_chunk(scene):
     record = scene.add("a", 0, 1)
     assert record is not None
     assert (record.value, record.first_offset) == (b"..", 0)
 
 
-def test_a_record_with_impossible_headers_is_returned_as_it_is():
-    scene = Scene()
+def test_a_record_with_impossible_headers_is_returned_as_it_is(scene):
     record = scene.add_record(ChunkInfo("a", 7, 3, 6), b"..")
     assert record is not None
     assert record.headers[0] == ("ag-chunk-uuid", b"a")
 
 
-def test_duplicates_of_any_chunk_are_ignored():
-    scene = Scene()
+def test_duplicates_of_any_chunk_are_ignored(scene):
     found = [scene.add("a", number) for number in (0, 0, 1, 0, 1, 2)]
     assert [record is not None for record in found] == [False] * 5 + [True]
     assert scene.events.completed == [(0, 5)]
     assert scene.events.dropped == []
 
 
-def test_a_value_that_was_written_again_from_its_begin():
+def test_a_value_that_was_written_again_from_its_begin(scene):
     """The producer failed between two chunks and wrote them all again: the value is handed out once."""
-    scene = Scene()
     found = [scene.add("a", number) for number in (0, 1, 0, 1, 2, 0, 1, 2)]
     assert [number for number, record in enumerate(found) if record is not None] == [4]
     assert scene.events.dropped == []
@@ -105,22 +107,19 @@ def test_a_value_that_was_written_again_from_its_begin():
     assert [scene.add("a", number) is not None for number in range(3)] == [False, False, True]
 
 
-def test_a_gap_ends_the_value_and_its_other_chunks_are_ignored():
-    scene = Scene()
+def test_a_gap_ends_the_value_and_its_other_chunks_are_ignored(scene):
     assert [scene.add("a", number, 5) for number in (0, 2, 3, 4)] == [None] * 4
     assert scene.events.dropped == [(0, DropReason.GAP)]
 
 
-def test_chunks_without_the_first_one_are_reported_once():
-    scene = Scene()
+def test_chunks_without_the_first_one_are_reported_once(scene):
     assert [scene.add("a", number) for number in (1, 2)] == [None] * 2
     scene.add("b", 2)
     assert scene.events.dropped == [(0, DropReason.NO_FIRST_CHUNK), (2, DropReason.NO_FIRST_CHUNK)]
     assert scene.events.begun == []
 
 
-def test_chunks_that_contradict_each_other():
-    scene = Scene()
+def test_chunks_that_contradict_each_other(scene):
     scene.add("a", 0, total=6)
     scene.add("a", 1, total=7)  # another size
     scene.add("b", 0, total=5)
@@ -141,9 +140,8 @@ def test_the_oldest_value_is_given_up_when_too_many_are_incomplete():
     assert len(scene.events.dropped) == 1
 
 
-def test_an_empty_chunk_contradicts_its_headers():
+def test_an_empty_chunk_contradicts_its_headers(scene):
     """Each chunk has a byte at least; else the number of chunks that are held would not be limited by their bytes."""
-    scene = Scene()
     scene.add("a", 0, 9, total=100)
     for number in range(1, 4):
         scene.add("a", number, 9, b"", total=100)
@@ -153,9 +151,8 @@ def test_an_empty_chunk_contradicts_its_headers():
     assert len(scene.assembler) == 0
 
 
-def test_a_long_id_is_not_that_of_a_chunk():
+def test_a_long_id_is_not_that_of_a_chunk(scene):
     """The ids of values that have ended are remembered: the memory for them is limited, too."""
-    scene = Scene()
     assert scene.add("a" * 1024, 0) is None
     record = scene.add("a" * 1025, 0)
     assert record is not None
@@ -177,8 +174,7 @@ def test_bytes_are_limited():
     assert scene.add("b", 1, 2, b".....") is not None
 
 
-def test_values_without_a_chunk_for_long_expire():
-    scene = Scene()
+def test_values_without_a_chunk_for_long_expire(scene):
     scene.add("a", 0)
     scene.now += 30.0
     scene.add("b", 0)
@@ -196,8 +192,7 @@ def test_values_without_a_chunk_for_long_expire():
     assert len(scene.events.dropped) == 2
 
 
-def test_going_back_to_the_last_chunk_completes_the_value_once_more():
-    scene = Scene()
+def test_going_back_to_the_last_chunk_completes_the_value_once_more(scene):
     scene.add("a", 0, 2)
     info = ChunkInfo("a", 1, 2, 4)
     assert scene.add_record(info, b"..") is not None
@@ -208,8 +203,7 @@ def test_going_back_to_the_last_chunk_completes_the_value_once_more():
     assert len(scene.assembler) == 0
 
 
-def test_going_back_before_the_first_chunk_holds_the_value_until_it_begins_again_or_expires():
-    scene = Scene()
+def test_going_back_before_the_first_chunk_holds_the_value_until_it_begins_again_or_expires(scene):
     scene.add("a", 0)
     scene.add("b", 0)
     scene.assembler.move_to(0)
@@ -220,8 +214,7 @@ def test_going_back_before_the_first_chunk_holds_the_value_until_it_begins_again
     assert scene.events.dropped == [(1, DropReason.EXPIRED)]
 
 
-def test_values_in_the_truncated_part_of_a_log_are_forgotten():
-    scene = Scene()
+def test_values_in_the_truncated_part_of_a_log_are_forgotten(scene):
     scene.add("a", 0)
     scene.add("b", 0)
     scene.add("a", 1)

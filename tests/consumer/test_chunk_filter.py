@@ -178,8 +178,7 @@ async def test_batches_of_whole_records():
     assert (batch.first_offset, batch.last_offset) == (0, 6)
 
 
-async def test_chunks_are_plain_records_without_the_option():
-    consumer = make_consumer()
+async def test_chunks_are_plain_records_without_the_option(consumer):
     feed(consumer, *log_of(rows_of("a", b"abcdef", 2)))
     found = [await anext(consumer) for _ in range(3)]
     assert [record.value for record in found] == [b"ab", b"cd", b"ef"]

@@ -193,8 +193,7 @@ async def test_a_corrupt_large_batch_can_be_skipped() -> None:
 
 @virtually
 @pytest.mark.usefixtures("slowly")
-async def test_a_reader_that_waits_for_a_thread_is_not_stalled() -> None:
-    consumer = make_consumer()
+async def test_a_reader_that_waits_for_a_thread_is_not_stalled(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, value=LARGE))
     reading = asyncio.create_task(offsets(consumer, 1, by_batches=False))
     for _ in range(5):

@@ -105,8 +105,13 @@ def records(data: bytes | None = None) -> FetchedRecords:
 # -- fetches -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_partition_is_fetched_from_its_leader() -> None:
-    story = Story()
+@pytest.fixture
+def story() -> Story:
+    """A scheduler without partitions."""
+    return Story()
+
+
+def test_a_partition_is_fetched_from_its_leader(story: Story) -> None:
     partition = story.add(offset=3)
     assert (partition.state, partition.node_id, story.woken) == (FetchState.FETCHING, 1, [1])
     plan = story.plan()
@@ -164,8 +169,7 @@ def test_a_response_without_a_session_has_to_name_all_partitions() -> None:
     assert "orders-1 from node 1" in str(story.reported[0])
 
 
-def test_a_partition_with_an_end_is_fetched_up_to_it() -> None:
-    story = Story()
+def test_a_partition_with_an_end_is_fetched_up_to_it(story: Story) -> None:
     partition = story.add()
     partition.end_offset = 4
     story.fetch(records(batch(0, count=3, epoch=5)))
@@ -177,8 +181,7 @@ def test_a_partition_with_an_end_is_fetched_up_to_it() -> None:
     assert story.plan() is not None
 
 
-def test_an_outcome_is_ignored_after_a_seek() -> None:
-    story = Story()
+def test_an_outcome_is_ignored_after_a_seek(story: Story) -> None:
     partition = story.add()
     plan = story.plan()
     assert plan is not None
@@ -194,8 +197,7 @@ def test_an_outcome_is_ignored_after_a_seek() -> None:
 # -- leaders -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_moved_partition_is_fetched_from_the_named_leader_once_without_a_pause() -> None:
-    story = Story()
+def test_a_moved_partition_is_fetched_from_the_named_leader_once_without_a_pause(story: Story) -> None:
     partition = story.add()
     story.fetch(Retriable(NOT_LEADER, LeaderHint(2, 6, [])))
     assert (partition.state, partition.node_id) == (FetchState.FETCHING, 2)
@@ -205,8 +207,7 @@ def test_a_moved_partition_is_fetched_from_the_named_leader_once_without_a_pause
     assert story.reported == [NOT_LEADER, NOT_LEADER]
 
 
-def test_each_leaderless_partition_is_due_at_its_own_time() -> None:
-    story = Story()
+def test_each_leaderless_partition_is_due_at_its_own_time(story: Story) -> None:
     partitions = [story.add(number) for number in range(3)]
     story.fail()
     assert {p.state for p in partitions} == {FetchState.LEADERLESS}
@@ -222,8 +223,7 @@ def test_each_leaderless_partition_is_due_at_its_own_time() -> None:
     assert [p.state.name for p in partitions] == ["LEADERLESS", "FETCHING", "FETCHING"]
 
 
-def test_a_partition_that_begins_to_wait_wakes_the_timer() -> None:
-    story = Story()
+def test_a_partition_that_begins_to_wait_wakes_the_timer(story: Story) -> None:
     partition = story.add()
     assert story.timers == []
     story.fail()
@@ -233,8 +233,7 @@ def test_a_partition_that_begins_to_wait_wakes_the_timer() -> None:
     assert story.states.next(FetchState.LEADERLESS) == float("inf")
 
 
-def test_a_removed_partition_is_not_due() -> None:
-    story = Story()
+def test_a_removed_partition_is_not_due(story: Story) -> None:
     partition = story.add()
     story.fail()
     waiting = story.states.begin_refresh(partition.retry_at)
@@ -246,8 +245,7 @@ def test_a_removed_partition_is_not_due() -> None:
     assert (len(story.states.partitions), story.states.next(FetchState.LEADERLESS)) == (0, float("inf"))
 
 
-def test_new_metadata_moves_partitions_and_ends_waits() -> None:
-    story = Story()
+def test_new_metadata_moves_partitions_and_ends_waits(story: Story) -> None:
     moved, waiting = story.add(0), story.add(1)
     plan = story.plan()
     assert plan is not None
@@ -263,17 +261,15 @@ def test_new_metadata_moves_partitions_and_ends_waits() -> None:
     assert not story.states.brokers[1].is_wanted(plan)
 
 
-def test_without_a_leader_it_is_leaderless_and_metadata_is_refreshed() -> None:
-    story = Story()
+def test_without_a_leader_it_is_leaderless_and_metadata_is_refreshed(story: Story) -> None:
     story.metadata.view = replace(story.metadata.view, brokers={})
     partition = story.add()
     assert partition.state is FetchState.LEADERLESS
     assert story.states.next_refresh() <= partition.retry_at
 
 
-def test_a_leader_that_a_response_named_is_given_up_when_its_fetch_fails() -> None:
+def test_a_leader_that_a_response_named_is_given_up_when_its_fetch_fails(story: Story) -> None:
     """Its leader epoch may be false: the next metadata decides."""
-    story = Story()
     partition = story.add()
     story.fetch(Retriable(NOT_LEADER, (2, 1000)))
     assert partition.node_id == 2
@@ -283,8 +279,7 @@ def test_a_leader_that_a_response_named_is_given_up_when_its_fetch_fails() -> No
     assert (info.leader, info.leader_epoch) == (2, 5)
 
 
-def test_a_leader_in_doubt_causes_refreshes_only_while_its_partition_is_to_be_fetched() -> None:
-    story = Story()
+def test_a_leader_in_doubt_causes_refreshes_only_while_its_partition_is_to_be_fetched(story: Story) -> None:
     partition = story.add()
     story.fail()
     waiting = story.states.begin_refresh(partition.retry_at)
@@ -341,8 +336,7 @@ def test_a_follower_that_refuses_the_first_fetch_is_avoided_and_the_leader_asked
 # -- errors for the reader ---------------------------------------------------------------------------------------------
 
 
-def test_an_error_is_raised_once_and_then_the_partition_is_fetched_again() -> None:
-    story = Story()
+def test_an_error_is_raised_once_and_then_the_partition_is_fetched_again(story: Story) -> None:
     partition = story.add()
     story.fetch(Fatal(UNAUTHORIZED))
     assert (partition.state, partition.fetch_state) == (FetchState.FAILED, FetchState.FETCHING)
@@ -391,8 +385,7 @@ def test_a_seek_makes_a_lookup_void() -> None:
     assert (partition.state, partition.position) == (FetchState.FETCHING, 9)
 
 
-def test_of_two_seeks_by_name_the_last_counts() -> None:
-    story = Story()
+def test_of_two_seeks_by_name_the_last_counts(story: Story) -> None:
     partition = story.add()
     partition.seek_by_lookup("earliest")
     (first,) = story.scheduler.resets.plan(story.now)
@@ -405,8 +398,7 @@ def test_of_two_seeks_by_name_the_last_counts() -> None:
     assert (partition.state, partition.position) == (FetchState.FETCHING, 20)
 
 
-def test_a_new_leader_validates_the_position_before_it_is_fetched_from() -> None:
-    story = Story()
+def test_a_new_leader_validates_the_position_before_it_is_fetched_from(story: Story) -> None:
     partition = story.add(offset=8, epoch=4)
     broker = story.states.brokers[1]
     assert story.plan() is None

@@ -9,6 +9,7 @@ from aiokafka.record.util import calc_crc32c
 
 from asyncgroup.consumer.buffer import RecordBuffer
 from asyncgroup.consumer.decoding import LazyRecords
+from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.model import Batch
 from tests.consumer.support import TP, batch, feed, legacy, make_consumer, pop
@@ -79,8 +80,7 @@ def test_bad_content_with_a_right_checksum_raises_when_read() -> None:
     assert found == [3, 4]
 
 
-async def test_a_batch_with_lazy_records() -> None:
-    consumer = make_consumer()
+async def test_a_batch_with_lazy_records(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=3), batch(3, count=2))
     got = await anext(consumer.batches())
     assert isinstance(got, Batch)

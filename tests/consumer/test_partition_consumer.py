@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.partition_consumer import TURN_SECONDS
+from asyncgroup.consumer.partition_consumer import TURN_SECONDS, PartitionConsumer
 from asyncgroup.errors import BrokerError, ConfigError, CorruptRecordsError, ErrorCode
 from asyncgroup.model import Record
 from tests.consumer.support import TP, Seen, batch, corrupt, feed, make_consumer
@@ -36,8 +36,7 @@ async def rest_of(consumer, count: int) -> list[int]:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-async def test_records_in_order_over_batches_and_responses() -> None:
-    consumer = make_consumer()
+async def test_records_in_order_over_batches_and_responses(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=3), batch(3, [4, 6], last=9), batch(10, control=True))
     task = asyncio.ensure_future(rest_of(consumer, 6))
     await turns(20)
@@ -59,8 +58,7 @@ async def test_after_a_break_a_second_loop_continues_at_the_next_record() -> Non
     assert found == list(range(8))
 
 
-async def test_loops_and_batches_share_one_position() -> None:
-    consumer = make_consumer()
+async def test_loops_and_batches_share_one_position(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=4), batch(4, count=4))
     assert await rest_of(consumer, 2) == [0, 1]
     assert [r.offset for r in await anext(consumer.batches(max_records=3))] == [2, 3, 4]
@@ -99,8 +97,7 @@ async def test_several_readers_share_the_records() -> None:
     assert sorted(found) == list(range(30))
 
 
-async def test_repr_shows_the_state() -> None:
-    consumer = make_consumer()
+async def test_repr_shows_the_state(consumer: PartitionConsumer) -> None:
     assert (consumer.lag, consumer.high_watermark, consumer.log_start_offset) == (0, -1, -1)
     consumer._inner.fetched(FetchedRecords(batch(0, count=4), 10, 0, zero_copy=True))
     assert (consumer.topic, consumer.partition, consumer.initial_offset) == (*TP, 0)
@@ -199,8 +196,7 @@ async def test_a_pause_stops_before_the_next_record_and_keeps_the_buffer() -> No
     assert consumer._inner.is_fetchable
 
 
-async def test_a_pause_between_decoding_and_handing_out_takes_effect() -> None:
-    consumer = make_consumer()
+async def test_a_pause_between_decoding_and_handing_out_takes_effect(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=2))
     assert await reading(consumer) == 0
     await asyncio.sleep(2 * TURN_SECONDS)
@@ -215,8 +211,7 @@ async def test_a_pause_between_decoding_and_handing_out_takes_effect() -> None:
     assert await task == 1
 
 
-async def test_an_end_stops_every_reader_before_its_next_record() -> None:
-    consumer = make_consumer()
+async def test_an_end_stops_every_reader_before_its_next_record(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=9))
     waiting_for_more = asyncio.ensure_future(anext(consumer.batches(max_records=100, max_wait=60)))
     await turns()
@@ -233,8 +228,7 @@ async def test_an_end_stops_every_reader_before_its_next_record() -> None:
     assert consumer.position == 0, "no record was handed out"
 
 
-async def test_an_end_wakes_waiting_and_paused_readers() -> None:
-    consumer = make_consumer()
+async def test_an_end_wakes_waiting_and_paused_readers(consumer: PartitionConsumer) -> None:
     tasks = [reading(consumer), asyncio.ensure_future(anext(consumer.batches()))]
     await turns()
     consumer.pause()
@@ -265,8 +259,7 @@ async def test_a_seek_drops_the_buffer_and_wakes_the_fetcher() -> None:
     assert await task == 40
 
 
-async def test_a_seek_back_hands_out_again() -> None:
-    consumer = make_consumer()
+async def test_a_seek_back_hands_out_again(consumer: PartitionConsumer) -> None:
     for _ in range(3):
         feed(consumer, batch(0, count=2))
         assert await rest_of(consumer, 2) == [0, 1]
@@ -274,16 +267,14 @@ async def test_a_seek_back_hands_out_again() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 1.5, float("nan"), float("inf"), 2**63, "5", None], ids=repr)
-async def test_bad_offsets_are_refused(offset: Any) -> None:
+async def test_bad_offsets_are_refused(consumer: PartitionConsumer, offset: Any) -> None:
     """Found by review: every fetch from that broker failed because of it, without an error."""
-    consumer = make_consumer()
     with pytest.raises(ConfigError, match=rf"offset={offset!r} is not allowed: (an offset \()?0 or more"):
         consumer.seek(offset)
     assert (consumer.position, consumer._inner.version) == (0, 0)
 
 
-async def test_a_seek_during_max_wait() -> None:
-    consumer = make_consumer()
+async def test_a_seek_during_max_wait(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=2))
     task = asyncio.ensure_future(anext(consumer.batches(max_records=4, max_wait=1)))
     await asyncio.sleep(0.5)
@@ -315,8 +306,7 @@ async def test_an_error_is_raised_once_and_then_fetching_continues(as_batches: b
     await anext(iterator)
 
 
-async def test_an_error_is_raised_before_buffered_records_and_drops_none() -> None:
-    consumer = make_consumer()
+async def test_an_error_is_raised_before_buffered_records_and_drops_none(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=2))
     consumer._inner.fail(CorruptRecordsError("behind it"))
     with pytest.raises(CorruptRecordsError):
@@ -324,8 +314,7 @@ async def test_an_error_is_raised_before_buffered_records_and_drops_none() -> No
     assert await rest_of(consumer, 2) == [0, 1]
 
 
-async def test_a_seek_clears_an_error() -> None:
-    consumer = make_consumer()
+async def test_a_seek_clears_an_error(consumer: PartitionConsumer) -> None:
     consumer._inner.fail(CorruptRecordsError("at the old position"))
     consumer.seek(7)
     assert consumer._inner.is_fetchable
@@ -333,8 +322,7 @@ async def test_a_seek_clears_an_error() -> None:
     assert await rest_of(consumer, 1) == [7]
 
 
-async def test_a_corrupt_batch_raises_until_a_seek_past_it() -> None:
-    consumer = make_consumer()
+async def test_a_corrupt_batch_raises_until_a_seek_past_it(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=1), corrupt(batch(1, count=2)), batch(3, count=1))
     assert await rest_of(consumer, 1) == [0]
     for _ in range(3):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS
+from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS, PartitionConsumer
 from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import Seen, batch, feed, make_consumer
 
@@ -57,8 +57,7 @@ async def test_a_stalled_partition_is_not_fetched_keeps_its_buffer_and_is_not_pa
 
 
 @pytest.mark.parametrize("reader", ["records", "batches"])
-async def test_a_record_handed_out_is_progress(reader: str) -> None:
-    consumer = make_consumer()
+async def test_a_record_handed_out_is_progress(consumer: PartitionConsumer, reader: str) -> None:
     feed(consumer, *(batch(4 * n, count=4) for n in range(10)))
     batches = consumer.batches(max_records=1)
     for _ in range(20):
@@ -145,8 +144,7 @@ async def test_no_stall_without_records_or_while_paused_or_at_the_end() -> None:
     assert paused.stalled
 
 
-async def test_a_pause_does_not_end_a_stall() -> None:
-    consumer = make_consumer()
+async def test_a_pause_does_not_end_a_stall(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=2))
     await tick(consumer, 2)
     consumer.pause()
@@ -215,9 +213,8 @@ async def test_a_reader_yields_after_the_work_of_a_full_batch(size: int, batches
 
 
 @pytest.mark.parametrize("each", [0.001, 0.004, 0.03])
-async def test_a_reader_yields_every_ten_milliseconds(each: float) -> None:
+async def test_a_reader_yields_every_ten_milliseconds(consumer: PartitionConsumer, each: float) -> None:
     """A single record that takes longer cannot be interrupted, but the reader yields right after it."""
-    consumer = make_consumer()
     feed(consumer, batch(0, count=300))
     neighbour = await read_all(consumer, 300, lambda: burn(each))
     assert neighbour.longest < max(TURN_SECONDS + each, 2 * each) + 1e-9
@@ -236,8 +233,7 @@ async def test_a_reader_of_batches_yields_after_as_much_work(size: int, limit: i
     assert full / 2 <= neighbour.turns <= 2 * full
 
 
-async def test_a_reader_of_batches_yields_every_ten_milliseconds() -> None:
-    consumer = make_consumer()
+async def test_a_reader_of_batches_yields_every_ten_milliseconds(consumer: PartitionConsumer) -> None:
     feed(consumer, batch(0, count=200))
     neighbour, batches = Neighbour(), consumer.batches(max_records=2)
     await asyncio.sleep(0)

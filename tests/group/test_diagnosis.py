@@ -42,9 +42,14 @@ def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:
     )
 
 
+@pytest.fixture
+def member_health() -> MemberHealth:
+    """The health of a member without a session."""
+    return MemberHealth(unheeded)
+
+
 @pytest.mark.parametrize("state", MemberState)
-async def test_every_state_is_shown_in_one_line(state: MemberState) -> None:
-    member_health = MemberHealth(unheeded)
+async def test_every_state_is_shown_in_one_line(member_health: MemberHealth, state: MemberState) -> None:
     member_health.transition_to(state)
     await asyncio.sleep(2.5)
     health = diagnose(snapshot(member_health), now())
@@ -58,9 +63,8 @@ async def test_every_state_is_shown_in_one_line(state: MemberState) -> None:
         assert health.waits_for is not None
 
 
-async def test_claims_before_their_first_fetch() -> None:
+async def test_claims_before_their_first_fetch(member_health: MemberHealth) -> None:
     session, _ = make_session()
-    member_health = MemberHealth(unheeded)
     member_health.transition_to(MemberState.STABLE)
     health = diagnose(snapshot(member_health, claims=session.claims), now())
     assert [(c.high_watermark, c.lag) for c in health.claims] == [(None, None)] * 2
@@ -73,8 +77,7 @@ async def test_claims_before_their_first_fetch() -> None:
     assert "paused orders-1" in str(later)
 
 
-async def test_ages_are_none_at_first_and_never_negative() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_ages_are_none_at_first_and_never_negative(member_health: MemberHealth) -> None:
     member_health.update_last_responses(float("-inf"), float("-inf"))
     health = diagnose(snapshot(member_health), now())
     assert (health.last_heartbeat, health.last_fetch) == (None, None)
@@ -85,8 +88,7 @@ async def test_ages_are_none_at_first_and_never_negative() -> None:
     assert diagnose(snapshot(member_health), 9.0).last_fetch == 6.0
 
 
-async def test_missed_heartbeats() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_missed_heartbeats(member_health: MemberHealth) -> None:
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
     assert diagnose(snapshot(member_health), 6.0).is_healthy
@@ -96,8 +98,7 @@ async def test_missed_heartbeats() -> None:
     assert diagnose(snapshot(member_health), 6.5).is_healthy, "a joining member sends none"
 
 
-async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds(member_health: MemberHealth) -> None:
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(0.0, 0.0)
     await asyncio.sleep(3)
@@ -110,8 +111,7 @@ async def test_a_failed_heartbeat_is_a_problem_until_one_succeeds() -> None:
     assert diagnose(snapshot(member_health), 4.0).is_healthy
 
 
-async def test_problems_last_until_cleared() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_problems_last_until_cleared(member_health: MemberHealth) -> None:
     member_health.transition_to(MemberState.JOINING)
     member_health.report(
         ProblemKind.JOIN, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "coordinator of 'g'")
@@ -143,16 +143,14 @@ async def test_states_beyond_their_time_limit(state: MemberState, limit: float) 
     )
 
 
-async def test_nodes_without_a_fetch_response_are_named() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_nodes_without_a_fetch_response_are_named(member_health: MemberHealth) -> None:
     member_health.transition_to(MemberState.STABLE)
     member_health.update_last_responses(10.0, 10.0)
     health = diagnose(snapshot(member_health, unanswered_fetches={1: 9.5, 2: 4.0}), 10.0)
     assert health.problems == ("no response to a fetch from node 2 for 6.0 s",)
 
 
-async def test_more_than_three_handlers_are_counted() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_more_than_three_handlers_are_counted(member_health: MemberHealth) -> None:
     member_health.transition_to(MemberState.DRAINING)
     labels = [f"handler of orders-{n}" for n in range(5)]
     health = diagnose(snapshot(member_health, running_calls=[RunningCalls(labels, 0.0, 12.0)]), 4.0)
@@ -164,8 +162,7 @@ async def test_more_than_three_handlers_are_counted() -> None:
     ).problems == ("handler of orders-0 still running 2.0 s after cancellation",)
 
 
-async def test_errors_are_counted_by_kind_newest_first_and_bounded() -> None:
-    member_health = MemberHealth(unheeded)
+async def test_errors_are_counted_by_kind_newest_first_and_bounded(member_health: MemberHealth) -> None:
     for _ in range(3):
         member_health.count_error(BrokerError(ErrorCode.NOT_COORDINATOR, "heartbeat"))
         await asyncio.sleep(1)

@@ -25,12 +25,17 @@ def added(known: KnownTopics, name: str, count: int) -> list[int]:
     return [n for n in range(count) if known.was_added(TopicPartition(name, n))]
 
 
+@pytest.fixture
+def known() -> KnownTopics:
+    """No known topics."""
+    return KnownTopics()
+
+
 def test_an_unknown_topic_has_no_added_partitions() -> None:
     assert added(KnownTopics(), "t", 5) == []
 
 
-def test_partitions_beyond_the_first_count_stay_added() -> None:
-    known = KnownTopics()
+def test_partitions_beyond_the_first_count_stay_added(known: KnownTopics) -> None:
     known.update([topic("t", 2)])
     assert added(known, "t", 2) == []
     known.update([topic("t", 4)])
@@ -48,31 +53,27 @@ def test_all_partitions_of_a_topic_created_after_its_pattern_was_matched_are_add
     assert added(known, "u", 2) == [0, 1]
 
 
-def test_a_pattern_is_known_after_its_first_match() -> None:
-    known = KnownTopics()
+def test_a_pattern_is_known_after_its_first_match(known: KnownTopics) -> None:
     assert not known.mark_matched(re.compile("a"))
     assert known.mark_matched(re.compile("a"))
     assert not known.mark_matched(re.compile("a", re.IGNORECASE))
 
 
-def test_a_new_topic_id_means_a_recreated_topic() -> None:
-    known = KnownTopics()
+def test_a_new_topic_id_means_a_recreated_topic(known: KnownTopics) -> None:
     known.update([topic("t", 2, A)])
     known.update([topic("t", 2, B)])
     assert added(known, "t", 2) == [0, 1]
 
 
-def test_without_ids_a_recreation_is_not_recognized() -> None:
+def test_without_ids_a_recreation_is_not_recognized(known: KnownTopics) -> None:
     """Brokers before 2.8 have no ids, and metadata may lack one for a moment."""
-    known = KnownTopics()
     known.update([topic("t", 2, A)])
     known.update([topic("t", 2, NO_UUID)])
     known.update([topic("t", 2, A)])
     assert added(known, "t", 2) == []
 
 
-def test_a_missing_topic_that_exists_again_is_new_whatever_its_id() -> None:
-    known = KnownTopics()
+def test_a_missing_topic_that_exists_again_is_new_whatever_its_id(known: KnownTopics) -> None:
     known.update([topic("t", 2, NO_UUID)])
     known.mark_absent("t", 5.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     known.mark_absent("t", 9.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -96,8 +97,7 @@ def test_a_topic_with_an_error_is_new_only_if_it_did_not_exist_meanwhile(*, is_m
     assert added(known, "t", 2) == ([0, 1] if is_missing else [])
 
 
-def test_a_missing_topic_that_was_never_seen_is_new_when_it_exists() -> None:
-    known = KnownTopics()
+def test_a_missing_topic_that_was_never_seen_is_new_when_it_exists(known: KnownTopics) -> None:
     known.mark_absent("t", 5.0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert "t" not in known
     known.update([topic("t", 2)])

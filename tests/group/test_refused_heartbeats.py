@@ -19,6 +19,12 @@ REFUSALS = [
 ]
 
 
+@pytest.fixture
+def scene() -> Scene:
+    """Heartbeats each three seconds."""
+    return Scene(heartbeat_interval=3.0)
+
+
 @pytest.mark.parametrize(("code", "result"), REFUSALS)
 async def test_a_refusal_by_the_confirmed_coordinator_is_final(code: E, result: HeartbeatResult) -> None:
     scene = Scene(heartbeat_interval=3.0)
@@ -47,8 +53,7 @@ async def test_in_doubt_the_next_response_confirms_the_loss(code: E, result: Hea
 
 @pytest.mark.parametrize("answer", [0, E.REBALANCE_IN_PROGRESS])
 @pytest.mark.parametrize("code", [code for code, _ in REFUSALS])
-async def test_in_doubt_the_next_response_refutes_the_loss(code: E, answer: int) -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_in_doubt_the_next_response_refutes_the_loss(scene: Scene, code: E, answer: int) -> None:
     scene.answers = [0, E.NOT_COORDINATOR, code, answer, 0]
     assert not await scene.run(20)
     assert HeartbeatResult.LOST not in scene.results
@@ -56,17 +61,15 @@ async def test_in_doubt_the_next_response_refutes_the_loss(code: E, answer: int)
     assert scene.beats[4:] == [9, 12, 15, 18], "the second one does not shift the schedule"
 
 
-async def test_after_a_successful_heartbeat_the_new_coordinator_is_confirmed() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_after_a_successful_heartbeat_the_new_coordinator_is_confirmed(scene: Scene) -> None:
     scene.answers = [0, E.NOT_COORDINATOR, 0, E.UNKNOWN_MEMBER_ID]
     assert await scene.run(60)
     assert scene.results == [HeartbeatResult.COORDINATOR_MOVED, HeartbeatResult.LOST]
     assert scene.cluster.coordinators.marked_stale == 0
 
 
-async def test_in_doubt_without_a_response_heartbeats_continue() -> None:
+async def test_in_doubt_without_a_response_heartbeats_continue(scene: Scene) -> None:
     """The refusal is not kept: a refusal by the next coordinator is in doubt again."""
-    scene = Scene(heartbeat_interval=3.0)
     refused = E.UNKNOWN_MEMBER_ID
     scene.answers = [0, E.NOT_COORDINATOR, refused, ConnectError("refused"), refused, refused]
     assert await scene.run(60)
@@ -102,8 +105,7 @@ async def beating(scene: Scene, seconds: float) -> asyncio.Task[None]:
     return task
 
 
-async def test_a_commit_refused_by_the_confirmed_coordinator_is_final() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_a_commit_refused_by_the_confirmed_coordinator_is_final(scene: Scene) -> None:
     task = await beating(scene, 4.0)
     assert await scene.heartbeats.confirm_refusal(1, now())
     assert scene.beats == [3]
@@ -129,8 +131,7 @@ async def test_a_commit_refused_by_another_broker_or_sent_before_the_last_heartb
     task.cancel()
 
 
-async def test_a_refused_commit_waits_until_a_heartbeat_decides() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_a_refused_commit_waits_until_a_heartbeat_decides(scene: Scene) -> None:
     scene.answers = [0, ConnectError("refused"), E.COORDINATOR_LOAD_IN_PROGRESS, 0]
     task = await beating(scene, 4.0)
     assert not await scene.heartbeats.confirm_refusal(None, 4.0)
@@ -138,9 +139,8 @@ async def test_a_refused_commit_waits_until_a_heartbeat_decides() -> None:
     task.cancel()
 
 
-async def test_a_lookup_by_another_client_may_still_return_the_former_coordinator() -> None:
+async def test_a_lookup_by_another_client_may_still_return_the_former_coordinator(scene: Scene) -> None:
     """On a shared Cluster: the lookup was sent before the commit was refused, and answered before the heartbeat."""
-    scene = Scene(heartbeat_interval=3.0)
     scene.answers = [0, E.UNKNOWN_MEMBER_ID, 0]
     task = await beating(scene, 4.0)
     asking = asyncio.ensure_future(scene.heartbeats.confirm_refusal(None, 4.0))
@@ -158,13 +158,12 @@ async def test_without_heartbeats_a_refusal_is_final() -> None:
     assert await scene.heartbeats.confirm_refusal(None, 0.0)
 
 
-async def test_heartbeats_that_stop_leave_a_check_undecided() -> None:
+async def test_heartbeats_that_stop_leave_a_check_undecided(scene: Scene) -> None:
     """Found by simulation: a member joins again, for new partitions of its topics, while a refusal is in doubt.
 
     The check was cancelled, and with it the task that commits: `run` raised ClosedError, and the next check of the member was
     cancelled from the start.
     """
-    scene = Scene(heartbeat_interval=3.0)
     task = await beating(scene, 4.0)
     scene.answers = [ConnectError("refused")]
     asking = asyncio.ensure_future(scene.heartbeats.confirm_refusal(None, 4.0))
@@ -179,9 +178,8 @@ async def test_heartbeats_that_stop_leave_a_check_undecided() -> None:
     task.cancel()
 
 
-async def test_a_loss_resolves_a_check_requested_during_its_heartbeat() -> None:
+async def test_a_loss_resolves_a_check_requested_during_its_heartbeat(scene: Scene) -> None:
     """Found by simulation."""
-    scene = Scene(heartbeat_interval=3.0)
     scene.delay = 0.5
     scene.answers = [0, E.UNKNOWN_MEMBER_ID]
     task = await beating(scene, 6.2)

@@ -134,6 +134,12 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
 """The test that executes each snippet, by page and a text that only this snippet of the page contains."""
 
 
+@pytest.fixture
+def printed() -> Printed:
+    """What a snippet prints."""
+    return Printed()
+
+
 def test_every_snippet_is_executed() -> None:
     assert sorted(snippet(*key) for key in EXECUTED) == sorted(each.code for each in snippets())
 
@@ -243,8 +249,7 @@ def test_a_program_prints_and_commits(
     assert committed(server, group) == commits
 
 
-def test_saramas_handler(server: KafkaServer) -> None:
-    printed = Printed()
+def test_saramas_handler(printed: Printed, server: KafkaServer) -> None:
     names = define(snippet("from-sarama", "class Consumer"), server, print=printed)
     with pytest.raises(Enough):
         asyncio.run(names["main"]())
@@ -252,8 +257,7 @@ def test_saramas_handler(server: KafkaServer) -> None:
     assert committed(server, "printers") == RECORDS - 1
 
 
-def test_a_program_with_its_own_loop(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_program_with_its_own_loop(printed: Printed, server: KafkaServer) -> None:
     names = define(snippet("groups", "class Printer"), server, print=printed)
     names = define(snippet("groups", "add_signal_handler"), server, **names)
     with pytest.raises(Enough):
@@ -261,16 +265,14 @@ def test_a_program_with_its_own_loop(server: KafkaServer) -> None:
     assert committed(server, "printers") == RECORDS - 1
 
 
-def test_records_in_one_loop(server: KafkaServer) -> None:
-    printed = Printed()
+def test_records_in_one_loop(printed: Printed, server: KafkaServer) -> None:
     names = define(snippet("groups", "class Printer"), server, print=printed)
     with pytest.raises(Enough):
         define(snippet("groups", "group.records"), server, **names)
     assert committed(server, "printers") == RECORDS - 1
 
 
-def test_a_blocking_handler(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_blocking_handler(printed: Printed, server: KafkaServer) -> None:
     names = define(snippet("groups", "in_thread(consume)"), server, print=printed)
     with pytest.raises(Enough):
         asyncgroup.run(ConsumerGroup(server.bootstrap_servers, "printers"), "greetings", names["handler"])
@@ -291,8 +293,7 @@ def test_a_blocking_handler_that_commits(server: KafkaServer) -> None:
     assert printed == [(0, [b"0", b"1", b"2"])]
 
 
-def test_long_work_renews_its_claim(server: KafkaServer) -> None:
-    printed = Printed()
+def test_long_work_renews_its_claim(printed: Printed, server: KafkaServer) -> None:
     convert = define(snippet("groups", "claim.renew(3600)"), server, print=printed)["convert"]
 
     async def handle(session: Session, claim: Claim) -> None:
@@ -372,20 +373,17 @@ def test_a_partition_without_a_group(server: KafkaServer) -> None:
     assert printed.values == [b"0", b"1", b"2"]
 
 
-def test_a_cluster_in_a_program(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_cluster_in_a_program(printed: Printed, server: KafkaServer) -> None:
     define(snippet("embedded-broker", "EmbeddedCluster"), server, main=True, print=printed)
     assert printed == [([b"hello"],)]
 
 
-def test_a_producer_prints_offsets(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_producer_prints_offsets(printed: Printed, server: KafkaServer) -> None:
     define(snippet("getting-started", "for number in range"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {offset}",) for offset in range(RECORDS, RECORDS + 10)]
 
 
-def test_a_producer(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_producer(printed: Printed, server: KafkaServer) -> None:
     define(snippet("producer", "range(100_000)"), server, main=True, print=printed)
     assert printed == [(f"partition 0, offset {RECORDS}",)]
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
@@ -489,8 +487,7 @@ async def test_producers_that_share_memory() -> None:
 
 
 @pytest.mark.virtual
-async def test_an_interceptor_of_a_producer() -> None:
-    printed = Printed()
+async def test_an_interceptor_of_a_producer(printed: Printed) -> None:
     names: dict[str, Any] = {"print": printed}
     exec(snippet("producer", "class Audit"), names)
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -536,8 +533,7 @@ def test_an_exclusive_producer(server: KafkaServer) -> None:
     assert [record.value for record in server.records("greetings", 0)][RECORDS:] == [b"from the only one"]
 
 
-def test_a_value_in_chunks(server: KafkaServer) -> None:
-    printed = Printed()
+def test_a_value_in_chunks(printed: Printed, server: KafkaServer) -> None:
     define(snippet("producer", "chunking=True"), server, main=True, print=printed)
     assert printed == [
         (f"offsets {RECORDS} to {RECORDS + 2}",),

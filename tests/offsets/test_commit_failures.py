@@ -25,8 +25,7 @@ from tests.offsets.scene import A0, A1, B0, Scene
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_failed_partitions_are_named_and_the_others_are_committed() -> None:
-    scene = Scene()
+async def test_failed_partitions_are_named_and_the_others_are_committed(scene: Scene) -> None:
     for marks in scene.marks.values():
         marks.mark_offset(15)
     scene.answer({A1: ErrorCode.OFFSET_METADATA_TOO_LARGE, B0: ErrorCode.TOPIC_AUTHORIZATION_FAILED})
@@ -42,8 +41,7 @@ async def test_failed_partitions_are_named_and_the_others_are_committed() -> Non
     assert scene.lost == []
 
 
-async def test_only_retriable_errors_are_retried_with_the_newest_marks() -> None:
-    scene = Scene()
+async def test_only_retriable_errors_are_retried_with_the_newest_marks(scene: Scene) -> None:
     for marks in scene.marks.values():
         marks.mark_offset(15)
     fail = {
@@ -91,8 +89,7 @@ async def test_retries_are_limited_and_have_pauses(answer: Any, tries: int) -> N
     assert len(scene.commits) == 1 + tries
 
 
-async def test_new_marks_do_not_wait_for_the_retries_of_another_partition() -> None:
-    scene = Scene()
+async def test_new_marks_do_not_wait_for_the_retries_of_another_partition(scene: Scene) -> None:
     scene.marks[A1].mark_offset(15)
     scene.answer({A1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, B0: ErrorCode.OFFSET_METADATA_TOO_LARGE})
     first = asyncio.ensure_future(scene.manager.commit())
@@ -148,9 +145,8 @@ async def test_the_next_call_retries_as_often_again() -> None:
         BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "coordinator of 'g'"),
     ],
 )
-async def test_an_error_of_the_whole_request_fails_every_partition(error: Exception) -> None:
+async def test_an_error_of_the_whole_request_fails_every_partition(scene: Scene, error: Exception) -> None:
     """Found by review: a closed cluster's error was raised by `commit()` as it is, and ended the session's commit task."""
-    scene = Scene()
     scene.answer(error)
     scene.marks[A0].mark_offset(11)
     scene.marks[B0].mark_offset(11)
@@ -160,8 +156,7 @@ async def test_an_error_of_the_whole_request_fails_every_partition(error: Except
     assert len(scene.sent) == 1
 
 
-async def test_a_response_without_a_partition_is_a_failure() -> None:
-    scene = Scene()
+async def test_a_response_without_a_partition_is_a_failure(scene: Scene) -> None:
 
     async def silent(request: Any) -> Any:
         response = await answer_commit(request)
@@ -218,8 +213,7 @@ LOSSES = [code for code, action in COMMIT_ACTIONS.items() if action is CommitAct
 
 
 @pytest.mark.parametrize("code", LOSSES)
-async def test_a_lost_membership_stops_everything(code: int) -> None:
-    scene = Scene()
+async def test_a_lost_membership_stops_everything(scene: Scene, code: int) -> None:
     for marks in scene.marks.values():
         marks.mark_offset(11)
     scene.answer({A0: code, A1: ErrorCode.REBALANCE_IN_PROGRESS, B0: code})
@@ -235,8 +229,7 @@ async def test_a_lost_membership_stops_everything(code: int) -> None:
     assert len(scene.lost) == 1
 
 
-async def test_mark_lost_ends_the_retries() -> None:
-    scene = Scene()
+async def test_mark_lost_ends_the_retries(scene: Scene) -> None:
     scene.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     scene.marks[A0].mark_offset(11)
     call = asyncio.ensure_future(scene.manager.commit())
@@ -251,8 +244,7 @@ async def test_mark_lost_ends_the_retries() -> None:
     assert scene.lost == [], "the caller of mark_lost knows already"
 
 
-async def test_without_marks_a_lost_membership_raises_nothing() -> None:
-    scene = Scene()
+async def test_without_marks_a_lost_membership_raises_nothing(scene: Scene) -> None:
     scene.manager.mark_lost(MemberLost("expelled"))
     await scene.manager.commit()
 
@@ -260,8 +252,7 @@ async def test_without_marks_a_lost_membership_raises_nothing() -> None:
 # -- partitions added and dropped --------------------------------------------------------------------------------------
 
 
-async def test_a_dropped_partition_loses_its_marks() -> None:
-    scene = Scene()
+async def test_a_dropped_partition_loses_its_marks(scene: Scene) -> None:
     scene.marks[A0].mark_offset(11)
     scene.manager.drop(A0)
     scene.manager.drop(A0)
@@ -275,8 +266,7 @@ async def test_a_dropped_partition_loses_its_marks() -> None:
     assert again.next_offset == 50
 
 
-async def test_a_partition_dropped_and_managed_again_during_a_commit_stays_dirty() -> None:
-    scene = Scene()
+async def test_a_partition_dropped_and_managed_again_during_a_commit_stays_dirty(scene: Scene) -> None:
     gate = asyncio.Event()
 
     async def slow(request: Any) -> Any:

@@ -20,8 +20,7 @@ from tests.offsets.scene import A0, A1, B0, Scene
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-async def test_only_marks_are_committed() -> None:
-    scene = Scene()
+async def test_only_marks_are_committed(scene: Scene) -> None:
     await scene.manager.commit()
     assert scene.sent == []
     scene.marks[A1].mark_offset(12, "text")
@@ -49,8 +48,7 @@ async def test_the_identity_is_read_for_each_request() -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-async def test_every_version_with_topic_names(version: int) -> None:
-    scene = Scene()
+async def test_every_version_with_topic_names(scene: Scene, version: int) -> None:
     scene.coordinator.version = version
     scene.marks[A0].mark_offset(11, "m")
     await scene.manager.commit()
@@ -60,8 +58,7 @@ async def test_every_version_with_topic_names(version: int) -> None:
 # -- one at a time -----------------------------------------------------------------------------------------------------
 
 
-async def test_one_request_at_a_time_with_the_newest_marks() -> None:
-    scene = Scene()
+async def test_one_request_at_a_time_with_the_newest_marks(scene: Scene) -> None:
     gate = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -84,8 +81,7 @@ async def test_one_request_at_a_time_with_the_newest_marks() -> None:
     assert not any(marks.dirty for marks in scene.marks.values())
 
 
-async def test_marks_made_during_a_commit_stay_dirty() -> None:
-    scene = Scene()
+async def test_marks_made_during_a_commit_stay_dirty(scene: Scene) -> None:
 
     async def script(request: Any) -> Any:
         scene.marks[A0].mark_offset(committed_by(request)[A0][0] + 1)
@@ -100,8 +96,7 @@ async def test_marks_made_during_a_commit_stay_dirty() -> None:
     assert scene.sent[-1] == {A0: (12, "")}
 
 
-async def test_a_request_is_finished_though_its_caller_is_canceled() -> None:
-    scene = Scene()
+async def test_a_request_is_finished_though_its_caller_is_canceled(scene: Scene) -> None:
 
     async def slow(request: Any) -> Any:
         await asyncio.sleep(10)
@@ -121,8 +116,7 @@ async def test_a_request_is_finished_though_its_caller_is_canceled() -> None:
     assert not scene.marks[A0].dirty
 
 
-async def test_one_of_several_callers_is_cancelled() -> None:
-    scene = Scene()
+async def test_one_of_several_callers_is_cancelled(scene: Scene) -> None:
 
     async def slow(request: Any) -> Any:
         await asyncio.sleep(10)
@@ -140,8 +134,7 @@ async def test_one_of_several_callers_is_cancelled() -> None:
     assert len(scene.sent) == 1
 
 
-async def test_closing_cancels_the_request_in_flight() -> None:
-    scene = Scene()
+async def test_closing_cancels_the_request_in_flight(scene: Scene) -> None:
 
     async def never(_: Any) -> Any:
         await asyncio.Event().wait()
@@ -162,8 +155,7 @@ async def test_closing_cancels_the_request_in_flight() -> None:
     assert scene.marks[A0].dirty
 
 
-async def test_a_bug_is_raised_to_the_callers_and_the_next_call_works() -> None:
-    scene = Scene()
+async def test_a_bug_is_raised_to_the_callers_and_the_next_call_works(scene: Scene) -> None:
     scene.answer(ZeroDivisionError("a bug"), 0)
     scene.marks[A0].mark_offset(11)
     with pytest.raises(ZeroDivisionError):
@@ -172,9 +164,8 @@ async def test_a_bug_is_raised_to_the_callers_and_the_next_call_works() -> None:
     assert not scene.marks[A0].dirty
 
 
-async def test_changes_during_the_coordinator_lookup_are_sent() -> None:
+async def test_changes_during_the_coordinator_lookup_are_sent(scene: Scene) -> None:
     """Marks of lost claims are dropped, and newer marks are committed."""
-    scene = Scene()
     found = asyncio.Event()
 
     async def lookup() -> None:
@@ -195,8 +186,7 @@ async def test_changes_during_the_coordinator_lookup_are_sent() -> None:
     assert not scene.marks[A0].dirty
 
 
-async def test_a_member_lost_during_the_coordinator_lookup_commits_nothing() -> None:
-    scene = Scene()
+async def test_a_member_lost_during_the_coordinator_lookup_commits_nothing(scene: Scene) -> None:
     found = asyncio.Event()
 
     async def lookup() -> None:

@@ -30,8 +30,7 @@ def sent_window(scene: Scene, request: int = -1) -> AckWindow:
     return decode_window(decode_metadata(A0, offset, metadata).window, offset)
 
 
-async def test_a_window_is_committed_in_place_of_a_mark() -> None:
-    scene = Scene()
+async def test_a_window_is_committed_in_place_of_a_mark(scene: Scene) -> None:
     scene.answer(0)
     window = with_window(scene)
     await scene.manager.commit()
@@ -41,8 +40,7 @@ async def test_a_window_is_committed_in_place_of_a_mark() -> None:
     assert len(scene.sent) == 1
 
 
-async def test_a_change_while_the_request_is_in_flight_is_committed_next() -> None:
-    scene = Scene()
+async def test_a_change_while_the_request_is_in_flight_is_committed_next(scene: Scene) -> None:
     window = with_window(scene)
 
     async def script(request: Any) -> Any:
@@ -59,9 +57,8 @@ async def test_a_change_while_the_request_is_in_flight_is_committed_next() -> No
     assert scene.manager.dirty == []
 
 
-async def test_a_window_is_encoded_once_for_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_window_is_encoded_once_for_a_request(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it changes while the coordinator is looked up."""
-    scene = Scene()
     scene.answer(0)
     window = with_window(scene)
     encoded: list[int] = []
@@ -83,8 +80,7 @@ async def test_a_window_is_encoded_once_for_a_request(monkeypatch: pytest.Monkey
     assert scene.manager.dirty == []
 
 
-async def test_closing_while_the_request_is_in_flight_is_committed_next() -> None:
-    scene = Scene()
+async def test_closing_while_the_request_is_in_flight_is_committed_next(scene: Scene) -> None:
     with_window(scene)
     marks = scene.marks[A0]
     assert marks.window is not None
@@ -102,9 +98,8 @@ async def test_closing_while_the_request_is_in_flight_is_committed_next() -> Non
     assert flags == [True, False]
 
 
-async def test_nothing_is_encoded_to_see_whether_anything_is_due() -> None:
+async def test_nothing_is_encoded_to_see_whether_anything_is_due(scene: Scene) -> None:
     """Found by review: each of many acknowledgements that wait for one commit encoded all windows."""
-    scene = Scene()
     scene.answer(0)
     with_window(scene)
     scene.marks[A0].rejected = True
@@ -160,8 +155,7 @@ async def test_without_retries_the_next_commits_go_on_with_a_smaller_window() ->
     assert scene.sent[-1] == {A0: (10, "")}, "in the end the offset alone"
 
 
-async def test_a_mark_with_text_that_is_too_large_is_rejected_as_ever() -> None:
-    scene = Scene()
+async def test_a_mark_with_text_that_is_too_large_is_rejected_as_ever(scene: Scene) -> None:
     scene.answer(ErrorCode.OFFSET_METADATA_TOO_LARGE)
     scene.marks[A0].mark_offset(11, "text")
     with pytest.raises(CommitFailedError, match="OFFSET_METADATA_TOO_LARGE"):
@@ -170,8 +164,7 @@ async def test_a_mark_with_text_that_is_too_large_is_rejected_as_ever() -> None:
     assert scene.marks[A0].rejected
 
 
-async def test_a_window_committed_after_an_unanswered_request_is_committed_once_more() -> None:
-    scene = Scene()
+async def test_a_window_committed_after_an_unanswered_request_is_committed_once_more(scene: Scene) -> None:
     scene.answer(ConnectionLost("gone"), 0)
     with_window(scene)
     scene.marks[A0].next_offset = -1  # of no use with a window
@@ -197,16 +190,14 @@ async def test_a_rejected_window_waits_for_its_next_change() -> None:
     assert len(scene.sent) == 2
 
 
-async def test_an_aborted_transaction_leaves_the_window_to_be_committed() -> None:
-    scene = Scene()
+async def test_an_aborted_transaction_leaves_the_window_to_be_committed(scene: Scene) -> None:
     before = scene.marks[A0].value
     with_window(scene)
     scene.marks[A0].take_back(before)
     assert scene.marks[A0].dirty
 
 
-async def test_a_skipped_range_that_changes_nothing_is_not_committed() -> None:
-    scene = Scene()
+async def test_a_skipped_range_that_changes_nothing_is_not_committed(scene: Scene) -> None:
     with_window(scene)
     marks = scene.marks[A0]
     marks.committed(marks.value)
@@ -218,8 +209,7 @@ async def test_a_skipped_range_that_changes_nothing_is_not_committed() -> None:
     assert marks.base == 13
 
 
-async def test_progress_follows_the_window() -> None:
-    scene = Scene()
+async def test_progress_follows_the_window(scene: Scene) -> None:
     window = with_window(scene)
     before = scene.marks[A0].progress
     window.ack(500_000)

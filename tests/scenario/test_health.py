@@ -74,10 +74,9 @@ async def test_a_stable_member(handler: WorkHandler, env: VirtualEnvironment):
     assert health.state == "stable", "a health value does not change later"
 
 
-async def test_without_partitions(env: VirtualEnvironment):
+async def test_without_partitions(handler: WorkHandler, env: VirtualEnvironment):
     await env.create_topic("narrow", 1)
     await env.settled(await env.member("bob", ["narrow"]))
-    handler = WorkHandler(env)
     async with member(env, "zoe") as group, running(group.run("narrow", handler)):
         await handler.until("assigned []")
         await asyncio.sleep(0.1)

@@ -49,6 +49,12 @@ def value_of(span: ReadableSpan, name: str) -> object:
     return (span.attributes or {}).get(name)
 
 
+@pytest.fixture
+def sdk() -> Sdk:
+    """An SDK that keeps the spans."""
+    return Sdk()
+
+
 async def test_the_span_of_a_delivery_is_current_in_its_handler() -> None:
     sdk, current = Sdk(), []
 
@@ -69,8 +75,7 @@ async def test_the_span_of_a_delivery_is_current_in_its_handler() -> None:
     assert [(value_of(span, ATTEMPT), value_of(span, OUTCOME)) for span in spans] == [(1, "acknowledged")] * 2
 
 
-async def test_a_redelivery_links_the_former_attempt() -> None:
-    sdk = Sdk()
+async def test_a_redelivery_links_the_former_attempt(sdk: Sdk) -> None:
 
     async def handle(delivery: Delivery) -> None:
         if delivery.attempt == 1:
@@ -99,8 +104,7 @@ async def test_a_redelivery_links_the_former_attempt() -> None:
 
 
 @pytest.mark.full
-async def test_the_copy_in_the_retry_topic_links_the_attempt_on_the_record() -> None:
-    sdk = Sdk()
+async def test_the_copy_in_the_retry_topic_links_the_attempt_on_the_record(sdk: Sdk) -> None:
 
     async def handle(delivery: Delivery) -> None:
         if delivery.attempt == 1:
@@ -118,8 +122,7 @@ async def test_the_copy_in_the_retry_topic_links_the_attempt_on_the_record() -> 
     assert value_of(second, "error.type") == "dead letter"
 
 
-async def test_in_a_loop_each_delivery_is_current_until_it_is_settled() -> None:
-    sdk = Sdk()
+async def test_in_a_loop_each_delivery_is_current_until_it_is_settled(sdk: Sdk) -> None:
     async with opened(sdk, b"a", b"b") as queue:
         with sdk.tracer.start_as_current_span("program") as program:
             count = 0
@@ -134,8 +137,7 @@ async def test_in_a_loop_each_delivery_is_current_until_it_is_settled() -> None:
 
 
 @pytest.mark.full
-async def test_a_delivery_that_expires_is_not_the_parent_of_the_next() -> None:
-    sdk = Sdk()
+async def test_a_delivery_that_expires_is_not_the_parent_of_the_next(sdk: Sdk) -> None:
     async with opened(sdk, b"a", ack_timeout=10.0) as queue:
         lost = await queue.receive()
         await asyncio.sleep(12.0)
@@ -168,8 +170,7 @@ async def test_tasks_that_are_started_for_deliveries_have_the_span_of_theirs() -
 
 
 @pytest.mark.full
-async def test_each_delivery_of_a_batch_has_a_span() -> None:
-    sdk = Sdk()
+async def test_each_delivery_of_a_batch_has_a_span(sdk: Sdk) -> None:
     async with opened(sdk, b"a", b"b", b"c") as queue:
         async with await queue.batch_receive() as batch:
             await batch[1].nack(delay=100.0)
@@ -182,9 +183,8 @@ async def test_each_delivery_of_a_batch_has_a_span() -> None:
 
 
 @pytest.mark.full
-async def test_only_so_many_attempts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_attempts_are_remembered(sdk: Sdk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asyncgroup.telemetry.otel.traces._MOST_ATTEMPTS", 2)
-    sdk = Sdk()
     async with opened(sdk, *(b"%d" % number for number in range(5))) as queue:
         for _ in range(5):
             await (await queue.receive()).nack(delay=100.0)

@@ -64,6 +64,12 @@ async def read_all(session: Session, claim: Claim) -> None:
 # --- from the producer to the handler -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def sdk() -> Sdk:
+    """An SDK that keeps the spans."""
+    return Sdk()
+
+
 async def test_a_record_is_processed_in_the_trace_of_its_send() -> None:
     sdk, current = Sdk(), []
 
@@ -89,8 +95,7 @@ async def test_a_record_is_processed_in_the_trace_of_its_send() -> None:
     assert {span.context.trace_id for span in sdk.spans} == {request.get_span_context().trace_id}
 
 
-async def test_attributes_follow_the_semantic_conventions() -> None:
-    sdk = Sdk()
+async def test_attributes_follow_the_semantic_conventions(sdk: Sdk) -> None:
     async with broker_with_topic() as broker:
         async with Producer(broker.bootstrap_servers, interceptors=[sdk.traces]) as producer:
             await producer.send("orders", None, key=b"secret")
@@ -143,8 +148,7 @@ async def test_a_batch_is_one_span_with_links_to_the_sends() -> None:
 
 
 @pytest.mark.full
-async def test_a_batch_has_at_most_so_many_links_as_the_sdk_keeps() -> None:
-    sdk = Sdk()
+async def test_a_batch_has_at_most_so_many_links_as_the_sdk_keeps(sdk: Sdk) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for _ in claim.batches(max_wait=1.0):
@@ -157,8 +161,7 @@ async def test_a_batch_has_at_most_so_many_links_as_the_sdk_keeps() -> None:
     assert link_ids(batch) == [span_id(span) for span in sdk.named("send orders")[:128]]
 
 
-async def test_records_of_a_group_in_one_loop_and_of_a_consumer() -> None:
-    sdk = Sdk()
+async def test_records_of_a_group_in_one_loop_and_of_a_consumer(sdk: Sdk) -> None:
     async with broker_with_topic(partitions=2) as broker:
         async with Producer(broker.bootstrap_servers, interceptors=[sdk.traces]) as producer:
             for number in range(6):
@@ -182,8 +185,7 @@ async def test_records_of_a_group_in_one_loop_and_of_a_consumer() -> None:
 
 
 @pytest.mark.full
-async def test_a_loop_within_a_loop_gives_the_outer_record_back() -> None:
-    sdk = Sdk()
+async def test_a_loop_within_a_loop_gives_the_outer_record_back(sdk: Sdk) -> None:
     async with broker_with_topic() as broker:
         broker.create_topic("prices", 1)
         await send(broker, sdk, 2)
@@ -207,8 +209,7 @@ async def test_a_loop_within_a_loop_gives_the_outer_record_back() -> None:
 # --- failures -----------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_exception_of_a_handler_is_that_of_its_record() -> None:
-    sdk = Sdk()
+async def test_the_exception_of_a_handler_is_that_of_its_record(sdk: Sdk) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for record in claim:
@@ -227,8 +228,7 @@ async def test_the_exception_of_a_handler_is_that_of_its_record() -> None:
     assert (second.events[0].attributes or {})["exception.type"] == "LookupError"
 
 
-async def test_a_send_that_fails_has_the_error_of_its_caller() -> None:
-    sdk = Sdk()
+async def test_a_send_that_fails_has_the_error_of_its_caller(sdk: Sdk) -> None:
     async with broker_with_topic() as broker:
         async with Producer(broker.bootstrap_servers, interceptors=[sdk.traces]) as producer:
             broker.faults.on("Produce").error("TOPIC_AUTHORIZATION_FAILED")
@@ -251,8 +251,7 @@ async def test_a_send_that_fails_has_the_error_of_its_caller() -> None:
 
 
 @pytest.mark.full
-async def test_a_cancelled_handler_is_no_error() -> None:
-    sdk = Sdk()
+async def test_a_cancelled_handler_is_no_error(sdk: Sdk) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for _ in claim:
@@ -323,8 +322,7 @@ async def test_a_propagator_that_raises_stops_nothing(caplog: pytest.LogCaptureF
     assert caplog.text.count("the trace context of a record cannot be read") == 1
 
 
-async def test_a_forwarded_record_gets_the_context_of_its_new_send() -> None:
-    sdk = Sdk()
+async def test_a_forwarded_record_gets_the_context_of_its_new_send(sdk: Sdk) -> None:
     async with broker_with_topic() as broker:
         await send(broker, sdk, 1, [("traceparent", TRACEPARENT), ("kept", b"1"), ("tracestate", b"a=b")])
         (record,) = broker.records("orders")
@@ -413,8 +411,7 @@ async def test_without_an_sdk_records_are_delivered_as_without_hooks(traces: Ope
 
 
 @pytest.mark.full
-async def test_a_closed_object_makes_no_more_spans() -> None:
-    sdk = Sdk()
+async def test_a_closed_object_makes_no_more_spans(sdk: Sdk) -> None:
     sdk.traces.close()
     async with broker_with_topic() as broker:
         await send(broker, sdk, 3)
@@ -440,8 +437,7 @@ async def test_an_interceptor_that_drops_headers_loses_the_end_of_sends_and_no_m
     assert len(sdk.named("send orders")) == 5
 
 
-def test_a_record_of_the_hooks_is_not_changed() -> None:
-    sdk = Sdk()
+def test_a_record_of_the_hooks_is_not_changed(sdk: Sdk) -> None:
     record = ProducerRecord("orders", b"", headers=[("a", b"1")])
     sent = sdk.traces.on_send(record)
     assert sent is not None

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.broker import EmbeddedCluster
@@ -181,6 +182,13 @@ UNHEALTHY = RequestTimedOut("no answer")
 # --- what follows a copy ------------------------------------------------------------------------------------------------
 
 
+@pytest_asyncio.fixture
+async def made() -> AsyncIterator[Desk]:
+    """A desk with the default options."""
+    async with desk() as made:
+        yield made
+
+
 async def test_it_is_the_publisher_of_a_dispatcher() -> None:
     publisher: Publisher = Desk().publisher
     assert [publisher.is_last(attempt) for attempt in (1, 2, 3, 4)] == [False, False, True, True]
@@ -188,64 +196,60 @@ async def test_it_is_the_publisher_of_a_dispatcher() -> None:
     assert not endless.is_last(10**9)
 
 
-async def test_a_dead_letter_is_acknowledged_after_its_copy() -> None:
-    async with desk() as made:
-        made.start(7, "ValueError: no")
-        await asyncio.sleep(1000)
-        assert made.calls == []
-        topic, value, headers = made.producer.sent[0]
-        assert (topic, value, headers[DLQ_MESSAGE], headers[DLQ_DELIVERY_COUNT]) == (
-            DLQ,
-            b"7",
-            b"ValueError: no",
-            b"3",
-        )
-        made.producer.acknowledge()
-        await made.publisher.wait_idle(TP)
-        assert made.calls == [("finish", 7)]
-        assert (made.dead, made.queue.counts.dead_lettered, made.errors) == ([(7, "ValueError: no")], 1, [])
+async def test_a_dead_letter_is_acknowledged_after_its_copy(made: Desk) -> None:
+    made.start(7, "ValueError: no")
+    await asyncio.sleep(1000)
+    assert made.calls == []
+    topic, value, headers = made.producer.sent[0]
+    assert (topic, value, headers[DLQ_MESSAGE], headers[DLQ_DELIVERY_COUNT]) == (
+        DLQ,
+        b"7",
+        b"ValueError: no",
+        b"3",
+    )
+    made.producer.acknowledge()
+    await made.publisher.wait_idle(TP)
+    assert made.calls == [("finish", 7)]
+    assert (made.dead, made.queue.counts.dead_lettered, made.errors) == ([(7, "ValueError: no")], 1, [])
 
 
-async def test_reject_returns_the_outcome_after_the_copy() -> None:
-    async with desk() as made:
-        rejection = asyncio.create_task(made.publisher.reject(made.delivery(4), "bad"))
-        await asyncio.sleep(1000)
-        assert not rejection.done()
-        assert made.calls == []
-        made.producer.acknowledge()
-        assert await rejection is AckOutcome.ACKED
-        made.queue.lost.add(5)
-        rejection = asyncio.create_task(made.publisher.reject(made.delivery(5), "bad"))
-        await turn()
-        made.producer.acknowledge()
-        assert await rejection is AckOutcome.LOST
-        assert made.calls == [("finish", 4), ("finish", 5)]
+async def test_reject_returns_the_outcome_after_the_copy(made: Desk) -> None:
+    rejection = asyncio.create_task(made.publisher.reject(made.delivery(4), "bad"))
+    await asyncio.sleep(1000)
+    assert not rejection.done()
+    assert made.calls == []
+    made.producer.acknowledge()
+    assert await rejection is AckOutcome.ACKED
+    made.queue.lost.add(5)
+    rejection = asyncio.create_task(made.publisher.reject(made.delivery(5), "bad"))
+    await turn()
+    made.producer.acknowledge()
+    assert await rejection is AckOutcome.LOST
+    assert made.calls == [("finish", 4), ("finish", 5)]
 
 
-async def test_reconsume_later_copies_to_the_retry_topic() -> None:
-    async with desk() as made:
-        call = made.publisher.reconsume_later(made.delivery(4, attempt=2), 30, [("why", b"busy")])
-        reconsumed = asyncio.create_task(call)
-        await asyncio.sleep(1000)  # the delay counts from the call, however long the copy takes
-        topic, _, headers = made.producer.sent[0]
-        assert (topic, headers[RECONSUMETIMES], headers["why"]) == (RETRY, b"2", b"busy")
-        assert headers[DELIVER_AT] == b"%d" % (NOW + 30_000)
-        assert made.calls == []
-        made.producer.acknowledge()
-        assert await reconsumed is AckOutcome.ACKED
-        assert (made.queue.counts.reconsumed, made.queue.counts.dead_lettered) == (1, 0)
-        assert made.dead == []
+async def test_reconsume_later_copies_to_the_retry_topic(made: Desk) -> None:
+    call = made.publisher.reconsume_later(made.delivery(4, attempt=2), 30, [("why", b"busy")])
+    reconsumed = asyncio.create_task(call)
+    await asyncio.sleep(1000)  # the delay counts from the call, however long the copy takes
+    topic, _, headers = made.producer.sent[0]
+    assert (topic, headers[RECONSUMETIMES], headers["why"]) == (RETRY, b"2", b"busy")
+    assert headers[DELIVER_AT] == b"%d" % (NOW + 30_000)
+    assert made.calls == []
+    made.producer.acknowledge()
+    assert await reconsumed is AckOutcome.ACKED
+    assert (made.queue.counts.reconsumed, made.queue.counts.dead_lettered) == (1, 0)
+    assert made.dead == []
 
 
-async def test_the_last_delivery_is_not_reconsumed_but_a_dead_letter() -> None:
-    async with desk() as made:
-        reconsumed = asyncio.create_task(made.publisher.reconsume_later(made.delivery(4, attempt=3), 30, []))
-        await turn()
-        assert made.producer.sent[0][0] == DLQ
-        made.producer.acknowledge()
-        assert await reconsumed is AckOutcome.ACKED
-        assert made.dead == [(4, "reconsumed after the last of 3 deliveries")]
-        assert (made.queue.counts.reconsumed, made.queue.counts.dead_lettered) == (0, 1)
+async def test_the_last_delivery_is_not_reconsumed_but_a_dead_letter(made: Desk) -> None:
+    reconsumed = asyncio.create_task(made.publisher.reconsume_later(made.delivery(4, attempt=3), 30, []))
+    await turn()
+    assert made.producer.sent[0][0] == DLQ
+    made.producer.acknowledge()
+    assert await reconsumed is AckOutcome.ACKED
+    assert made.dead == [(4, "reconsumed after the last of 3 deliveries")]
+    assert (made.queue.counts.reconsumed, made.queue.counts.dead_lettered) == (0, 1)
 
 
 async def test_calls_that_the_queue_does_not_allow_change_nothing() -> None:
@@ -267,28 +271,27 @@ async def test_calls_that_the_queue_does_not_allow_change_nothing() -> None:
 # --- failures -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_failed_copy_is_reported_and_tried_again_with_growing_delays() -> None:
-    async with desk() as made:
-        made.start(7)
-        times = []
-        for tries in range(1, 13):
-            await turn()
-            times.append(loop_time())
-            made.producer.fail(RequestTimedOut("no answer"))
-            while not made.producer.open:
-                await asyncio.sleep(0.01)
-            error = made.errors[-1]
-            assert isinstance(error, CopyFailedError)
-            assert (error.topic, error.offset, error.tries, len(made.errors)) == (DLQ, 7, tries, tries)
-            assert isinstance(error.__cause__, RequestTimedOut)
-            assert made.calls == []
-        delays = [later - earlier for earlier, later in itertools.pairwise(times)]
-        expected = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
-        assert delays == pytest.approx(expected, abs=0.02)
-        assert len({str(headers) for _, _, headers in made.producer.sent}) == 1
-        made.producer.acknowledge()
-        await made.publisher.wait_idle(TP)
-        assert made.calls == [("finish", 7)]
+async def test_a_failed_copy_is_reported_and_tried_again_with_growing_delays(made: Desk) -> None:
+    made.start(7)
+    times = []
+    for tries in range(1, 13):
+        await turn()
+        times.append(loop_time())
+        made.producer.fail(RequestTimedOut("no answer"))
+        while not made.producer.open:
+            await asyncio.sleep(0.01)
+        error = made.errors[-1]
+        assert isinstance(error, CopyFailedError)
+        assert (error.topic, error.offset, error.tries, len(made.errors)) == (DLQ, 7, tries, tries)
+        assert isinstance(error.__cause__, RequestTimedOut)
+        assert made.calls == []
+    delays = [later - earlier for earlier, later in itertools.pairwise(times)]
+    expected = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+    assert delays == pytest.approx(expected, abs=0.02)
+    assert len({str(headers) for _, _, headers in made.producer.sent}) == 1
+    made.producer.acknowledge()
+    await made.publisher.wait_idle(TP)
+    assert made.calls == [("finish", 7)]
 
 
 @pytest.mark.parametrize(
@@ -318,14 +321,13 @@ async def test_an_error_that_a_retry_does_not_heal_is_tried_again_after_a_long_d
         assert made.calls == [("finish", 7)]
 
 
-async def test_a_closed_producer_gives_the_record_back() -> None:
-    async with desk() as made:
-        rejection = asyncio.create_task(made.publisher.reject(made.delivery(4), "bad"))
-        await turn()
-        made.producer.fail(ClosedError("the producer is closed"))
-        assert await rejection is AckOutcome.LOST
-        assert made.calls == [("give back", 4)]
-        assert not made.errors[0].retriable
+async def test_a_closed_producer_gives_the_record_back(made: Desk) -> None:
+    rejection = asyncio.create_task(made.publisher.reject(made.delivery(4), "bad"))
+    await turn()
+    made.producer.fail(ClosedError("the producer is closed"))
+    assert await rejection is AckOutcome.LOST
+    assert made.calls == [("give back", 4)]
+    assert not made.errors[0].retriable
 
 
 async def test_the_log_is_limited_and_counts_what_it_omits(caplog: pytest.LogCaptureFixture) -> None:
@@ -364,59 +366,56 @@ async def test_callbacks_that_raise_do_not_end_a_copy(caplog: pytest.LogCaptureF
         assert sum("a callback raised" in message for message in caplog.messages) == 3
 
 
-async def test_a_bug_in_the_queue_is_reported() -> None:
-    async with desk() as made:
-        made.start(1)
-        await turn()
+async def test_a_bug_in_the_queue_is_reported(made: Desk) -> None:
+    made.start(1)
+    await turn()
 
-        def bug() -> None:
-            made.queue.publishing.clear()
-            raise ZeroDivisionError
+    def bug() -> None:
+        made.queue.publishing.clear()
+        raise ZeroDivisionError
 
-        made.queue.before_finish = bug
-        made.producer.acknowledge()
-        await turn()
-        assert isinstance(made.errors[0].__cause__, ZeroDivisionError)
-        assert made.publisher.publishing == 0
+    made.queue.before_finish = bug
+    made.producer.acknowledge()
+    await turn()
+    assert isinstance(made.errors[0].__cause__, ZeroDivisionError)
+    assert made.publisher.publishing == 0
 
 
 # --- cancelled callers, and partitions that are given up ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failures", [0, 2])
-async def test_a_cancelled_caller_does_not_stop_the_copy(failures: int) -> None:
-    async with desk() as made:
-        for offset, call in enumerate(
-            (
-                lambda: made.publisher.reject(made.delivery(0), "bad"),
-                lambda: made.publisher.reconsume_later(made.delivery(1), 5, []),
-            )
-        ):
-            caller = asyncio.create_task(call())
-            await turn()
-            caller.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await caller
-            for _ in range(failures):
-                made.producer.fail(UNHEALTHY)
-                await asyncio.sleep(1)
-            assert len(made.calls) == offset
-            made.producer.acknowledge()
-            await made.publisher.wait_idle(TP)
-        assert made.calls == [("finish", 0), ("finish", 1)]
-
-
-async def test_a_wait_that_is_cancelled_before_it_runs_does_not_stop_the_copy() -> None:
-    async with desk() as made:
-        caller = asyncio.create_task(made.publisher.reject(made.delivery(0), "bad"))
+async def test_a_cancelled_caller_does_not_stop_the_copy(made: Desk, failures: int) -> None:
+    for offset, call in enumerate(
+        (
+            lambda: made.publisher.reject(made.delivery(0), "bad"),
+            lambda: made.publisher.reconsume_later(made.delivery(1), 5, []),
+        )
+    ):
+        caller = asyncio.create_task(call())
+        await turn()
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        assert (made.calls, made.queue.publishing) == ([], {0})
-        await turn()
+        for _ in range(failures):
+            made.producer.fail(UNHEALTHY)
+            await asyncio.sleep(1)
+        assert len(made.calls) == offset
         made.producer.acknowledge()
         await made.publisher.wait_idle(TP)
-        assert made.calls == [("finish", 0)]
+    assert made.calls == [("finish", 0), ("finish", 1)]
+
+
+async def test_a_wait_that_is_cancelled_before_it_runs_does_not_stop_the_copy(made: Desk) -> None:
+    caller = asyncio.create_task(made.publisher.reject(made.delivery(0), "bad"))
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert (made.calls, made.queue.publishing) == ([], {0})
+    await turn()
+    made.producer.acknowledge()
+    await made.publisher.wait_idle(TP)
+    assert made.calls == [("finish", 0)]
 
 
 @pytest.mark.parametrize("when", ["at once", "while sending", "between retries", "just acknowledged"])
@@ -471,15 +470,14 @@ async def test_closing_waits_for_no_broker_and_gives_all_back() -> None:
     await made.publisher.aclose()
 
 
-async def test_a_copy_that_ends_after_its_record_was_given_back_acknowledges_nothing() -> None:
-    async with desk() as made:
-        made.producer.is_stubborn = True
-        made.start(0)
-        await turn()
-        made.publisher.abandon(TP)
-        await asyncio.sleep(2)
-        assert (made.calls, made.errors) == ([("give back", 0)], [])
-        assert made.queue.counts.dead_lettered == 0
+async def test_a_copy_that_ends_after_its_record_was_given_back_acknowledges_nothing(made: Desk) -> None:
+    made.producer.is_stubborn = True
+    made.start(0)
+    await turn()
+    made.publisher.abandon(TP)
+    await asyncio.sleep(2)
+    assert (made.calls, made.errors) == ([("give back", 0)], [])
+    assert made.queue.counts.dead_lettered == 0
 
 
 async def test_closing_waits_until_its_tasks_have_ended() -> None:
@@ -494,28 +492,26 @@ async def test_closing_waits_until_its_tasks_have_ended() -> None:
     assert not made.publisher._tasks
 
 
-async def test_wait_idle_waits_for_copies_that_begin_in_the_meantime() -> None:
-    async with desk() as made:
-        await made.publisher.wait_idle(TP)
-        made.start(0)
-        waiting = asyncio.create_task(made.publisher.wait_idle(TP))
-        await turn()
-        made.start(1)
-        made.producer.acknowledge()
-        await turn(5)
-        assert not waiting.done()
-        made.producer.acknowledge()
-        await waiting
-        assert made.calls == [("finish", 0), ("finish", 1)]
+async def test_wait_idle_waits_for_copies_that_begin_in_the_meantime(made: Desk) -> None:
+    await made.publisher.wait_idle(TP)
+    made.start(0)
+    waiting = asyncio.create_task(made.publisher.wait_idle(TP))
+    await turn()
+    made.start(1)
+    made.producer.acknowledge()
+    await turn(5)
+    assert not waiting.done()
+    made.producer.acknowledge()
+    await waiting
+    assert made.calls == [("finish", 0), ("finish", 1)]
 
 
-async def test_a_task_that_is_cancelled_from_outside_gives_its_record_back() -> None:
-    async with desk() as made:
-        made.start(0)
-        (task,) = made.publisher._tasks
-        task.cancel()  # as asyncio.run does at its end, here before the task's first step
-        await made.publisher.wait_idle(TP)
-        assert made.calls == [("give back", 0)]
+async def test_a_task_that_is_cancelled_from_outside_gives_its_record_back(made: Desk) -> None:
+    made.start(0)
+    (task,) = made.publisher._tasks
+    task.cancel()  # as asyncio.run does at its end, here before the task's first step
+    await made.publisher.wait_idle(TP)
+    assert made.calls == [("give back", 0)]
 
 
 # --- breaker ------------------------------------------------------------------------------------------------------------

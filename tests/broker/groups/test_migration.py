@@ -59,8 +59,13 @@ def mixed(driver: Harness) -> str:
     return member_id
 
 
-def test_an_upgrade_that_is_not_written_leaves_the_classic_group():
-    driver = harness()
+@pytest.fixture
+def driver() -> Harness:
+    """A coordinator of both protocols."""
+    return harness()
+
+
+def test_an_upgrade_that_is_not_written_leaves_the_classic_group(driver):
     member_id = stable(driver)
     driver.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     (answer,) = driver.beat("two", 0)
@@ -75,8 +80,7 @@ def test_an_upgrade_that_is_not_written_leaves_the_classic_group():
     assert GROUP not in driver.coordinator.groups
 
 
-def test_an_upgrade_that_is_not_written_in_a_rebalance_begins_it_again():
-    driver = harness()
+def test_an_upgrade_that_is_not_written_in_a_rebalance_begins_it_again(driver):
     member_id = stable(driver)
     other = driver.new_id(**CLASSIC)
     parked = driver.join(other, **CLASSIC)
@@ -90,8 +94,7 @@ def test_an_upgrade_that_is_not_written_in_a_rebalance_begins_it_again():
     assert [answer.generation_id for (answer,) in answers] == [2, 2]
 
 
-def test_an_upgrade_that_is_replicated_too_late_is_undone():
-    driver = harness()
+def test_an_upgrade_that_is_replicated_too_late_is_undone(driver):
     member_id = stable(driver)
     driver.hold_followers()
     answers = driver.beat("two", 0)
@@ -104,8 +107,7 @@ def test_an_upgrade_that_is_replicated_too_late_is_undone():
     assert driver.group.state is ClassicGroupState.STABLE
 
 
-def test_a_downgrade_that_is_not_written_leaves_the_consumer_group():
-    driver = harness()
+def test_a_downgrade_that_is_not_written_leaves_the_consumer_group(driver):
     member_id = mixed(driver)
     before = group_of(driver)
     driver.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -134,8 +136,7 @@ def test_a_session_that_expires_downgrades_the_group_even_if_the_first_write_fai
     assert set(driver.group.members) == {member_id}
 
 
-def test_a_downgrade_on_which_members_have_built_is_not_undone():
-    driver = harness()
+def test_a_downgrade_on_which_members_have_built_is_not_undone(driver):
     member_id = mixed(driver)
     driver.hold_followers()
     left = driver.beat("two", -1)
@@ -151,8 +152,7 @@ def test_a_downgrade_on_which_members_have_built_is_not_undone():
     assert group_of(driver) is None
 
 
-def test_a_classic_member_that_does_not_join_again_is_removed():
-    driver = harness()
+def test_a_classic_member_that_does_not_join_again_is_removed(driver):
     member_id = mixed(driver)
     for _ in range(4):
         assert driver.heartbeat(member_id, generation=1) is ErrorCode.REBALANCE_IN_PROGRESS
@@ -163,8 +163,7 @@ def test_a_classic_member_that_does_not_join_again_is_removed():
     assert driver.heartbeat(member_id, generation=1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_classic_member_that_does_not_sync_is_removed():
-    driver = harness()
+def test_a_classic_member_that_does_not_sync_is_removed(driver):
     driver.beat("two", 0)
     member_id = joined_classic(driver)
     driver.advance(4.9)
@@ -180,8 +179,7 @@ def test_a_classic_member_that_does_not_sync_is_removed():
     assert member_id not in group_of(driver).members, "its session has expired"
 
 
-def test_a_member_that_changes_to_the_consumer_protocol_has_no_other_timers():
-    driver = harness()
+def test_a_member_that_changes_to_the_consumer_protocol_has_no_other_timers(driver):
     driver.beat("two", 0)
     member_id = joined_classic(driver)
     assert ("consumer sync", GROUP, member_id) in driver.timers.keys
@@ -192,9 +190,8 @@ def test_a_member_that_changes_to_the_consumer_protocol_has_no_other_timers():
     assert member_id in group_of(driver).members
 
 
-def test_the_last_consumer_is_replaced_by_a_classic_static_member():
+def test_the_last_consumer_is_replaced_by_a_classic_static_member(driver):
     """The group is a classic one, and stable: the member has the partitions of the one before."""
-    driver = harness()
     driver.beat("one", 0, instance_id="i")
     driver.beat("one", 2, owned=parts("a", 0, 1, 2, 3), instance_id="i")
     (answer,) = driver.join(group_instance_id="i", **CLASSIC)
@@ -207,8 +204,7 @@ def test_the_last_consumer_is_replaced_by_a_classic_static_member():
     assert driver.group.members[answer.member_id].assignment == whole(0, 1, 2, 3)
 
 
-def test_a_replacement_that_is_not_written_leaves_the_member():
-    driver = harness()
+def test_a_replacement_that_is_not_written_leaves_the_member(driver):
     driver.beat("one", 0, instance_id="i")
     before = group_of(driver)
     driver.log.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -218,9 +214,8 @@ def test_a_replacement_that_is_not_written_leaves_the_member():
     assert driver.beat("one", 2, instance_id="i")[0].error is ErrorCode.NONE
 
 
-def test_a_classic_member_whose_join_is_replicated_too_late_has_a_session():
+def test_a_classic_member_whose_join_is_replicated_too_late_has_a_session(driver):
     """Others have built on its join, so it stays in the group; it must not stay for ever."""
-    driver = harness()
     driver.beat("two", 0)
     third = driver.new_id(**CLASSIC)
     driver.hold_followers()
@@ -238,9 +233,8 @@ def test_a_classic_member_whose_join_is_replicated_too_late_has_a_session():
 @pytest.mark.parametrize(
     ("left", "kind"), [(["two"], "classic"), (["two", "three"], "classic"), (["three"], "consumer")]
 )
-def test_an_admin_removes_members(left, kind):
+def test_an_admin_removes_members(driver, left, kind):
     """The group is a classic one as soon as all members of the consumer protocol are gone."""
-    driver = harness()
     member_id = mixed(driver)
     third = joined_classic(driver)
     names = {"two": "two", "three": third}
@@ -286,8 +280,7 @@ def test_the_migration_policy(policy, upgrades, joins, downgrades):
     assert (group_of(driver) is None) == (joins and downgrades)
 
 
-def test_offsets_outlive_both_changes():
-    driver = harness()
+def test_offsets_outlive_both_changes(driver):
     member_id = stable(driver)
     assert driver.commit(5, topic="a", member_id=member_id, generation_id=1) is ErrorCode.NONE
     driver.beat("two", 0)

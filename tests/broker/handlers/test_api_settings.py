@@ -120,35 +120,33 @@ async def test_a_list_config_and_an_unknown_config(client):
     assert (await described(client, BROKER, "1"))[rate].value == "100"
 
 
-async def test_all_settings_at_once():
+async def test_all_settings_at_once(cluster, client):
     cls = m.AlterConfigsRequest
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for name, configs, error in (
-            ("1", {"log.segment.bytes": "2000000", "log.retention.ms": "5"}, 0),
-            ("1", {"log.retention.ms": "6"}, 0),
-            ("1", {"num.partitions": "6"}, ErrorCode.INVALID_REQUEST),
-            ("", {"log.retention.ms": "6"}, ErrorCode.INVALID_CONFIG),
-        ):
-            settings = [cls.AlterableConfig(*item) for item in configs.items()]
-            request = cls([cls.AlterConfigsResource(BROKER, name, settings)])
-            assert await ask(client, request) == [error]
-        assert controller_of(cluster).configs.nodes == {1: {"log.retention.ms": "6"}}
+    for name, configs, error in (
+        ("1", {"log.segment.bytes": "2000000", "log.retention.ms": "5"}, 0),
+        ("1", {"log.retention.ms": "6"}, 0),
+        ("1", {"num.partitions": "6"}, ErrorCode.INVALID_REQUEST),
+        ("", {"log.retention.ms": "6"}, ErrorCode.INVALID_CONFIG),
+    ):
+        settings = [cls.AlterableConfig(*item) for item in configs.items()]
+        request = cls([cls.AlterConfigsResource(BROKER, name, settings)])
+        assert await ask(client, request) == [error]
+    assert controller_of(cluster).configs.nodes == {1: {"log.retention.ms": "6"}}
 
 
-async def test_group_configs():
+async def test_group_configs(client):
     name = "consumer.session.timeout.ms"
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        before = await described(client, GROUP, "g", include_documentation=True)
-        assert set(before) == set(GROUP_CONFIG_KEYS)
-        assert all(config.documentation for config in before.values())
-        assert origins(before[name]) == [(f"group.{name}", "45000", 5)]
-        assert await ask(client, incremental(GROUP, "g", (name, OpType.SET, "46000"))) == [0]
-        after = await described(client, GROUP, "g")
-        assert origins(after[name]) == [(name, "46000", 8), (f"group.{name}", "45000", 5)]
-        listed = await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)
-        assert [one.resource_name for one in listed.config_resources] == ["g"]
-        assert await ask(client, incremental(GROUP, "g", (name, OpType.DELETE, None))) == [0]
-        assert not (await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)).config_resources
+    before = await described(client, GROUP, "g", include_documentation=True)
+    assert set(before) == set(GROUP_CONFIG_KEYS)
+    assert all(config.documentation for config in before.values())
+    assert origins(before[name]) == [(f"group.{name}", "45000", 5)]
+    assert await ask(client, incremental(GROUP, "g", (name, OpType.SET, "46000"))) == [0]
+    after = await described(client, GROUP, "g")
+    assert origins(after[name]) == [(name, "46000", 8), (f"group.{name}", "45000", 5)]
+    listed = await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)
+    assert [one.resource_name for one in listed.config_resources] == ["g"]
+    assert await ask(client, incremental(GROUP, "g", (name, OpType.DELETE, None))) == [0]
+    assert not (await client.ask(m.ListConfigResourcesRequest([GROUP]), 1)).config_resources
 
 
 async def test_all_configs_are_documented(cluster, client):

@@ -99,26 +99,24 @@ def test_odd_requests_do_not_cause_server_errors(
 # -- regressions ----------------------------------------------------------------------------
 
 
-async def test_error_messages_are_truncated() -> None:
+async def test_error_messages_are_truncated(client: Client) -> None:
     long = "x" * 32_766
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=long)
     create = m.CreateTopicsRequest.CreatableTopic(name=long, num_partitions=1, replication_factor=1)
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        (answer,) = (await client.ask(m.AlterConfigsRequest(resources=[resource]), 1)).responses
-        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        assert len(answer.error_message) <= 1001
-        (refused,) = (await client.ask(m.CreateTopicsRequest(topics=[create]), 2)).topics
-        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-        (group,) = (await client.ask(m.DescribeGroupsRequest(groups=[long]), 6)).groups
-        assert (group.error_code, len(group.error_message)) == (ErrorCode.GROUP_ID_NOT_FOUND, 1001)
+    (answer,) = (await client.ask(m.AlterConfigsRequest(resources=[resource]), 1)).responses
+    assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert len(answer.error_message) <= 1001
+    (refused,) = (await client.ask(m.CreateTopicsRequest(topics=[create]), 2)).topics
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    (group,) = (await client.ask(m.DescribeGroupsRequest(groups=[long]), 6)).groups
+    assert (group.error_code, len(group.error_message)) == (ErrorCode.GROUP_ID_NOT_FOUND, 1001)
 
 
 @pytest.mark.parametrize("name", ["²", "9" * 5000, "1e3"])
-async def test_a_node_id_that_is_not_a_number(name: str) -> None:
+async def test_a_node_id_that_is_not_a_number(client: Client, name: str) -> None:
     resource = m.AlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name=name)
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        (answer,) = (await client.ask(m.AlterConfigsRequest(resources=[resource]))).responses
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
+    (answer,) = (await client.ask(m.AlterConfigsRequest(resources=[resource]))).responses
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_offset_retention_beyond_the_largest_timestamp() -> None:
@@ -149,14 +147,13 @@ async def test_member_ids_contain_a_truncated_client_id(version: int) -> None:
         assert len(answer.member_id) == 1037
 
 
-async def test_validate_only_creation_of_the_offsets_topic() -> None:
+async def test_validate_only_creation_of_the_offsets_topic(client: Client) -> None:
     wanted = m.CreateTopicsRequest.CreatableTopic(
         name="__consumer_offsets", num_partitions=-1, replication_factor=-1
     )
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        (answer,) = (await client.ask(m.CreateTopicsRequest(topics=[wanted], validate_only=True))).topics
-        assert (answer.error_code, answer.num_partitions) == (ErrorCode.NONE, 50)
-        assert not (await client.ask(m.MetadataRequest(topics=None))).topics
+    (answer,) = (await client.ask(m.CreateTopicsRequest(topics=[wanted], validate_only=True))).topics
+    assert (answer.error_code, answer.num_partitions) == (ErrorCode.NONE, 50)
+    assert not (await client.ask(m.MetadataRequest(topics=None))).topics
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])

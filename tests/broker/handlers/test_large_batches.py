@@ -76,20 +76,19 @@ async def test_decompression_bombs_do_not_block_the_loop():
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-async def test_large_batches_are_appended_like_others(codec, acks, during_check):
+async def test_large_batches_are_appended_like_others(cluster, client, codec, acks, during_check):
     seen = during_check()
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 2)
-        value = bytes(3 << 20)
-        request = produce(cluster, batch(value, codec=codec), batch(b"small"), acks=acks)
-        sent = client.send(request)
-        if acks:
-            (topic,) = (await client.receive(request, *sent)).responses
-            assert [one.error_code for one in topic.partition_responses] == [0, 0]
-        after = produce(cluster, batch(b"after"))
-        await client.ask(after)
-        assert [record.value for record in cluster.records("t")] == [value, b"after", b"small"]
-        assert len(seen) == 1
+    cluster.create_topic("t", 2)
+    value = bytes(3 << 20)
+    request = produce(cluster, batch(value, codec=codec), batch(b"small"), acks=acks)
+    sent = client.send(request)
+    if acks:
+        (topic,) = (await client.receive(request, *sent)).responses
+        assert [one.error_code for one in topic.partition_responses] == [0, 0]
+    after = produce(cluster, batch(b"after"))
+    await client.ask(after)
+    assert [record.value for record in cluster.records("t")] == [value, b"after", b"small"]
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,24 +110,23 @@ async def test_large_batches_whose_records_are_checked_are_appended_like_others(
         assert len(cluster.records("t")) == 20_010
 
 
-async def test_errors_of_large_batches_are_the_same(during_check):
+async def test_errors_of_large_batches_are_the_same(cluster, client, during_check):
     seen = during_check()
     broken = with_crc(LARGE, len(LARGE) - 200, b"nonsense" * 10)
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        cluster.create_topic("t", 3)
-        cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
-        results = await put(client, cluster, broken, LARGE[:-1] + b"!", LARGE)
-        codes = [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
-        assert [result.error_code for result in results] == codes
-        builder = BatchBuilder("gzip", 1 << 30)
-        builder.append(1000, None, bytes(3 << 20))
-        (result,) = await put(client, cluster, builder.build(), topic="compacted")
-        assert result.error_code == ErrorCode.INVALID_RECORD
-        assert [one.batch_index for one in result.record_errors] == [0]
-        client.send(produce(cluster, broken, acks=0))
-        with pytest.raises(Disconnected):
-            await client.receive_frame()
-        assert len(seen) == 5
+    cluster.create_topic("t", 3)
+    cluster.create_topic("compacted", configs={"cleanup.policy": "compact"})
+    results = await put(client, cluster, broken, LARGE[:-1] + b"!", LARGE)
+    codes = [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
+    assert [result.error_code for result in results] == codes
+    builder = BatchBuilder("gzip", 1 << 30)
+    builder.append(1000, None, bytes(3 << 20))
+    (result,) = await put(client, cluster, builder.build(), topic="compacted")
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert [one.batch_index for one in result.record_errors] == [0]
+    client.send(produce(cluster, broken, acks=0))
+    with pytest.raises(Disconnected):
+        await client.receive_frame()
+    assert len(seen) == 5
 
 
 async def test_a_batch_refused_for_other_reasons_is_not_decompressed(during_check):

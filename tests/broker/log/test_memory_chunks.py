@@ -22,11 +22,10 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="resident memory is read from /proc")
-def test_deleted_records_are_given_back_to_the_system() -> None:
+def test_deleted_records_are_given_back_to_the_system(log: PartitionLog) -> None:
     """With small objects above each buffer, and after the heap's threshold for mappings has been raised, which glibc does."""
     del [bytearray(16 * MEGABYTE)][0]
     data = batch(b"x" * 200_000)
-    log = PartitionLog("t", 0)
     log.segments.segment_bytes = MEGABYTE
     pins, before = [], resident()
     for _ in range(80):

@@ -42,15 +42,19 @@ class States:
         self.offset += 1
 
 
-def test_the_lowest_rejected_sequence_number_must_come_first() -> None:
-    states = States()
+@pytest.fixture
+def states() -> States:
+    """The states of no producers yet."""
+    return States()
+
+
+def test_the_lowest_rejected_sequence_number_must_come_first(states: States) -> None:
     for sequence in (5, 3, 4):
         states.producers.record_verification(inside(sequence), adds_partitions=False)
     assert [states.append(inside(sequence)) for sequence in (5, 4, 3, 4)] == [GAP, GAP, 0, 0]
 
 
-def test_a_new_epoch_resets_the_rejected_sequence_numbers() -> None:
-    states = States()
+def test_a_new_epoch_resets_the_rejected_sequence_numbers(states: States) -> None:
     states.producers.record_verification(inside(0, epoch=1), adds_partitions=False)
     states.producers.record_verification(inside(4, epoch=2), adds_partitions=False)
     states.producers.record_verification(inside(2, epoch=1), adds_partitions=False)
@@ -76,8 +80,7 @@ def test_a_marker_resets_the_expected_sequence_number(adds: bool, marked: int, e
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_producer_that_adds_partitions_by_writing_starts_with_0(known: bool) -> None:
-    states = States()
+def test_a_producer_that_adds_partitions_by_writing_starts_with_0(states: States, known: bool) -> None:
     if known:  # from a marker only
         states.mark(0)
     states.producers.record_verification(inside(3), adds_partitions=True)
@@ -86,8 +89,7 @@ def test_a_producer_that_adds_partitions_by_writing_starts_with_0(known: bool) -
     assert [states.append(inside(sequence)) for sequence in (0, 1)] == [0, 0]
 
 
-def test_old_epochs_are_rejected_without_verification() -> None:
-    states = States()
+def test_old_epochs_are_rejected_without_verification(states: States) -> None:
     states.mark(4)
     with pytest.raises(AppendError) as caught:
         states.producers.record_verification(inside(0, epoch=3), adds_partitions=False)
@@ -95,9 +97,8 @@ def test_old_epochs_are_rejected_without_verification() -> None:
 
 
 @pytest.mark.parametrize("marked_before", [False, True])
-def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: bool) -> None:
+def test_after_a_reload_any_first_sequence_number_is_accepted(states: States, marked_before: bool) -> None:
     """The producer's batches may have been deleted, so that only its marker is left: it goes on with its number."""
-    states = States()
     if marked_before:
         states.mark(0)
     states.producers.accept_any_sequence()
@@ -107,15 +108,13 @@ def test_after_a_reload_any_first_sequence_number_is_accepted(marked_before: boo
     assert [states.append(inside(sequence, epoch=1)) for sequence in (3, 0)] == [GAP, 0]
 
 
-def test_non_transactional_batches_are_checked_too() -> None:
-    states = States()
+def test_non_transactional_batches_are_checked_too(states: States) -> None:
     states.producers.record_verification(inside(1), adds_partitions=False)
     assert states.append(BatchView(sequenced(2))) == GAP
     assert states.append(BatchView(sequenced(1))) == 0
 
 
-def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
-    states = States()
+def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs(states: States) -> None:
     states.mark(0)
     states.append(BatchView(sequenced(0, epoch=1)))
     (active,) = states.producers.active_producers()
@@ -123,12 +122,11 @@ def test_the_coordinator_epoch_of_the_last_marker_is_kept_over_epochs() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "refused"), [(0, True), (1, False), (2**15 - 1, False)])
-def test_markers_of_producers_with_epoch_bumps(epoch: int, refused: bool) -> None:
+def test_markers_of_producers_with_epoch_bumps(states: States, epoch: int, refused: bool) -> None:
     """A marker with the epoch of the open transaction is a late one (`checkProducerEpoch`).
 
     Except with the last epoch, which cannot be bumped.
     """
-    states = States()
     states.append(inside(0, epoch=epoch if epoch != 1 else 0))
     states.producers.check_marker(7, epoch)
     if refused:

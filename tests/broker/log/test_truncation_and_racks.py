@@ -59,13 +59,12 @@ def test_a_truncated_log_equals_one_that_was_never_longer(sizes: list[int], cut:
         assert log.end_offset_for_epoch(epoch) == expected.end_offset_for_epoch(epoch)
 
 
-def test_truncation_resets_producer_state() -> None:
+def test_truncation_resets_producer_state(log: PartitionLog) -> None:
     def numbered(first: int) -> bytes:
         builder = BatchBuilder("none", 1 << 30, producer_id=7, producer_epoch=0, base_sequence=first)
         assert builder.append(1000, b"k", b"v")
         return builder.build()
 
-    log = PartitionLog("t", 0)
     for sequence in range(3):
         append(log, numbered(sequence), 0)
     log.truncate(1)

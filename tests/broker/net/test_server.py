@@ -122,22 +122,21 @@ async def test_responses_before_the_invalid_frame_are_sent(client):
 
 
 @pytest.mark.virtual
-async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(monkeypatch, caplog):
+async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(client, monkeypatch, caplog):
     def fail(*_args):
         raise RuntimeError("a bug")
 
     async def fail_later(*_args):
         raise RuntimeError("a later bug")
 
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        for handle in (fail, fail_later):
-            broken = handlers.HANDLERS[12]._replace(handle=handle)
-            monkeypatch.setitem(handlers.HANDLERS, 12, broken)
-            answer = await client.ask(m.HeartbeatRequest(group_id="g"))
-            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "a bug" in caplog.text
-        assert "a later bug" in caplog.text
-        assert await is_alive(client)
+    for handle in (fail, fail_later):
+        broken = handlers.HANDLERS[12]._replace(handle=handle)
+        monkeypatch.setitem(handlers.HANDLERS, 12, broken)
+        answer = await client.ask(m.HeartbeatRequest(group_id="g"))
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "a bug" in caplog.text
+    assert "a later bug" in caplog.text
+    assert await is_alive(client)
 
 
 @pytest.mark.virtual
@@ -195,16 +194,15 @@ async def test_a_large_frame(client):
 
 
 @pytest.mark.virtual
-async def test_a_response_that_cannot_be_encoded_closes_the_connection(monkeypatch, caplog):
+async def test_a_response_that_cannot_be_encoded_closes_the_connection(client, monkeypatch, caplog):
     def handle(*_args):
         return m.HeartbeatResponse(error_code=1 << 40)
 
-    async with EmbeddedCluster() as cluster, connect(cluster) as client:
-        monkeypatch.setitem(handlers.HANDLERS, 12, handlers.HANDLERS[12]._replace(handle=handle))
-        client.send(m.HeartbeatRequest(group_id="g"))
-        with pytest.raises(Disconnected):
-            await client.receive_frame()
-        assert "cannot be encoded in version 4" in caplog.text
+    monkeypatch.setitem(handlers.HANDLERS, 12, handlers.HANDLERS[12]._replace(handle=handle))
+    client.send(m.HeartbeatRequest(group_id="g"))
+    with pytest.raises(Disconnected):
+        await client.receive_frame()
+    assert "cannot be encoded in version 4" in caplog.text
 
 
 def test_every_served_version_can_be_encoded():

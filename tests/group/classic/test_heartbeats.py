@@ -80,8 +80,13 @@ class Scene:
         return [result for _, result, _ in self.reports]
 
 
-async def test_one_heartbeat_per_interval_and_no_result_while_alive() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+@pytest.fixture
+def scene() -> Scene:
+    """Heartbeats each three seconds."""
+    return Scene(heartbeat_interval=3.0)
+
+
+async def test_one_heartbeat_per_interval_and_no_result_while_alive(scene: Scene) -> None:
     assert not await scene.run(13)
     assert scene.beats == [3, 6, 9, 12]
     assert scene.reports == []
@@ -89,8 +94,7 @@ async def test_one_heartbeat_per_interval_and_no_result_while_alive() -> None:
     assert scene.seen == [("g", 0.0)] * 4
 
 
-async def test_the_response_time_is_reported_and_does_not_shift_the_schedule() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_the_response_time_is_reported_and_does_not_shift_the_schedule(scene: Scene) -> None:
     scene.delay = 0.5
     await scene.run(8)
     assert scene.beats == [3, 6]
@@ -99,9 +103,8 @@ async def test_the_response_time_is_reported_and_does_not_shift_the_schedule() -
     assert scene.heartbeats.last_stable_sent_at == 6
 
 
-async def test_the_schedule_counts_from_the_start_of_the_membership() -> None:
+async def test_the_schedule_counts_from_the_start_of_the_membership(scene: Scene) -> None:
     """However late the session starts its heartbeats, they coincide with those of the other members."""
-    scene = Scene(heartbeat_interval=3.0)
     await asyncio.sleep(1.75)
     await scene.run(10, started_at=0.5)
     assert scene.beats == [3.5, 6.5, 9.5]
@@ -129,8 +132,7 @@ async def test_early_heartbeats_come_before_the_first_of_the_interval() -> None:
     assert scene.beats == [0.25, 0.5, 1.0, 1.5, 3.0]
 
 
-async def test_early_heartbeats_that_are_late_are_not_sent_after_each_other() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_early_heartbeats_that_are_late_are_not_sent_after_each_other(scene: Scene) -> None:
     scene.delay = 0.6
     await scene.run(7, 0.0, early=(0.25, 0.5, 1.0, 2.0))
     assert scene.beats == [0.25, 1.0, 2.0, 3.0, 6.0]
@@ -143,8 +145,7 @@ async def test_retries_do_not_shift_the_schedule() -> None:
     assert scene.beats == [3, pytest.approx(3.1, abs=0.03), 6, 9]
 
 
-async def test_last_stable_sent_at_is_before_the_rebalance() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_last_stable_sent_at_is_before_the_rebalance(scene: Scene) -> None:
     scene.answers = [0, 0, ErrorCode.REBALANCE_IN_PROGRESS]
     await scene.run(10)
     assert scene.heartbeats.last_response_at == 9
@@ -237,8 +238,7 @@ async def test_a_fatal_error_without_a_response_is_not_reported_as_one(error: Ex
     assert scene.seen == [("g", 0.0)]
 
 
-async def test_a_refusal_is_reported_as_a_response() -> None:
-    scene = Scene(heartbeat_interval=3.0)
+async def test_a_refusal_is_reported_as_a_response(scene: Scene) -> None:
     scene.answers = [0, ErrorCode.FENCED_INSTANCE_ID]
     assert await scene.run(60)
     assert scene.heartbeats.last_response_at == 6

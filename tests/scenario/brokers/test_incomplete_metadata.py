@@ -53,10 +53,9 @@ async def test_the_leader_checks_twice_before_a_rebalance(env: VirtualEnvironmen
         assert env.cluster.group("g").generation == 1
 
 
-async def test_an_offset_fetch_without_groups_resets_nothing(env: VirtualEnvironment):
+async def test_an_offset_fetch_without_groups_resets_nothing(handler: WorkHandler, env: VirtualEnvironment):
     """The request is repeated, instead of starting at `auto_offset_reset`."""
     await env.produce(5, [0])
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
 

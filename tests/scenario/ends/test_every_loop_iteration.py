@@ -248,10 +248,9 @@ async def test_closed_by_a_thread_of_a_handler(env: VirtualEnvironment):
     assert env.cluster.group("g").members == {}
 
 
-async def test_a_cancelled_waiting_call_does_not_change_topics(env: VirtualEnvironment):
+async def test_a_cancelled_waiting_call_does_not_change_topics(handler: WorkHandler, env: VirtualEnvironment):
     """A second `consume()` is cancelled while it waits; set_topics() still applies to the first one."""
     env.cluster.create_topic("others", 1)
-    handler = WorkHandler(env)
     async with group_of(env, "g") as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         async with running(group.consume("orders", WorkHandler(env))):

@@ -303,7 +303,7 @@ async def test_two_claims_raise_at_once(env: VirtualEnvironment):
 
 
 @pytest.mark.parametrize("method", ["setup", "consume_claim"])
-async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: str):
+async def test_a_handler_that_cancels_itself(ends: SessionEndHook, env: VirtualEnvironment, method: str):
     """A CancelledError raised by the handler itself must not count as success."""
 
     class Stray(WorkHandler):
@@ -315,7 +315,6 @@ async def test_a_handler_that_cancels_itself(env: VirtualEnvironment, method: st
         async def consume_claim(self, session: Session, claim: Claim) -> None:
             raise asyncio.CancelledError
 
-    ends = SessionEndHook()
     async with member(env, hooks=(ends,)) as group:
         with pytest.raises(HandlerCancelled, match=f"{method}.* raised CancelledError"):
             await group.consume("orders", Stray(env))

@@ -123,10 +123,9 @@ async def test_aclose_while_a_rebalance_drains(ends: SessionEndHook, env: Virtua
 
 
 @pytest.mark.parametrize("how", ["consume", "run"])
-async def test_aclose_while_joining(env: VirtualEnvironment, how: str):
+async def test_aclose_while_joining(handler: WorkHandler, env: VirtualEnvironment, how: str):
     """A join that waits for other members is cancelled, and the caller returns as from a session."""
     env.cluster.faults.on("JoinGroup", nth=2).hold()
-    handler = WorkHandler(env)
     async with member(env) as group, running(getattr(group, how)("orders", handler)) as consuming:
         await env.bell.until(lambda: len(env.cluster.history.of("JoinGroup")) == 2, "a join", env.limit)
         began = now()

@@ -310,10 +310,9 @@ async def test_offset_fetch_of_an_unauthorized_partition(handler: WorkHandler, e
             await group.run("orders", handler)
 
 
-async def test_one_lookup_for_all_partitions(env: VirtualEnvironment):
+async def test_one_lookup_for_all_partitions(handler: WorkHandler, env: VirtualEnvironment):
     """Any number of partitions: one OffsetFetch, and one ListOffsets per leader of those without an offset."""
     await env.create_topic("wide", 60)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("wide", handler)):
         await handler.until("claim 59@0")
         assert len(env.cluster.history.of(FETCH)) == 1

@@ -33,10 +33,9 @@ async def test_nothing_committed_by_duration(env: VirtualEnvironment, policy: ti
         assert f"record 0@{first - 1}" not in handler.calls
 
 
-async def test_a_session_sends_one_list_offsets_per_leader(env: VirtualEnvironment):
+async def test_a_session_sends_one_list_offsets_per_leader(handler: WorkHandler, env: VirtualEnvironment):
     """sarama sends two requests per partition, one after another (H6)."""
     env.cluster.create_topic("wide", 200)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("wide", handler)):
         await handler.until("claim 199@0")
         asked = env.cluster.history.of("ListOffsets", client_id="ann")
@@ -59,10 +58,9 @@ async def test_a_session_sends_no_list_offsets_if_all_is_committed(env: VirtualE
     assert len(env.cluster.history.of("ListOffsets", client_id="ann")) == asked
 
 
-async def test_out_of_range_has_a_policy_of_its_own(env: VirtualEnvironment):
+async def test_out_of_range_has_a_policy_of_its_own(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0])
     await commit(env, 1000)
-    handler = WorkHandler(env)
     policies = {"auto_offset_reset": "latest", "out_of_range_reset": "earliest"}
     async with member(env, **policies) as group, running(group.run("orders", handler)):
         errors = group.errors()

@@ -29,10 +29,9 @@ async def commit(env: VirtualEnvironment, offset: int) -> None:
     await offsets.commit()
 
 
-async def test_committed(env: VirtualEnvironment):
+async def test_committed(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0])
     await commit(env, 3)
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(
             OffsetOutOfRangeError, match=r"'g' has no committed offset for orders-1, orders-2"
@@ -44,18 +43,16 @@ async def test_committed(env: VirtualEnvironment):
         assert "record 0@2" not in handler.calls
 
 
-async def test_nothing_committed_earliest(env: VirtualEnvironment):
+async def test_nothing_committed_earliest(handler: WorkHandler, env: VirtualEnvironment):
     await env.produce(5, [0])
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
         await handler.until("claim 0@0")
         await handler.until("done 0@4")
 
 
-async def test_nothing_committed_latest(env: VirtualEnvironment):
+async def test_nothing_committed_latest(handler: WorkHandler, env: VirtualEnvironment):
     """Only records written after the session's start are read."""
     await env.produce(5, [0])
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="latest") as group, running(group.run("orders", handler)):
         await handler.until("claim 0@5")
         await env.produce(2, [0])
@@ -73,11 +70,10 @@ async def test_nothing_committed_error(handler: WorkHandler, env: VirtualEnviron
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", "record 0@0"), ("latest", "record 0@5")])
-async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
+async def test_out_of_range(handler: WorkHandler, env: VirtualEnvironment, policy: str, first: str):
     """A committed offset outside of the log: the policy applies, and it is logged."""
     await env.produce(5, [0])
     await commit(env, 1000)
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset=policy) as group, running(group.run("orders", handler)):
         await handler.until("claim 0@1000")
         await asyncio.sleep(1.0)
@@ -88,11 +84,10 @@ async def test_out_of_range(env: VirtualEnvironment, policy: str, first: str):
         assert len(records) == len(set(records))
 
 
-async def test_out_of_range_marks_may_move_back(env: VirtualEnvironment):
+async def test_out_of_range_marks_may_move_back(handler: WorkHandler, env: VirtualEnvironment):
     """After the reset the group commits its actual progress, although it is before the old offset."""
     await env.produce(5, [0])
     await commit(env, 1000)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("done 0@4")
         await group.aclose()
@@ -109,10 +104,9 @@ async def commit_out_of_range(env: VirtualEnvironment) -> None:
     await commit(env, 1000)
 
 
-async def test_out_of_range_error(env: VirtualEnvironment):
+async def test_out_of_range_error(handler: WorkHandler, env: VirtualEnvironment):
     """The claim's iterator raises it; nothing is committed."""
     await commit_out_of_range(env)
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="error") as group:
         with pytest.raises(OffsetOutOfRangeError, match=r"orders-0: offset 1000 is not .* 0\.\.5"):
             await group.run("orders", handler)

@@ -103,11 +103,10 @@ async def test_an_open_transaction_blocks_a_claim_until_its_end(env: VirtualEnvi
         assert (log_end(env, 0), claim.lag) == (6, 0)
 
 
-async def test_a_commit_releases_the_records(env: VirtualEnvironment):
+async def test_a_commit_releases_the_records(handler: WorkHandler, env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"a", b"b")
     writer.write(1, b"c")
-    handler = WorkHandler(env)
     async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await handler.until("claim 1@0")
         await asyncio.sleep(60.0)
@@ -120,12 +119,11 @@ async def test_a_commit_releases_the_records(env: VirtualEnvironment):
     assert committed(env) == {0: 3, 1: 2}
 
 
-async def test_a_transaction_that_times_out_unblocks_the_claim(env: VirtualEnvironment):
+async def test_a_transaction_that_times_out_unblocks_the_claim(handler: WorkHandler, env: VirtualEnvironment):
     """The producer does not end it: the coordinator aborts it after the transaction timeout."""
     writer = Transactions(env, timeout=60.0)
     writer.write(0, b"lost")
     await env.admin.produce(orders(0), [b"behind"])
-    handler = WorkHandler(env)
     started = asyncio.get_running_loop().time()
     async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await handler.until("done 0@1")
@@ -229,10 +227,9 @@ async def test_a_session_waits_for_offsets_of_an_open_transaction(env: VirtualEn
         assert records(handler) == ["0@4"]
 
 
-async def test_moved_leaders_keep_their_transactions(env: VirtualEnvironment):
+async def test_moved_leaders_keep_their_transactions(handler: WorkHandler, env: VirtualEnvironment):
     writer = Transactions(env)
     writer.write(0, b"lost")
-    handler = WorkHandler(env)
     async with member(env, **READ_COMMITTED) as group, running(group.run("orders", handler)):
         await handler.until("claim 0@0")
         old = env.cluster.leader("orders", 0)

@@ -143,13 +143,12 @@ async def test_all_records_of_a_recreated_topic_are_handled(env: VirtualEnvironm
         await until_committed(env, records)
 
 
-async def test_a_topic_recreated_during_setup(env: VirtualEnvironment) -> None:
+async def test_a_topic_recreated_during_setup(handler: WorkHandler, env: VirtualEnvironment) -> None:
     """The start offsets are of the old topic: all records of the new one are handled, and committed under its id.
 
     Found by a random test: the first records of the new topic were omitted, and no mark was ever committed.
     """
     await fill(env)
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
         await handler.until("done 0@9")
         await until_committed(env, 10)

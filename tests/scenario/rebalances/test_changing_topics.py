@@ -418,7 +418,7 @@ async def test_a_denied_topic_is_named_after_any_rebalance(env: VirtualEnvironme
 
 
 @in_each_protocol
-async def test_brokers_that_disagree_about_a_topic(env: VirtualEnvironment):
+async def test_brokers_that_disagree_about_a_topic(ends: SessionEndHook, env: VirtualEnvironment):
     """Rebalances for it come less and less often."""
     looks = 0
 
@@ -430,7 +430,6 @@ async def test_brokers_that_disagree_about_a_topic(env: VirtualEnvironment):
                 topic.error_code, topic.partitions = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []
 
     await narrow(env, "a", "b")
-    ends = SessionEndHook()
     async with member(env, "ann", hooks=(ends,)) as group, running(group.run(["a", "b"], TopicHandler(env))):
         await started(env, group, "a-0", "b-0")
         flapping = env.cluster.faults.on("Metadata", times=None, client_id="ann").mutate(forget)

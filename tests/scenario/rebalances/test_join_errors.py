@@ -51,10 +51,9 @@ def name_of(code: E) -> str:
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_join_errors_that_are_retried(env: VirtualEnvironment, code: E):
+async def test_join_errors_that_are_retried(handler: WorkHandler, env: VirtualEnvironment, code: E):
     """The second JoinGroup, with a member id, is refused once."""
     env.cluster.faults.on("JoinGroup", nth=2).error(code)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         assert group_requests(env) == [FIND, ID_REQUIRED, f"JoinGroup {name_of(code)}", *HEALS[code]] or (
@@ -69,10 +68,9 @@ async def test_join_errors_that_are_retried(env: VirtualEnvironment, code: E):
 
 
 @pytest.mark.parametrize("code", HEALS, **NAME)
-async def test_sync_errors_that_are_retried(env: VirtualEnvironment, code: E):
+async def test_sync_errors_that_are_retried(handler: WorkHandler, env: VirtualEnvironment, code: E):
     """After a refused SyncGroup the member joins again; the last generation is used."""
     env.cluster.faults.on("SyncGroup").error(code)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         requests = [FIND, ID_REQUIRED, JOIN, f"{SYNC} {name_of(code)}", *HEALS[code]]
@@ -92,13 +90,12 @@ async def test_sync_errors_that_are_retried(env: VirtualEnvironment, code: E):
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("code", ENDS, **NAME)
-async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
+async def test_final_errors(handler: WorkHandler, env: VirtualEnvironment, api: str, code: E):
     """run() raises them with the group's name, without a retry.
 
     With one exception: the group may have changed its assignor since JoinGroup.
     """
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1, times=None).error(code)
-    handler = WorkHandler(env)
     async with member(env) as group:
         with pytest.raises(BrokerError, match="'g'") as caught:
             await group.run("orders", handler)
@@ -114,10 +111,9 @@ async def test_final_errors(env: VirtualEnvironment, api: str, code: E):
 
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_a_lost_connection_is_retried(env: VirtualEnvironment, api: str, when):
+async def test_a_lost_connection_is_retried(handler: WorkHandler, env: VirtualEnvironment, api: str, when):
     """The coordinator is looked up again; the member keeps its id."""
     env.cluster.faults.on(api, nth=2 if api == "JoinGroup" else 1).disconnect(when)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("setup")
         assert group_requests(env)[-4:] == LOOK_UP
@@ -164,10 +160,9 @@ async def test_member_id_required_without_end(env: VirtualEnvironment):
     assert fault.hits <= 6
 
 
-async def test_unknown_member_without_end(env: VirtualEnvironment):
+async def test_unknown_member_without_end(handler: WorkHandler, env: VirtualEnvironment):
     """As above; sarama retries this error at once and without end."""
     fault = env.cluster.faults.on("JoinGroup", nth=2, times=None).error(E.UNKNOWN_MEMBER_ID)
-    handler = WorkHandler(env)
     async with member(env, rejoin_retry_max=4) as group:
         with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
             await group.consume("orders", handler)
@@ -221,10 +216,9 @@ async def test_find_coordinator_errors_that_are_raised(env: VirtualEnvironment, 
 
 
 @pytest.mark.parametrize("when", ["before", "after", "mid-frame"])
-async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when):
+async def test_find_coordinator_asks_another_node(handler: WorkHandler, env: VirtualEnvironment, when):
     """If a node does not answer, another one is asked, without a pause and without a retry counted."""
     env.cluster.faults.on("FindCoordinator").disconnect(when)
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.consume("orders", handler)):
         await handler.until("setup")
         first, second = env.cluster.history.of("FindCoordinator")
@@ -232,10 +226,9 @@ async def test_find_coordinator_asks_another_node(env: VirtualEnvironment, when)
         assert first.time == second.time
 
 
-async def test_find_coordinator_that_is_never_answered(env: VirtualEnvironment):
+async def test_find_coordinator_that_is_never_answered(handler: WorkHandler, env: VirtualEnvironment):
     """A node that does not answer delays the lookup by one second, not by a request timeout."""
     env.cluster.faults.on("FindCoordinator").drop()
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.consume("orders", handler)):
         await handler.until("setup")
         first, second = env.cluster.history.of("FindCoordinator")

@@ -180,10 +180,9 @@ async def test_order_when_lost(env: VirtualEnvironment):
     assert env.cluster.history.of("OffsetCommit", client_id="ann") == []
 
 
-async def test_a_member_without_partitions_gets_no_on_revoked(env: VirtualEnvironment):
+async def test_a_member_without_partitions_gets_no_on_revoked(handler: WorkHandler, env: VirtualEnvironment):
     await env.create_topic("narrow", 1)
     await env.settled(await env.member("bob", ["narrow"]))
-    handler = WorkHandler(env)
     async with member(env, "zoe") as group:
         async with running(group.run("narrow", handler)):
             await handler.until("assigned []")

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup import ConsumerConfig, ProducerConfig
 from asyncgroup.ack_window import AckWindow
@@ -189,14 +190,20 @@ async def outcomes(*tasks: asyncio.Task[RecordMetadata]) -> list[type[Exception]
 # --- which copies share a transaction ------------------------------------------------------------------------------------
 
 
-async def test_copies_that_wait_share_a_transaction():
+@pytest_asyncio.fixture
+async def made() -> AsyncIterator[Desk]:
+    """A desk with the default options."""
     async with desk() as made:
-        assert await outcomes(made.write(0), made.write(2), made.write(1, tp=OTHER)) == [None] * 3
-        assert made.log == ["commit 0 2 1"]
-        (sent,) = made.producer.offsets
-        assert {tp: value.offset for tp, value in sent.offsets.items()} == {TP: 1, OTHER: 0}
-        assert (made.acked(), made.acked(OTHER)) == ([0, 2], [1])
-        assert (made.windows[TP].marks.dirty, made.ends) == (False, 0)  # nothing else is to be committed
+        yield made
+
+
+async def test_copies_that_wait_share_a_transaction(made):
+    assert await outcomes(made.write(0), made.write(2), made.write(1, tp=OTHER)) == [None] * 3
+    assert made.log == ["commit 0 2 1"]
+    (sent,) = made.producer.offsets
+    assert {tp: value.offset for tp, value in sent.offsets.items()} == {TP: 1, OTHER: 0}
+    assert (made.acked(), made.acked(OTHER)) == ([0, 2], [1])
+    assert (made.windows[TP].marks.dirty, made.ends) == (False, 0)  # nothing else is to be committed
 
 
 async def test_topics_and_copies_that_are_to_be_alone_have_transactions_of_their_own():
@@ -227,41 +234,37 @@ async def test_limits(monkeypatch: pytest.MonkeyPatch):
 # --- failures ----------------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_refused_copy_fails():
-    async with desk() as made:
-        made.producer.refuse[b"1"] = BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "dead-0")
-        assert await outcomes(*(made.write(offset) for offset in range(3))) == [None, BrokerError, None]
-        assert made.log == ["abort 0 1 2", "commit 0 2"]
-        assert made.acked() == [0, 2]
+async def test_only_the_refused_copy_fails(made):
+    made.producer.refuse[b"1"] = BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "dead-0")
+    assert await outcomes(*(made.write(offset) for offset in range(3))) == [None, BrokerError, None]
+    assert made.log == ["abort 0 1 2", "commit 0 2"]
+    assert made.acked() == [0, 2]
 
 
-async def test_all_fail_if_the_transaction_does():
-    async with desk() as made:
-        made.producer.answers = [RequestTimedOut("no answer")]
-        assert await outcomes(made.write(0), made.write(1)) == [RequestTimedOut, RequestTimedOut]
-        assert (made.log, made.acked()) == (["abort 0 1"], [])
-        assert await outcomes(made.write(0)) == [None]
+async def test_all_fail_if_the_transaction_does(made):
+    made.producer.answers = [RequestTimedOut("no answer")]
+    assert await outcomes(made.write(0), made.write(1)) == [RequestTimedOut, RequestTimedOut]
+    assert (made.log, made.acked()) == (["abort 0 1"], [])
+    assert await outcomes(made.write(0)) == [None]
 
 
-async def test_a_rebalance_is_no_failure():
-    async with desk() as made:
-        refusal = BrokerError(ErrorCode.ILLEGAL_GENERATION, "g")
-        made.producer.answers = [CommitFailedError("g", {TP: refusal})] * 3
-        assert await outcomes(made.write(0)) == [None]
-        assert made.log == ["abort 0"] * 3 + ["commit 0"]
+async def test_a_rebalance_is_no_failure(made):
+    refusal = BrokerError(ErrorCode.ILLEGAL_GENERATION, "g")
+    made.producer.answers = [CommitFailedError("g", {TP: refusal})] * 3
+    assert await outcomes(made.write(0)) == [None]
+    assert made.log == ["abort 0"] * 3 + ["commit 0"]
 
 
-async def test_a_window_that_the_group_finds_too_large_is_committed_in_part():
-    async with desk() as made:
-        window = made.windows[TP]
-        for offset in range(10, 2000, 3):
-            window.window.window.ack(offset)
-        refusal = BrokerError(ErrorCode.OFFSET_METADATA_TOO_LARGE, "g")
-        made.producer.answers = [CommitFailedError("g", {TP: refusal})]
-        assert await outcomes(made.write(0)) == [None]
-        sizes = [len(offsets.offsets[TP].metadata) for offsets in made.producer.offsets]
-        assert sizes[1] < sizes[0]
-        assert 0 in made.acked()
+async def test_a_window_that_the_group_finds_too_large_is_committed_in_part(made):
+    window = made.windows[TP]
+    for offset in range(10, 2000, 3):
+        window.window.window.ack(offset)
+    refusal = BrokerError(ErrorCode.OFFSET_METADATA_TOO_LARGE, "g")
+    made.producer.answers = [CommitFailedError("g", {TP: refusal})]
+    assert await outcomes(made.write(0)) == [None]
+    sizes = [len(offsets.offsets[TP].metadata) for offsets in made.producer.offsets]
+    assert sizes[1] < sizes[0]
+    assert 0 in made.acked()
 
 
 async def test_no_room_for_the_acknowledgement():
@@ -276,36 +279,33 @@ async def test_no_room_for_the_acknowledgement():
         assert await outcomes(made.write(0)) == [None]
 
 
-async def test_the_producer_cancels_a_record():
+async def test_the_producer_cancels_a_record(made):
     """As when it is closed because of a bug; the task goes on."""
-    async with desk() as made:
-        made.producer.refuse[b"0"] = cast(Exception, asyncio.CancelledError())
-        assert await outcomes(made.write(0)) == [ClosedError]
-        assert await outcomes(made.write(1)) == [None]
+    made.producer.refuse[b"0"] = cast(Exception, asyncio.CancelledError())
+    assert await outcomes(made.write(0)) == [ClosedError]
+    assert await outcomes(made.write(1)) == [None]
 
 
-async def test_a_bug_in_an_acknowledgement(caplog: pytest.LogCaptureFixture):
+async def test_a_bug_in_an_acknowledgement(made: Desk, caplog: pytest.LogCaptureFixture):
     """The others of the transaction are acknowledged."""
-    async with desk() as made:
 
-        def broken(_metadata: RecordMetadata) -> None:
-            raise ZeroDivisionError
+    def broken(_metadata: RecordMetadata) -> None:
+        raise ZeroDivisionError
 
-        record = OutgoingCopy(DLQ, b"bad", b"0", [], None)
-        bad = asyncio.create_task(made.transactions.write(TP, 7, record, broken, alone=False))
-        with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
-            assert await outcomes(bad, made.write(1)) == [None, None]
-        assert "ZeroDivisionError" in caplog.text
-        assert made.acked() == [1]
+    record = OutgoingCopy(DLQ, b"bad", b"0", [], None)
+    bad = asyncio.create_task(made.transactions.write(TP, 7, record, broken, alone=False))
+    with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
+        assert await outcomes(bad, made.write(1)) == [None, None]
+    assert "ZeroDivisionError" in caplog.text
+    assert made.acked() == [1]
 
 
-async def test_a_bug_of_the_task_ends_the_queue(caplog: pytest.LogCaptureFixture):
-    async with desk() as made:
-        made.transactions._queue._window_of = cast(Any, None)
-        with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
-            assert await outcomes(made.write(0)) == [ClosedError]
-        assert [type(error) for error in made.errors] == [TypeError]
+async def test_a_bug_of_the_task_ends_the_queue(made: Desk, caplog: pytest.LogCaptureFixture):
+    made.transactions._queue._window_of = cast(Any, None)
+    with caplog.at_level(logging.ERROR, "asyncgroup.workqueue"):
         assert await outcomes(made.write(0)) == [ClosedError]
+    assert [type(error) for error in made.errors] == [TypeError]
+    assert await outcomes(made.write(0)) == [ClosedError]
 
 
 # --- partitions that do not answer ---------------------------------------------------------------------------------------
@@ -327,116 +327,109 @@ async def test_a_partition_that_does_not_answer_fails_only_its_own_copies():
     assert await outcomes(later[1]) == [ClosedError]
 
 
-async def test_a_partition_that_does_not_answer_is_tried_at_a_bounded_rate():
+async def test_a_partition_that_does_not_answer_is_tried_at_a_bounded_rate(made):
     """With all its copies at once, however many there are; when one is written, the others follow at once."""
-    async with desk() as made:
-        made.producer.silent = {1, 2}
+    made.producer.silent = {1, 2}
 
-        async def until_written(offset: int) -> None:
-            while await outcomes(made.write(offset)) != [None]:
-                await asyncio.sleep(0.1)
+    async def until_written(offset: int) -> None:
+        while await outcomes(made.write(offset)) != [None]:
+            await asyncio.sleep(0.1)
 
-        bad = [asyncio.create_task(until_written(at)) for at in range(400) if at % 10 in (1, 2)]
-        for offset in range(0, 400, 10):
-            assert await outcomes(made.write(offset)) == [None]
-            await asyncio.sleep(5)
-        trials = [line for line in made.log if line.startswith("abort")]
-        assert 4 < len(trials) <= 1 + 300 / 40
-        assert {line.count(" ") for line in trials[1:]} == {80}
-        made.producer.silent = {2}
-        made.log.clear()
-        await asyncio.sleep(60)
-        assert [line.split()[0] for line in made.log[:2]] == ["abort", "commit"]
-        assert {int(value) % 10 for value in made.log[1].split()[1:]} == {1}
-        assert await outcomes(made.write(401)) == [None]
-        made.producer.silent.clear()
-        await asyncio.gather(*bad)
-        assert made.acked() == sorted({*range(0, 400, 10), *range(1, 402, 10), *range(2, 400, 10)})
-
-
-async def test_copies_that_wait_for_a_partition_are_given_up():
-    async with desk() as made:
-        made.producer.silent = {1}
-        assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
-        given_up, others = made.write(1), made.write(11, tp=OTHER)
-        await asyncio.sleep(1)
-        given_up.cancel()
-        made.transactions.abandon(TP, 0, is_over=True)
-        made.producer.silent.clear()
-        assert await outcomes(others) == [None]
-        assert made.log[-1] == "commit 11"
+    bad = [asyncio.create_task(until_written(at)) for at in range(400) if at % 10 in (1, 2)]
+    for offset in range(0, 400, 10):
+        assert await outcomes(made.write(offset)) == [None]
+        await asyncio.sleep(5)
+    trials = [line for line in made.log if line.startswith("abort")]
+    assert 4 < len(trials) <= 1 + 300 / 40
+    assert {line.count(" ") for line in trials[1:]} == {80}
+    made.producer.silent = {2}
+    made.log.clear()
+    await asyncio.sleep(60)
+    assert [line.split()[0] for line in made.log[:2]] == ["abort", "commit"]
+    assert {int(value) % 10 for value in made.log[1].split()[1:]} == {1}
+    assert await outcomes(made.write(401)) == [None]
+    made.producer.silent.clear()
+    await asyncio.gather(*bad)
+    assert made.acked() == sorted({*range(0, 400, 10), *range(1, 402, 10), *range(2, 400, 10)})
 
 
-async def test_a_partition_that_no_copy_has_to_go_to_is_forgotten():
+async def test_copies_that_wait_for_a_partition_are_given_up(made):
+    made.producer.silent = {1}
+    assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
+    given_up, others = made.write(1), made.write(11, tp=OTHER)
+    await asyncio.sleep(1)
+    given_up.cancel()
+    made.transactions.abandon(TP, 0, is_over=True)
+    made.producer.silent.clear()
+    assert await outcomes(others) == [None]
+    assert made.log[-1] == "commit 11"
+
+
+async def test_a_partition_that_no_copy_has_to_go_to_is_forgotten(made):
     """Copies without a key avoid it no longer."""
-    async with desk() as made:
-        made.producer.silent = {1}
-        assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
-        assert list(made.transactions._queue.stalled) == [(DLQ, 1)]
-        await asyncio.sleep(100)
-        assert await outcomes(made.write(2)) == [None]
-        assert made.transactions._queue.stalled == {}
+    made.producer.silent = {1}
+    assert await outcomes(made.write(0), made.write(1)) == [None, RequestTimedOut]
+    assert list(made.transactions._queue.stalled) == [(DLQ, 1)]
+    await asyncio.sleep(100)
+    assert await outcomes(made.write(2)) == [None]
+    assert made.transactions._queue.stalled == {}
 
 
 # --- ends of claims and of the queue -------------------------------------------------------------------------------------
 
 
-async def test_a_partition_is_given_up_before_the_commit():
+async def test_a_partition_is_given_up_before_the_commit(made):
     """Ordinary commits of all partitions go on at once; the copies of the others are repeated."""
-    async with desk() as made:
-        made.producer.gate.clear()
-        mine, others = made.write(0), made.write(0, tp=OTHER)
-        await asyncio.sleep(1)
-        assert made.windows[TP].marks.transactional
-        mine.cancel()
-        made.transactions.abandon(TP, 0, is_over=True)
-        assert not made.windows[TP].marks.transactional
-        assert not made.windows[OTHER].marks.transactional
-        made.producer.gate.set()
-        assert await outcomes(others) == [None]
-        assert made.log == ["abort 0 0", "commit 0"]
-        assert (made.acked(), made.acked(OTHER)) == ([], [0])
+    made.producer.gate.clear()
+    mine, others = made.write(0), made.write(0, tp=OTHER)
+    await asyncio.sleep(1)
+    assert made.windows[TP].marks.transactional
+    mine.cancel()
+    made.transactions.abandon(TP, 0, is_over=True)
+    assert not made.windows[TP].marks.transactional
+    assert not made.windows[OTHER].marks.transactional
+    made.producer.gate.set()
+    assert await outcomes(others) == [None]
+    assert made.log == ["abort 0 0", "commit 0"]
+    assert (made.acked(), made.acked(OTHER)) == ([], [0])
 
 
-async def test_the_records_before_a_truncation_are_kept():
-    async with desk() as made:
-        made.producer.gate.clear()
-        kept, lost = made.write(0), made.write(5)
-        await asyncio.sleep(1)
-        lost.cancel()
-        made.transactions.abandon(TP, 3, is_over=False)
-        made.producer.gate.set()
-        assert await outcomes(kept) == [None]
-        assert (made.log, made.acked()) == (["abort 0 5", "commit 0"], [0])
+async def test_the_records_before_a_truncation_are_kept(made):
+    made.producer.gate.clear()
+    kept, lost = made.write(0), made.write(5)
+    await asyncio.sleep(1)
+    lost.cancel()
+    made.transactions.abandon(TP, 3, is_over=False)
+    made.producer.gate.set()
+    assert await outcomes(kept) == [None]
+    assert (made.log, made.acked()) == (["abort 0 5", "commit 0"], [0])
 
 
-async def test_acknowledgements_that_waited_are_committed_then():
-    async with desk() as made:
-        made.producer.gate.clear()
-        copy = made.write(0)
-        await asyncio.sleep(1)
-        made.windows[TP].window.window.ack(1)
-        made.windows[TP].marks.touch()
-        assert not made.windows[TP].marks.is_due(retry_rejected=True)
-        made.producer.gate.set()
-        assert await outcomes(copy) == [None]
-        assert (made.ends, made.windows[TP].marks.is_due(retry_rejected=True)) == (1, True)
+async def test_acknowledgements_that_waited_are_committed_then(made):
+    made.producer.gate.clear()
+    copy = made.write(0)
+    await asyncio.sleep(1)
+    made.windows[TP].window.window.ack(1)
+    made.windows[TP].marks.touch()
+    assert not made.windows[TP].marks.is_due(retry_rejected=True)
+    made.producer.gate.set()
+    assert await outcomes(copy) == [None]
+    assert (made.ends, made.windows[TP].marks.is_due(retry_rejected=True)) == (1, True)
 
 
-async def test_a_claim_that_has_ended_and_a_closed_queue():
-    async with desk() as made:
-        gone = TopicPartition("orders", 9)
-        record = OutgoingCopy(DLQ, b"", None, [], None)
-        with pytest.raises(ClosedError, match="orders-9"):
-            await made.transactions.write(gone, 0, record, print, alone=False)
-        made.producer.gate.clear()
-        in_hand = made.write(0)
-        await asyncio.sleep(1)
-        waiting = made.write(1)
-        await asyncio.sleep(0)
-        await made.transactions.aclose()
-        assert await outcomes(in_hand, waiting, made.write(2)) == [ClosedError] * 3
-        assert (made.log, made.acked()) == (["abort 0"], [])
+async def test_a_claim_that_has_ended_and_a_closed_queue(made):
+    gone = TopicPartition("orders", 9)
+    record = OutgoingCopy(DLQ, b"", None, [], None)
+    with pytest.raises(ClosedError, match="orders-9"):
+        await made.transactions.write(gone, 0, record, print, alone=False)
+    made.producer.gate.clear()
+    in_hand = made.write(0)
+    await asyncio.sleep(1)
+    waiting = made.write(1)
+    await asyncio.sleep(0)
+    await made.transactions.aclose()
+    assert await outcomes(in_hand, waiting, made.write(2)) == [ClosedError] * 3
+    assert (made.log, made.acked()) == (["abort 0"], [])
 
 
 # --- settings -----------------------------------------------------------------------------------------------------------
