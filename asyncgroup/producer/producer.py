@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +13,7 @@ from typing import Any, Self
 from asyncgroup.cluster import Cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import ClosedError, DeliveryFailedError, NotTransactionalError
+from asyncgroup.errors import DeliveryFailedError, NotTransactionalError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import ProduceInterceptor
@@ -32,7 +32,7 @@ from asyncgroup.producer.records.writer import RecordWriter
 from asyncgroup.producer.transaction import HasGroupOffsets, Transaction, group_offsets
 from asyncgroup.producer.transaction_client import TransactionClient
 
-__all__ = ["Producer", "fail_producer", "producer_load", "watch_retries"]
+__all__ = ["Producer"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -91,7 +91,7 @@ class Producer(ClientArguments):
         client = self.cluster._inner
         self._tasks = BackgroundTasks("Producer", self._on_failure)
         self._clock = clock
-        self._pipeline = pipeline = RecordPipeline(
+        self._inner = pipeline = RecordPipeline(
             client,
             self.config,
             hooks=self._hooks,
@@ -116,8 +116,8 @@ class Producer(ClientArguments):
         self._drain_limit: asyncio.Timeout | None = None  # of that wait
 
     def __repr__(self) -> str:
-        state = "open" if self._pipeline.is_open else "closed"
-        buffer, memory = self._pipeline.accumulator, self._pipeline.memory
+        state = "open" if self._inner.is_open else "closed"
+        buffer, memory = self._inner.accumulator, self._inner.memory
         return (
             f"<Producer {state}: {buffer.records} records in {len(buffer.incomplete)} batches, "
             f"{memory.used} of {memory.limit} bytes, {memory.waiting} callers waiting>"
@@ -127,7 +127,7 @@ class Producer(ClientArguments):
 
     async def __aenter__(self) -> Self:
         await start_tasks(self._tasks, self.cluster if self._owns_cluster else None)
-        self._pipeline.start()
+        self._inner.start()
         if self._transactions is not None:
             try:
                 await self._transactions.start()
@@ -135,7 +135,7 @@ class Producer(ClientArguments):
                 await self._abandon()
                 raise
         self._writer.start()
-        self._pipeline.accept()
+        self._inner.accept()
         self._hooks.emit("on_open", self)
         return self
 
@@ -144,7 +144,7 @@ class Producer(ClientArguments):
         try:
             await self._tasks.stop()
         finally:
-            self._pipeline.close()
+            self._inner.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
 
@@ -174,26 +174,26 @@ class Producer(ClientArguments):
         if self._closing is not None:
             await asyncio.wait([self._closing])
             return
-        self._pipeline.refuse()
+        self._inner.refuse()
         self._closing = start_task(self._close(), name="Producer: close")
         await wait_shielded(self._closing)
 
     async def _close(self) -> None:
-        self._pipeline.fail_waiting(self._pipeline.closed_error)
+        self._inner.fail_waiting(self._inner.closed_error)
         if self._drains:
             await self._drain()
-        is_reported = self._transactions is not None and self._transactions.has_failed
+        is_reported = self._inner.has_failed
         try:
             if self._transactions is not None:
                 await self._transactions.stop()
             await self._tasks.stop()
         finally:
             why = f"close_timeout={self.config.close_timeout:g} s" if self._drains else "drain=False"
-            self._pipeline.abort_incomplete(why)
-            self._pipeline.close()
+            self._inner.abort_incomplete(why)
+            self._inner.close()
             if self._owns_cluster:
                 await self.cluster.aclose()
-        lost = self._pipeline.deliveries.take_lost()
+        lost = self._inner.deliveries.take_lost()
         if lost is not None and not is_reported:
             raise lost
 
@@ -211,7 +211,7 @@ class Producer(ClientArguments):
             )
         try:
             async with asyncio.timeout(limit if self._drains else 0.0) as self._drain_limit:
-                await self._pipeline.wait_until_done()
+                await self._inner.wait_until_done()
         except TimeoutError:
             _log.warning("%r was closed before all its records were acknowledged", self)
         finally:
@@ -219,9 +219,7 @@ class Producer(ClientArguments):
 
     def _on_failure(self, error: Exception) -> None:
         """A task of the producer failed because of a bug: nothing is sent any more, so fail all waiting callers."""
-        self._pipeline.refuse()
-        self._pipeline.fail_waiting(self._pipeline.closed_error)
-        self._pipeline.fail_records(error)
+        self._inner.fail(error)
 
     # --- send --------------------------------------------------------------------------------------------------
 
@@ -356,8 +354,8 @@ class Producer(ClientArguments):
         ProducerFencedError, RequestTimedOut after `delivery_timeout`, BrokerError, ClosedError.
         """
         transactions = self._transactional("send_offsets")
-        if not self._pipeline.is_open:
-            raise self._pipeline.closed_error()
+        if not self._inner.is_open:
+            raise self._inner.closed_error()
         await transactions.offsets.send(group_offsets(source))
 
     async def detach_transaction(self) -> OpenTransaction:
@@ -367,8 +365,8 @@ class Producer(ClientArguments):
         transaction's block.
         """
         transactions = self._transactional("detach_transaction")
-        if not self._pipeline.is_open:
-            raise self._pipeline.closed_error()
+        if not self._inner.is_open:
+            raise self._inner.closed_error()
         return await transactions.detach()
 
     def _transactional(self, call: str) -> TransactionClient:
@@ -386,32 +384,11 @@ class Producer(ClientArguments):
         be called there. Unlike Java's, it raises the error that made a transactional producer unusable, as
         ProducerFencedError: its records are lost.
         """
-        await self._pipeline.wait_until_done()
-        if self._transactions is not None and self._transactions.has_failed:
+        await self._inner.wait_until_done()
+        if self._transactions is not None and self._inner.has_failed:
             raise self._transactions.manager.refusal()
-        if (lost := self._pipeline.deliveries.take_lost()) is not None:
+        if (lost := self._inner.deliveries.take_lost()) is not None:
             raise lost
-
-
-def fail_producer(producer: Producer, error: ClosedError) -> None:
-    """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
-    producer._pipeline.failure = error
-    producer._on_failure(error)
-
-
-def producer_load(producer: Producer) -> int | None:
-    """Return the bytes of buffer memory that are in use, for metrics; None if the producer is not open."""
-    return producer._pipeline.memory.used if producer._pipeline.is_open else None
-
-
-def watch_retries(producer: Producer, on_retry: Callable[[str, Exception], object]) -> None:
-    """Call `on_retry(topic, error)` with each error after which an attempt is repeated, long before `delivery_timeout`.
-
-    The topic is that of the records; it is empty for requests of a transaction.
-    """
-    producer._pipeline.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
-    if producer._transactions is not None:
-        producer._transactions.watch_retries(lambda error: on_retry("", error))
 
 
 add_foreign_names(Producer, PRODUCER)

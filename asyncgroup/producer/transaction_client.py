@@ -72,6 +72,7 @@ class TransactionClient:
         self._coordinator = TransactionCoordinatorClient(
             cluster, self.transactional_id, config.delivery_timeout, config.transaction_timeout
         )
+        self._coordinator.on_retry = self._report_retry
         self._lock = asyncio.Lock()
         """Held during a request, so that EndTxn is sent after all others."""
         self.offsets = TransactionOffsets(
@@ -87,14 +88,9 @@ class TransactionClient:
         """The producer's name."""
         return self.manager.transactional_id
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the producer can only be closed: the error, which all calls raise, reports the lost records."""
-        return self.manager.state is TransactionPhase.FATAL_ERROR
-
-    def watch_retries(self, on_retry: Callable[[AsyncGroupError], object]) -> None:
-        """Call `on_retry` with the error of each attempt that is repeated."""
-        self._coordinator.on_retry = on_retry
+    def _report_retry(self, error: AsyncGroupError) -> None:
+        if self._pipeline.on_retry is not None:
+            self._pipeline.on_retry("", error)
 
     # --- begin ------------------------------------------------------------------------------------------------------
 

@@ -86,21 +86,17 @@ class ClientMetrics:
         return readings
 
     def _read_producers(self, readings: Readings) -> None:
-        from asyncgroup.producer.producer import producer_load
-
         for producer in self._producers:
-            if (used := producer_load(producer)) is not None:
+            if (used := producer._inner.load) is not None:
                 readings.gauge("producer_buffer_bytes", used)
 
     def _drop_closed(self) -> None:
         """Forget clients that were closed, which have no gauges any more; the counts of a queue are kept."""
-        from asyncgroup.producer.producer import producer_load
-
         for queue in [each for each in self._queues if each.health().state == "closed"]:
             self._queues.remove(queue)
             read_counts(self._counted, queue.group_id, queue.statistics().counts)
         self._groups = [each for each in self._groups if each.health().state != "closed"]
-        self._producers = [each for each in self._producers if producer_load(each) is not None]
+        self._producers = [each for each in self._producers if each._inner.load is not None]
 
     # --- events of clients --------------------------------------------------------------------------------------------
 

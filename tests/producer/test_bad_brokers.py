@@ -145,7 +145,7 @@ async def test_after_all_batches_failed_new_records_start_new_batches() -> None:
     async with writing(linger=1.0) as (_, producer):
         await producer.send(TOPIC, b"x", partition=0)
         lost = producer.send_nowait(TOPIC, b"lost", partition=0)
-        producer._pipeline.sender.fail_all(ClosedError("given up"))
+        producer._inner.sender.fail_all(ClosedError("given up"))
         with pytest.raises(ClosedError, match="given up"):
             await lost
         assert (await producer.send(TOPIC, b"y", partition=0)).offset == 1
@@ -156,7 +156,7 @@ async def test_a_bug_in_the_sender_fails_waiting_callers(
 ) -> None:
     async with writing(nodes=1) as (_, producer):
         await producer.send(TOPIC, b"x")
-        producer._pipeline.accumulator.plan = lambda *_, **__: 1 / 0  # type: ignore[assignment, method-assign]
+        producer._inner.accumulator.plan = lambda *_, **__: 1 / 0  # type: ignore[assignment, method-assign]
         with pytest.raises(ZeroDivisionError):
             await producer.send(TOPIC, b"y")
         with pytest.raises(ClosedError):

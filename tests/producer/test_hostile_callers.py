@@ -53,7 +53,7 @@ async def test_wrong_arguments(name: str, options: dict[str, Any]) -> None:
                 with pytest.raises(InvalidRecordError, match=name):
                     await call()
         await producer.flush()
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
         assert stored(cluster) == []
 
 
@@ -67,7 +67,7 @@ async def test_wrong_records_of_enqueue_all(wrong: Any) -> None:
             await producer.enqueue_all([PLAIN, wrong])
         await producer.flush()
         assert stored(cluster) == [b"x"]
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "orders", b"orders", TOPIC])
@@ -105,7 +105,7 @@ async def test_an_iterable_that_raises(error: type[BaseException]) -> None:
                 await producer.enqueue_all(Records())
         await producer.flush()
         assert len(stored(cluster)) == 3
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_headers_that_their_caller_modifies_while_it_waits_for_room(
             held.release()
             await waiting
             await producer.flush()
-            assert producer._pipeline.memory.used == 0
+            assert producer._inner.memory.used == 0
         assert list(cluster.records(TOPIC, 0)[-1].headers) == [("a", b"1")]
 
 
@@ -168,7 +168,7 @@ async def test_a_clock_that_raises_or_returns_no_timestamp(stamp: Any, options: 
                 with pytest.raises((TypeError, ValueError, OverflowError)):
                     await call()
         await producer.flush()
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_a_closed_producer_with_limits_remembers_no_topic() -> None:
@@ -177,7 +177,7 @@ async def test_a_closed_producer_with_limits_remembers_no_topic() -> None:
         for call in calls_of(producer, topic="other"):
             with pytest.raises(ClosedError):
                 await call()
-        assert not producer._pipeline.router.routes
+        assert not producer._inner.router.routes
 
 
 # --- code of the caller that calls the producer ------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def test_a_partitioner_that_writes_records() -> None:
         await producer.enqueue_all([PLAIN] * 3)
         await producer.flush()
         assert len(stored(cluster)) == 5 + 7
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_an_iterable_that_writes_records_and_closes() -> None:
@@ -218,7 +218,7 @@ async def test_an_iterable_that_writes_records_and_closes() -> None:
             await producer.enqueue_all(records())
         await closing[0]
         assert len(stored(cluster)) > 100
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_an_interceptor_that_writes_records_and_closes() -> None:
@@ -240,4 +240,4 @@ async def test_an_interceptor_that_writes_records_and_closes() -> None:
             await producer.send(TOPIC, b"a")
             await asyncio.gather(*tasks)
         assert sorted(map(str, stored(cluster))) == ["b'a'", "b'from on_acknowledgement'", "b'from on_send'"]
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0

@@ -58,7 +58,7 @@ async def test_a_topic_is_forgotten_after_metadata_max_idle(idle: float) -> None
             assert last + idle * 0.97 <= max(times) <= last + 1.2 * idle, (
                 "metadata is refreshed 50 times per metadata_max_idle"
             )
-            assert not producer._pipeline.accumulator.queues
+            assert not producer._inner.accumulator.queues
             assert (await producer.send("t", b"y")).offset == 5
 
 

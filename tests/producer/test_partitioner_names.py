@@ -81,7 +81,7 @@ async def test_records_whose_key_has_no_effect_share_batches(name: str, key: byt
         await producer.flush()
         for number in range(100):
             await producer.enqueue(TOPIC, b"%d" % number, key=key)
-        batches = list(producer._pipeline.accumulator.incomplete)
+        batches = list(producer._inner.accumulator.incomplete)
         await producer.flush()
     assert sum(batch.count for batch in batches) == 100
     assert len(batches) == 1

@@ -152,7 +152,7 @@ async def test_of_records_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
             broker.faults.on("Produce").hold()
             waiting = [producer.send_nowait("t", b"x") for _ in range(3)]
             await asyncio.sleep(1)
-            producer._pipeline.sender.fail_all(ClosedError("the cluster was closed"))
+            producer._inner.sender.fail_all(ClosedError("the cluster was closed"))
             assert_own(await errors_of(waiting), ClosedError)
 
 

@@ -26,7 +26,6 @@ from asyncgroup.group.sessions.session import Session
 from asyncgroup.lifecycle import start_task
 from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.producer import Producer
-from asyncgroup.producer.producer import fail_producer
 
 __all__ = ["ExclusiveProducer"]
 
@@ -161,7 +160,7 @@ class ExclusiveProducer:
         if self._is_closing:
             return
         if self._producer is not None:
-            fail_producer(self._producer, self._lost_error(cause))
+            self._producer._inner.end(self._lost_error(cause))
         if self._running is not None:
             self._running.cancel()
 

@@ -109,8 +109,9 @@ class RecordPipeline:
         """Whether the producer is open."""
         self.is_accepting = False
         """Whether records are accepted: the producer is open and, with a transactional id, in a transaction."""
-        self.failure: ClosedError | None = None
-        """Why the producer was closed by `fail_producer`."""
+        self._failure: ClosedError | None = None  # of `end`
+        self.on_retry: Callable[[str, Exception], object] | None = None
+        """See `watch_retries`."""
         self.transaction: TransactionManager | None = None
         """The transaction that all records belong to; None without a transactional id."""
         if config.transactional_id is not None:
@@ -144,6 +145,16 @@ class RecordPipeline:
 
     def __repr__(self) -> str:
         return f"<RecordPipeline {self.accumulator!r}>"
+
+    @property
+    def load(self) -> int | None:
+        """The bytes of buffer memory that are in use, for metrics; None if the producer is not open."""
+        return self.memory.used if self.is_open else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a transactional producer can only be closed: the error, which all calls raise, reports the lost records."""
+        return self.transaction is not None and self.transaction.state is TransactionPhase.FATAL_ERROR
 
     @property
     def pending(self) -> int:
@@ -183,14 +194,33 @@ class RecordPipeline:
 
     def closed_error(self) -> ClosedError:
         """Return the error of calls of a producer that is not open."""
-        if self.failure is not None:
-            return copy_error(self.failure)
+        if self._failure is not None:
+            return copy_error(self._failure)
         return ClosedError("the producer is closed, or was never entered with `async with`")
 
     def check_accepting(self) -> None:
         """Raise unless records are accepted."""
         if not self.is_accepting:
             raise self.refusal()
+
+    def fail(self, error: Exception) -> None:
+        """Send nothing more: all records that are not acknowledged fail with `error`, and no more are accepted."""
+        self.refuse()
+        self.fail_waiting(self.closed_error)
+        self.fail_records(error)
+
+    def end(self, error: ClosedError) -> None:
+        """Send nothing more: all records that are not acknowledged, and all later calls, raise `error`."""
+        self._failure = error
+        self.fail(error)
+
+    def watch_retries(self, on_retry: Callable[[str, Exception], object]) -> None:
+        """Call `on_retry(topic, error)` with each error after which an attempt is repeated, long before `delivery_timeout`.
+
+        The topic is that of the records; it is empty for requests of a transaction.
+        """
+        self.on_retry = on_retry
+        self.sender.watch_retries(lambda tp, error: on_retry(tp.topic, error))
 
     def close(self) -> None:
         """Forget the topics; the tasks have ended."""

@@ -209,7 +209,7 @@ class CopyTransactions:
         """Return the partition that the producer chooses for a copy; None if the topic is not known to it yet."""
         topic, _, key, _, _ = copy.record
         try:
-            return self._producer._pipeline.choose(topic, key, copy.size, self._queue.stalled)
+            return self._producer._inner.choose(topic, key, copy.size, self._queue.stalled)
         except Exception:  # noqa: BLE001  a partitioner is user code: `send` raises it again
             return None
 
@@ -283,7 +283,7 @@ class CopyTransactions:
                     batch.note_written(copy, sending.result())
             if late:
                 now = asyncio.get_running_loop().time()
-                self._queue.note_stalled(batch, self._producer._pipeline.unwritten(batch.topic), now)
+                self._queue.note_stalled(batch, self._producer._inner.unwritten(batch.topic), now)
         finally:
             if len(batch.metadata) < len(sends):
                 await cancel_and_wait(*sends.values())
@@ -344,8 +344,7 @@ class CopyTransactions:
 
     @property
     def _needs_producer(self) -> bool:
-        transactions = self._producer._transactions
-        return transactions is None or transactions.has_failed
+        return self._producer._inner.has_failed
 
     async def _resolve(self, batch: CopyBatch, error: Exception) -> None:
         """The transaction may be committed: have it completed or aborted, then see which."""

@@ -27,7 +27,6 @@ from asyncgroup.model import MillisClock, Record, TopicPartition, wall_clock
 from asyncgroup.offsets.metadata_limit import fetch_metadata_limit
 from asyncgroup.producer import Producer
 from asyncgroup.producer.arguments import check_headers
-from asyncgroup.producer.producer import watch_retries
 from asyncgroup.workqueue.copies import CopyHeaders, due_at, ordering_key
 from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.group_engine.claim_feed import FeedParts
@@ -159,7 +158,7 @@ class ConsumerGroupEngine:
 
     def _make_producer(self, config: ProducerConfig) -> Producer:
         producer = Producer(self.cluster, config)
-        watch_retries(producer, self._on_copy_retry)
+        producer._inner.watch_retries(self._on_copy_retry)
         return producer
 
     def _on_copy_retry(self, topic: str, error: Exception) -> None:

@@ -34,7 +34,7 @@ async def test_each_record_expires_at_its_own_time_while_other_nodes_go_on() -> 
         for partition, task in lost.items():
             assert await task == pytest.approx(begun[partition] + 31.0, abs=1e-6)
         assert len(lost) > 50
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def ended_at(sending: object) -> float:
@@ -80,12 +80,12 @@ async def test_memory_is_a_limit_with_many_partitions() -> None:
         most = 0
         for number in range(3 * PARTITIONS):
             await producer.enqueue(TOPIC, b"." * 100, partition=number % PARTITIONS)
-            most = max(most, producer._pipeline.memory.used)
+            most = max(most, producer._inner.memory.used)
         assert 39_000 < most <= 40_000
         await producer.flush()
         assert now() < 1.0, "no batch lingers while a caller waits for memory"
         assert len(stored(cluster)) == 3 * PARTITIONS
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 @pytest.mark.full

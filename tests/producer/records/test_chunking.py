@@ -155,7 +155,7 @@ async def test_a_partition_that_is_given() -> None:
             match="partition=6 is not allowed: orders-6 does not exist, the topic has 6 partitions",
         ):
             await producer.send(TOPIC, VALUE, partition=6)
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_values_of_several_callers_are_interleaved() -> None:
@@ -184,7 +184,7 @@ async def test_a_value_larger_than_the_buffer() -> None:
 
         def look(_: object) -> None:
             nonlocal most
-            most = max(most, producer._pipeline.memory.used)
+            most = max(most, producer._inner.memory.used)
 
         cluster.faults.on("Produce", times=None).observe(look)
         await producer.send(TOPIC, VALUE)
@@ -192,7 +192,7 @@ async def test_a_value_larger_than_the_buffer() -> None:
         await producer.flush()
         assert [joined(records) for records in chunks_of(cluster).values()] == [VALUE, VALUE]
         assert 0 < most <= 3 * KIB
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_send_nowait_needs_room_for_all_chunks() -> None:
@@ -203,7 +203,7 @@ async def test_send_nowait_needs_room_for_all_chunks() -> None:
         await first
         await producer.send_nowait(TOPIC, VALUE * 2)  # larger than the buffer, which is empty
         assert len(chunks_of(cluster)) == 2
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 # --- failures ------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ async def test_a_cancelled_send_leaves_an_incomplete_value_and_no_memory() -> No
         await producer.flush()
         (records,) = chunks_of(cluster).values()
         assert len(records) == 3
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
         await producer.send(TOPIC, VALUE)
         assert joined(list(chunks_of(cluster).values())[1]) == VALUE
 
@@ -281,7 +281,7 @@ async def test_a_producer_that_is_closed_between_two_chunks() -> None:
             await producer.send(TOPIC, VALUE)
         with pytest.raises(ClosedError):
             producer.send_nowait(TOPIC, VALUE)
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 async def test_chunks_survive_lost_responses_in_order() -> None:

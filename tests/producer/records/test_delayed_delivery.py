@@ -165,7 +165,7 @@ async def test_invalid_arguments_reserve_no_memory(options: dict[str, Any]) -> N
                 with pytest.raises(InvalidRecordError, match=message):
                     await call()
         await producer.flush()
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
         assert not produced(cluster)
 
 
@@ -192,7 +192,7 @@ async def test_a_clock_that_raises_or_returns_no_time(stamp: Any) -> None:
             with pytest.raises((TypeError, ValueError)):
                 await call()
         await producer.send(TOPIC, b"x", deliver_at=1, timestamp=1)
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 # --- interceptors and transactions -------------------------------------------------------------------------------------

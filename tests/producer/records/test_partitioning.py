@@ -180,7 +180,7 @@ async def test_a_partitioner_that_raises_what_ends_tasks(error: BaseException) -
 async def test_the_partition_is_chosen_before_the_record_is_written() -> None:
     """As work queues do: without a key, none of the partitions to be avoided."""
     async with writing(partitions=3) as (cluster, producer):
-        choose, unwritten = producer._pipeline.choose, producer._pipeline.unwritten
+        choose, unwritten = producer._inner.choose, producer._inner.unwritten
         assert choose(TOPIC, b"key", 1, ()) is None, "the topic is not known yet"
         await producer.send(TOPIC, b"x", partition=0)
         bad = TopicPartition(TOPIC, partition_for_key(b"key", 3))
@@ -202,5 +202,5 @@ async def test_the_partition_is_chosen_before_the_record_is_written() -> None:
         cluster.create_topic("single", 3, 1)
         await producer.send("single", b"x", partition=0)
         await cluster.stop_node(cluster.leader("single", 1))
-        await producer._pipeline.router._cluster.refresh()
+        await producer._inner.router._cluster.refresh()
         assert unwritten("single") == {("single", 1)}

@@ -60,7 +60,7 @@ async def test_records_keep_their_order(threads: Threads) -> None:
         assert sum(threads.jobs) >= 4
         assert threads.most == 2
         assert small.result().offset == 0
-        assert "0 batches waiting, 0 jobs" in repr(producer._pipeline.sender._compressor)
+        assert "0 batches waiting, 0 jobs" in repr(producer._inner.sender._compressor)
 
 
 @pytest.mark.parametrize(("codec", "count"), [("none", MANY), ("zstd", 5)])

@@ -23,7 +23,7 @@ async def test_a_broker_that_refuses_every_sequence_number(code: str) -> None:
         assert 20 < len(produced(cluster)) < 80
         cluster.faults.clear()
         await producer.send(TOPIC, b"c", partition=0)
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0
 
 
 def without_id(response: Any) -> None:

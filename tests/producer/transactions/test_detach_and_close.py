@@ -150,7 +150,7 @@ async def test_a_transaction_whose_producer_has_a_bug_ends() -> None:
                 cluster.faults.on("Produce").delay(5.0)
                 late = producer.send_nowait(TOPIC, b"b", partition=0)
                 await asyncio.sleep(1.0)
-                producer._pipeline.sender.timer.report(RuntimeError("a bug"))
+                producer._inner.sender.timer.report(RuntimeError("a bug"))
         assert late.exception() is not None
         with pytest.raises(RuntimeError, match="a bug"):
             await producer.aclose()
@@ -230,4 +230,4 @@ async def test_a_value_ends_with_the_transaction_it_began_in(limits: dict[str, A
             await asyncio.sleep(10.0)
             with pytest.raises((NoTransactionError, TransactionAbortedError)):
                 await value
-        assert producer._pipeline.memory.used == 0
+        assert producer._inner.memory.used == 0

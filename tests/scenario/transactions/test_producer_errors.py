@@ -292,6 +292,6 @@ async def test_mistake(mistake: Mistake) -> None:
             with pytest.raises(mistake.error, match=mistake.message) as raised:
                 await mistake.action(cluster, producer)
             assert type(raised.value) is mistake.error
-            assert producer._pipeline.memory.used == 0
-            assert producer._pipeline.pending == 0
+            assert producer._inner.memory.used == 0
+            assert producer._inner.pending == 0
         assert len(cluster.records(TOPIC)) == mistake.in_log

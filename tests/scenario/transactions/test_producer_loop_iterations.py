@@ -75,7 +75,7 @@ class Run:
             assert count in (0, 4), (number, count)
             if number in self.done:
                 assert count == 4
-        assert self.producer._pipeline.memory.used == self.budget.used == 0
+        assert self.producer._inner.memory.used == self.budget.used == 0
         assert not self.budget._inner.listeners
         names = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("Producer")]
         assert not names, names
@@ -110,11 +110,11 @@ def cancel(_run: Run, task: asyncio.Task[None]) -> None:
 
 
 def close(run: Run, _task: asyncio.Task[None]) -> asyncio.Task[None] | None:
-    return asyncio.create_task(run.producer.aclose()) if run.producer._pipeline.is_open else None
+    return asyncio.create_task(run.producer.aclose()) if run.producer._inner.is_open else None
 
 
 def close_at_once(run: Run, _task: asyncio.Task[None]) -> asyncio.Task[None] | None:
-    return asyncio.create_task(run.producer.aclose(drain=False)) if run.producer._pipeline.is_open else None
+    return asyncio.create_task(run.producer.aclose(drain=False)) if run.producer._inner.is_open else None
 
 
 @pytest.mark.full

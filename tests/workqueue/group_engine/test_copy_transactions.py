@@ -56,7 +56,7 @@ class HandProducer:
         self.answers: list[Exception | None] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self._transactions = self._pipeline = self
+        self._inner = self
         self.has_failed = False
         self.silent: set[int] = set()
         self._unwritten: set[TopicPartition] = set()
