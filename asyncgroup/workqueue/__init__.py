@@ -9,11 +9,11 @@ Where to look, starting at the user's call:
 - What is delivered next, without a broker and without waiting: `dispatcher`, over the state of one partition in
   `partition_work`, with `ready_partitions` (in turn, and a share of the turns for retries), `orders` (of each mode), `due_times` (delays),
   `outcomes` (what the end of a delivery does) and `delivery_reports` (callbacks and hooks).
-- Waiting: `receiver` gives deliveries to tasks, `dispatch_timer` wakes the dispatcher in time, `workers` run the handlers of `run`
-  (`failure_log`: the log of their exceptions). `handled_exception`: that of the
+- Waiting: `receiver` gives deliveries to tasks, `dispatch_timer` wakes the dispatcher in time, `workers` run the handlers of `run`,
+  and log their exceptions. `handled_exception`: that of the
   `except` block around a nack.
 - Copies: `publisher` has them written to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
-  `dead_letter_breaker`; `last_failures`: why a record that arrives after its last delivery is a dead letter).
+  `dead_letters`: their rate, and why a record that arrives after its last delivery is one).
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `asyncgroup.hashing.key_ranges`.
 - `group_engine/` is the engine on a consumer group; `asyncgroup.testing.memory_engine` the one over a list of records.
 """

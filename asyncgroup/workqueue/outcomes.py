@@ -15,11 +15,11 @@ from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.model import Record
 from asyncgroup.workqueue.ack_timeouts import AckTimeouts
+from asyncgroup.workqueue.dead_letters import LastFailures
 from asyncgroup.workqueue.delivery import FAILURES, AckOutcome, Delivery, DeliveryState, Publisher, Work
 from asyncgroup.workqueue.delivery_reports import DeliveryReports, DispatcherCallbacks
 from asyncgroup.workqueue.delivery_state import MOVES
 from asyncgroup.workqueue.due_times import NEVER, WaitingRecords
-from asyncgroup.workqueue.last_failures import LastFailures
 from asyncgroup.workqueue.orders import DeliveryOrder
 from asyncgroup.workqueue.partition_work import COPY_OVERHEAD, RECORD_OVERHEAD
 from asyncgroup.workqueue.ready_partitions import ReadyPartitions

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
-from asyncgroup.workqueue.queue_arguments import QueueArguments
+from asyncgroup.named_arguments import NamedArguments
 from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "BatchPolicy",
     "Breaker",
     "DeadLetter",
+    "QueueArguments",
     "RetryTopic",
     "as_backoff",
     "as_dead_letter",
@@ -35,6 +36,19 @@ _DAY: Final = 24 * _HOUR
 _INT16_MAX: Final = 0x7FFF
 _INT32_MAX: Final = 0x7FFFFFFF
 _SECONDS: Final = f"a number of seconds from 0 to {MAX_SECONDS:g}"
+
+
+class QueueArguments(NamedArguments):
+    """Base of WorkQueue and of its policies; see `NamedArguments`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _argument_hint(cls, key: str, value: object, known: tuple[str, ...]) -> str:  # noqa: ARG003
+        from asyncgroup.config.client import keys_by_class
+        from asyncgroup.workqueue.foreign_names import argument_hint
+
+        return argument_hint(key, known, keys_by_class()["ConsumerConfig"])
 
 
 @dataclass(frozen=True, slots=True)

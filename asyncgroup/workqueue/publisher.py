@@ -27,7 +27,7 @@ from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import cancel_and_wait, describe_error, start_task
 from asyncgroup.log_events import log_fields
 from asyncgroup.model import Header, RecordMetadata, TopicPartition
-from asyncgroup.workqueue.dead_letter_breaker import DeadLetterBreaker
+from asyncgroup.workqueue.dead_letters import DeadLetterBreaker
 from asyncgroup.workqueue.delivery import AckOutcome, Delivery
 from asyncgroup.workqueue.delivery_result import DeliveryResult, Outstanding
 from asyncgroup.workqueue.engine import CopyFormat, CopyWriter, OutgoingCopy

@@ -16,7 +16,7 @@ from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.model import clock_of_loop, wall_clock
 from asyncgroup.workqueue.delivery_result import DeliveryResult
 from asyncgroup.workqueue.foreign_names import QUEUE
-from asyncgroup.workqueue.queue_arguments import QueueArguments
+from asyncgroup.workqueue.policies import QueueArguments
 
 if TYPE_CHECKING:
     from inspect import Signature

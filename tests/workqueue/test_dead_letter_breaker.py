@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from asyncgroup.workqueue.dead_letter_breaker import SLOTS, DeadLetterBreaker, DeadLetterRateError
+from asyncgroup.workqueue.dead_letters import SLOTS, DeadLetterBreaker, DeadLetterRateError
 from asyncgroup.workqueue.policies import Breaker
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import Delivery
-from asyncgroup.workqueue.failure_log import FailureLog
+from asyncgroup.workqueue.workers import FailureLog
 
 
 async def test_one_warning_in_a_second(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ from asyncgroup.workqueue.group_engine.topic_names import (
     retry_topic_name,
 )
 from asyncgroup.workqueue.modes import Mode
-from asyncgroup.workqueue.queue_arguments import QueueArguments
+from asyncgroup.workqueue.policies import QueueArguments
 from asyncgroup.workqueue.settings import QueueSettings
 
 if TYPE_CHECKING:
