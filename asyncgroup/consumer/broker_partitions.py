@@ -148,7 +148,7 @@ class BrokerPartitions:
         followed = self.followed()
         for partition in followed:
             if partition.fetch_source.lease_end <= now:
-                self.candidates.mark(partition)
+                self.candidates.note_changed(partition)
         ends = (partition.fetch_source.lease_end for partition in followed)
         self._next_lease_end = min((end for end in ends if end > now), default=float("inf"))
 
@@ -171,7 +171,7 @@ class BrokerPartitions:
         """
         if seen != self._seen:
             self._seen = seen
-            self.candidates.mark_all()
+            self.candidates.note_all_changed()
         changed = []
         for partition in self.candidates.take_changed():
             tp = partition.tp
@@ -281,7 +281,7 @@ class BrokerPartitions:
             if self._express.get(tp) is planned:
                 del self._express[tp]
                 planned.partition.reserved = 0
-                self.candidates.mark(planned.partition)
+                self.candidates.note_changed(planned.partition)
 
     def is_wanted(self, plan: FetchPlan) -> bool:
         """Return whether a partition of a fetch in flight is still to be fetched from here."""

@@ -224,12 +224,12 @@ class FetchCandidates:
         """Return whether this very object is a member, and not another one of the same name."""
         return self.partitions.get(partition.tp) is partition
 
-    def mark(self, partition: TopicPartitionState) -> None:
+    def note_changed(self, partition: TopicPartitionState) -> None:
         """Have the next plan look at a partition, if it is a member."""
         if self.has(partition):
             self.changed[partition.tp] = None
 
-    def mark_all(self) -> None:
+    def note_all_changed(self) -> None:
         """Have the next plan look at all partitions."""
         self.changed = dict.fromkeys(self.partitions)
 

@@ -206,7 +206,7 @@ class FetchScheduler:
             # not if it was removed or had a seek while the request was in flight
             if planned is not None and broker.is_current(planned.partition, planned.version):
                 planned.partition.reserved = 0
-                broker.candidates.mark(planned.partition)
+                broker.candidates.note_changed(planned.partition)
                 self._apply(planned.partition, outcome, now)
         for planned in failing:
             partition = planned.partition
@@ -367,7 +367,7 @@ class FetchScheduler:
     ) -> None:
         """Apply a leader's answer; a missing partition counts as an error."""
         for tp, check in validation.items():
-            broker.candidates.mark(check.partition)
+            broker.candidates.note_changed(check.partition)
             if not broker.is_current(check.partition, check.version):
                 continue
             code, end = ends.get(tp, (ErrorCode.UNKNOWN_SERVER_ERROR, None))
@@ -380,7 +380,7 @@ class FetchScheduler:
         """Fetch without validation: brokers before KIP-320 cannot validate."""
         for check in validation.values():
             check.confirm()
-            broker.candidates.mark(check.partition)
+            broker.candidates.note_changed(check.partition)
 
     def validation_failed(
         self, broker: BrokerPartitions, validation: Validation, error: Exception, now: float

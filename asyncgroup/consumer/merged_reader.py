@@ -83,7 +83,7 @@ class MergedReader:
         self.records = MergedRecords(self)
 
     def __repr__(self) -> str:
-        state = "ended" if self._ended else "a record in hand" if self.in_hand else "idle"
+        state = "ended" if self._ended else "holds a record" if self.holds_record else "idle"
         return f"<MergedReader: {state}, {self._ready!r}>"
 
     # --- partitions ---------------------------------------------------------------------------------------------
@@ -107,10 +107,10 @@ class MergedReader:
         partition = consumer._inner
         self._ready.remove(partition)
         if self._current is partition:
-            self.clear_in_hand()
+            self.clear_held()
 
     @property
-    def in_hand(self) -> bool:
+    def holds_record(self) -> bool:
         """Whether the reader works on a record."""
         return not self._idle.is_set()
 
@@ -118,7 +118,7 @@ class MergedReader:
         """Wait until no record is in progress."""
         await self._idle.wait()
 
-    def clear_in_hand(self) -> None:
+    def clear_held(self) -> None:
         """Mark the record in progress as finished or given up."""
         if self._current is not None:
             self._current.waiting += 1
@@ -145,7 +145,7 @@ class MergedReader:
             raise UsageError(
                 "another task is waiting for the next record already; only one task may read at a time"
             )
-        self.clear_in_hand()
+        self.clear_held()
         self._is_waiting = True
         self.reader = asyncio.current_task()
         try:

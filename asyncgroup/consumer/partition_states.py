@@ -121,7 +121,7 @@ class PartitionStates:
         self._held[partition.tp] = held
         broker = self.brokers.get(partition.node_id)
         if broker is not None:
-            broker.candidates.mark(partition)
+            broker.candidates.note_changed(partition)
 
     def _wake_for(self, partition: TopicPartitionState, broker: BrokerPartitions) -> None:
         self._on_change(partition)

@@ -116,7 +116,7 @@ class GroupEngine:
                 await self._member.wait_for_heartbeat()
         finally:
             if self._records is not None:
-                self._records._clear_in_hand()
+                self._records._clear_held()
             self._member.close()
             await wait_shielded(start_task(self._close()))
 

@@ -51,8 +51,8 @@ class _RecordsHandler(Handler):
             await reader.serve(claim._inner.consumer)
             # the body of the loop may still mark its record and earlier ones of all claims; after a loss
             # nothing can be committed, so there is nothing to wait for
-            if reader.in_hand and not session.is_lost:
-                await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record in hand")
+            if reader.holds_record and not session.is_lost:
+                await run_until(session.wait_lost(), reader.wait_idle(), f"{claim.tp}: record held")
         finally:
             reader.forget(claim._inner.consumer)
 
@@ -156,7 +156,7 @@ class Records:
         The group object stays open and can consume again. Safe to call twice.
         """
         self._is_closed = True
-        self._clear_in_hand()
+        self._clear_held()
         await wait_shielded(start_task(self._close()))
 
     async def _close(self) -> None:
@@ -170,7 +170,7 @@ class Records:
         task.cancel()  # the session still runs to its end, then the member leaves
         await self._wait_closed()
 
-    def _clear_in_hand(self) -> None:
+    def _clear_held(self) -> None:
         """Release the record in progress if it is the calling task's: that task cannot mark it while it closes the group.
 
         If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a separate task), the task that
@@ -180,7 +180,7 @@ class Records:
         if reader is not None and reader.done():
             reader = self._creator
         if reader is None or reader is caller or reader.done():
-            self._reader.clear_in_hand()
+            self._reader.clear_held()
 
     async def _wait_closed(self) -> None:
         """Wait until the background task has ended; log a failure that was not raised."""

@@ -1,4 +1,4 @@
-"""MergedReader without brokers: turns, the record in hand, errors, ends."""
+"""MergedReader without brokers: turns, the record held, errors, ends."""
 
 from __future__ import annotations
 
@@ -102,25 +102,25 @@ async def test_one_busy_partition_among_idle_ones() -> None:
         assert len(reader._ready._queue) <= 1
 
 
-async def test_the_record_in_hand() -> None:
+async def test_the_record_held() -> None:
     first, second = partition(0), partition(1)
     feed(first, batch(0, count=2))
     async with following(first, second) as reader:
-        assert not reader.in_hand
+        assert not reader.holds_record
         await take(reader, 1)
-        assert reader.in_hand
+        assert reader.holds_record
         await take(reader, 1)
-        assert reader.in_hand
+        assert reader.holds_record
         waiting = asyncio.create_task(take(reader, 1))
         await asyncio.wait_for(reader.wait_idle(), 1)
-        assert not reader.in_hand, "the next record was requested"
+        assert not reader.holds_record, "the next record was requested"
         await cancel_and_wait(waiting)
         feed(second, batch(0, count=1))
         await take(reader, 1)
         reader.forget(first)
-        assert reader.in_hand
+        assert reader.holds_record
         reader.forget(second)
-        assert not reader.in_hand
+        assert not reader.holds_record
 
 
 async def test_seeks_and_ends_take_effect_before_the_next_record() -> None:

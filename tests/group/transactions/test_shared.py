@@ -84,7 +84,7 @@ async def test_an_abort_returns_to_the_first_batch_of_each_claim() -> None:
     assert transaction.is_whole
     held = state.wait_in_line(zero, batch(20, 24))
     state.aborted()
-    assert held.result() is None, "the batch in hand is read again"
+    assert held.result() is None, "the batch that is held is read again"
     assert (zero.claim.position, zero.claim.next_mark, zero.marks.dirty) == (10, 0, False)
     assert one.claim.position == 0, "it has nothing in the transaction"
 
