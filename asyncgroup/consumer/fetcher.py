@@ -77,6 +77,8 @@ class Fetcher:
         self._tasks: dict[int, BrokerTask] = {}  # by node id
         self._last_fetch = float("-inf")  # of tasks that have ended
         self._timers = {FetchState.LEADERLESS: asyncio.Event(), FetchState.AWAIT_RESET: asyncio.Event()}
+        self._buffered = asyncio.Event()
+        """Set when a partition got records, or one was added that may have some."""
         self._states = PartitionStates(
             cluster,
             config,
@@ -86,9 +88,8 @@ class Fetcher:
             wake_timer=lambda state: self._timers[state].set(),
             report=self._report,
             sessions={} if sessions is None else sessions,
+            on_records=self._buffered.set,
         )
-        self._buffered = asyncio.Event()
-        """Set when a partition got records, or one was added that may have some."""
         self._scheduler = FetchScheduler(self._states, config, clock)
         self.budget = self._states.budget
         """The budget of buffered bytes that the partitions share."""
@@ -121,10 +122,7 @@ class Fetcher:
 
     def add(self, consumer: PartitionConsumer) -> None:
         """Start fetching a partition."""
-        partition = consumer._inner
-        self._states.add(partition, self._time())
-        partition.on_records = self._buffered.set
-        self._buffered.set()
+        self._states.add(consumer._inner, self._time())
 
     def remove(self, consumer: PartitionConsumer) -> None:
         """Stop fetching a partition; data in flight for it is dropped."""

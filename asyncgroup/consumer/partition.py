@@ -20,6 +20,7 @@ from asyncgroup.consumer.fetch_outcome import FetchedRecords
 from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchSource, FetchState, PartitionBudget
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset
+from asyncgroup.consumer.partition_fetcher import NOT_FETCHED, PartitionFetcher
 from asyncgroup.consumer.position_listener import PositionListener
 from asyncgroup.consumer.process_reports import ProcessReports
 from asyncgroup.errors import CorruptRecordsError
@@ -44,8 +45,7 @@ class TopicPartitionState:
 
     batch_size: int = 0
     """Bytes that a fetch has to ask for to get a whole record batch, or many if most others have nothing; 0 if unknown."""
-    on_change: Callable[[], object]
-    """Called when the next plan has to look at the partition again; `wake_fetcher` does that and makes a plan."""
+    fetcher: PartitionFetcher[TopicPartitionState] = NOT_FETCHED
     intercept: Interceptors | None = None
     reports: ProcessReports | None = None
     """None unless a hook has a method of `on_process_start` and `on_process_end`."""
@@ -104,17 +104,6 @@ class TopicPartitionState:
         self.decoder = BatchDecoder(self._decoded)
         self._last_progress: tuple[int, int] | None = None
         """The buffer's progress at the last check for stalls, if records waited for the reader then."""
-        self.wake_fetcher: Callable[[], None]
-        self.on_records: Callable[[], object]
-        """Called when records were added to the buffer."""
-        self.on_handled_error: Callable[[Exception], object]
-        self.look_up_seek: Callable[[], None]
-        self.detach()
-
-    def detach(self) -> None:
-        """Drop the callbacks to the fetchers: the partition is not fetched (any more)."""
-        self.wake_fetcher = self.on_change = self.look_up_seek = self.on_records = lambda: None
-        self.on_handled_error = self.report
 
     def __repr__(self) -> str:
         return f"<TopicPartitionState {self.tp}: {self.state.name.lower()} at {self.position}, {self.buffer.bytes} bytes>"
@@ -145,7 +134,7 @@ class TopicPartitionState:
         self.seek_target = target
         self.jumps += 1
         self._move_to(self.position, -1)
-        self.look_up_seek()
+        self.fetcher.look_up_seek(self)
 
     def was_read(self, offset: int) -> bool:
         """Return whether a record of this offset may have been delivered: it lies between the lowest start and the
@@ -165,13 +154,13 @@ class TopicPartitionState:
         self.listener.on_skipped_range(offset, offset, -1)
         self._unstall()
         self._update()
-        self.wake_fetcher()
+        self.fetcher.wake(self)
 
     def made_room(self) -> None:
         """Wake the fetcher after a batch was used up, and end a stall if enough room is free."""
         if self.stalled and self.budget.may_resume(self.buffer.bytes):
             self._unstall()
-        self.wake_fetcher()
+        self.fetcher.wake(self)
 
     def _unstall(self) -> None:
         if self.stalled:
@@ -181,7 +170,7 @@ class TopicPartitionState:
     def _update(self) -> None:
         """Recompute `blocked` and wake waiting readers."""
         self.blocked = self.ended or self.paused or self.error is not None
-        self.on_change()
+        self.fetcher.on_change(self)
         self.changed.set()
 
     # --- fetching -----------------------------------------------------------------------------------------------
@@ -215,7 +204,7 @@ class TopicPartitionState:
     @end_offset.setter
     def end_offset(self, offset: float) -> None:
         self._end_offset = offset
-        self.on_change()
+        self.fetcher.on_change(self)
 
     @property
     def fetch_size(self) -> int:
@@ -245,7 +234,7 @@ class TopicPartitionState:
     def ask_for_more(self, size: int) -> None:
         """Ask for twice `size` bytes: there is more in the log than a fetch of that size returned."""
         self.batch_size = 2 * size
-        self.on_change()
+        self.fetcher.on_change(self)
 
     def fetched(self, records: FetchedRecords) -> None:
         """Add what a broker returned. Bytes that do not form record batches raise to the reader after the records before."""
@@ -256,13 +245,13 @@ class TopicPartitionState:
             buffer = self.buffer
             buffer.add(records.data, zero_copy=records.zero_copy, aborted=records.aborted or ())
             self.changed.set()
-            self.on_records()
+            self.fetcher.on_records()
             # batches differ: remember the largest one for a while
             self.batch_size = max(buffer.batch_bytes, self.batch_size - self.batch_size // 8)
             if buffer.records_end < buffer.fetch_offset:
                 self.listener.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
         self.fetch_failures.clear()
-        self.on_change()
+        self.fetcher.on_change(self)
 
     def report(self, error: Exception) -> bool:
         """Pass an error that the client recovers from by itself to the readers of `errors()`; return False without any."""
@@ -283,7 +272,7 @@ class TopicPartitionState:
             self.version += 1
             self.reserved = 0
             self.buffer.skip_to(offset)
-            self.wake_fetcher()
+            self.fetcher.wake(self)
         else:
             self.seek_to(offset)
         self.buffer.forget_from(log_end)
@@ -325,7 +314,7 @@ class TopicPartitionState:
 
     def _on_skip(self, error: CorruptRecordsError) -> None:
         _log.warning("%s", error)
-        self.on_handled_error(error)
+        self.fetcher.on_handled_error(self, error)
 
     def check_progress(self) -> bool:
         """Detect a stall; called every `max_processing_time`, so that nothing is counted per record.
@@ -347,7 +336,7 @@ class TopicPartitionState:
         # records that arrived since the last call have not waited for a whole period yet
         if waits and progress == self._last_progress:
             self.stalled = True
-            self.on_change()
+            self.fetcher.on_change(self)
             self._hooks.emit("on_stalled", *self.tp)
         self._last_progress = progress if waits else None
         return bool(self.buffer)
@@ -421,7 +410,7 @@ class TopicPartitionState:
         error, self.error = self.error, None
         if error is not None:
             self._update()
-            self.wake_fetcher()
+            self.fetcher.wake(self)
         return error
 
     # --- the user's steps ---------------------------------------------------------------------------------------
@@ -435,7 +424,7 @@ class TopicPartitionState:
         """Undo `pause`."""
         self.paused = False
         self._update()
-        self.wake_fetcher()
+        self.fetcher.wake(self)
 
     def end(self) -> None:
         """End every iterator before its next record; safe to call twice. An error that was not raised yet is logged.

@@ -13,6 +13,7 @@ from asyncgroup.consumer.broker_partitions import BrokerPartitions
 from asyncgroup.consumer.fetch_session import FetchSession
 from asyncgroup.consumer.fetch_state import Budget, FetchState
 from asyncgroup.consumer.partition import TopicPartitionState
+from asyncgroup.consumer.partition_fetcher import NOT_FETCHED
 from asyncgroup.consumer.retries import LeaderWatch, Retries
 from asyncgroup.errors import BrokerError, ErrorCode
 from asyncgroup.model import TopicPartition
@@ -51,6 +52,7 @@ class PartitionStates:
 
     - `wake(node_id)` is called when a broker may have something to fetch that nothing fetches from yet (`BrokerPartitions.wake`).
     - `wake_timer(state)` is called when a partition begins to wait in LEADERLESS or AWAIT_RESET (`next`).
+    - `on_records` is called when a partition got records, or one is added that may have some.
     - `report(partitions, error)` is called with errors that the client recovers from by itself.
     """
 
@@ -65,9 +67,11 @@ class PartitionStates:
         wake_timer: Callable[[FetchState], None],
         report: Callable[[Iterable[TopicPartitionState], Exception], None],
         sessions: dict[int, FetchSession] | None,
+        on_records: Callable[[], object] = lambda: None,
     ) -> None:
         self.metadata = metadata
         self.report = report
+        self.on_records = on_records
         self.budget = Budget(config.buffer_bytes, config.max_partition_fetch_bytes)
         self.partitions: dict[TopicPartition, TopicPartitionState] = {}
         self.brokers: dict[int, BrokerPartitions] = {}
@@ -91,10 +95,9 @@ class PartitionStates:
         self.partitions[partition.tp] = partition
         self._held[partition.tp] = 0
         self.budget.partition_count = len(self.partitions)
-        partition.on_handled_error = partial(self.report, [partition])
-        partition.look_up_seek = partial(self._look_up_seek, partition)
-        partition.on_change = partial(self._on_change, partition)
+        partition.fetcher = self
         self.assign(partition, now)
+        self.on_records()
 
     def remove(self, partition: TopicPartitionState) -> None:
         """Stop fetching a partition; data in flight for it is dropped."""
@@ -106,7 +109,7 @@ class PartitionStates:
         self._leave_broker(partition)
         self.budget.used -= self._held.pop(partition.tp)
         partition.fetch_state = FetchState.INITIALIZING
-        partition.detach()
+        partition.fetcher = NOT_FETCHED
 
     def is_ours(self, partition: TopicPartitionState) -> bool:
         """Return whether a partition is fetched, and not another one of the same name."""
@@ -114,7 +117,7 @@ class PartitionStates:
 
     # --- states -------------------------------------------------------------------------------------------------
 
-    def _on_change(self, partition: TopicPartitionState) -> None:
+    def on_change(self, partition: TopicPartitionState, /) -> None:
         """Count what the partition holds, and have the next plan look at it."""
         held = partition.buffer.bytes
         self.budget.used += held - self._held[partition.tp]
@@ -123,9 +126,12 @@ class PartitionStates:
         if broker is not None:
             broker.candidates.note_changed(partition)
 
-    def _wake_for(self, partition: TopicPartitionState, broker: BrokerPartitions) -> None:
-        self._on_change(partition)
-        broker.wake()
+    def wake(self, partition: TopicPartitionState, /) -> None:
+        """As `on_change`, and have the partition's broker make a plan."""
+        self.on_change(partition)
+        broker = self.brokers.get(partition.node_id)
+        if broker is not None:
+            broker.wake()
 
     def _leave_broker(self, partition: TopicPartitionState) -> None:
         """End FETCHING or AWAIT_VALIDATION; data in flight is dropped."""
@@ -142,7 +148,6 @@ class PartitionStates:
         partition.fetch_state = FetchState.FETCHING
         partition.retry_at = NEVER
         broker.add(partition)
-        partition.wake_fetcher = partial(self._wake_for, partition, broker)
         broker.wake()
 
     def _new_session(self, node_id: int) -> FetchSession | None:
@@ -248,6 +253,10 @@ class PartitionStates:
         partition.retry_at = now
         self._wake_timer(partition.fetch_state)
 
+    def on_handled_error(self, partition: TopicPartitionState, error: Exception, /) -> None:
+        """Report an error that the client recovers from by itself."""
+        self.report([partition], error)
+
     def raise_to_reader(self, partition: TopicPartitionState, error: Exception, now: float) -> None:
         """Raise an error to the reader; the partition is fetched again once the reader seeks or continues.
 
@@ -261,7 +270,7 @@ class PartitionStates:
         else:
             self.assign_later(partition, now)
 
-    def _look_up_seek(self, partition: TopicPartitionState) -> None:
+    def look_up_seek(self, partition: TopicPartitionState, /) -> None:
         """Look up the target of a seek at once; the partition is not fetched until its offset is known."""
         self._watch.clear_doubt(partition)
         self.enter(partition, FetchState.AWAIT_RESET, float("-inf"))

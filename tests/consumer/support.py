@@ -120,8 +120,37 @@ def make_consumer(
     budget.partition_count = 1
     consumer = PartitionConsumer(TP, offset, config or ConsumerConfig(), budget, Hooks(hooks), interceptors)
     if wake is not None:
-        consumer._inner.wake_fetcher = wake
+        consumer._inner.fetcher = StubFetcher(wake=wake)
     return consumer
+
+
+class StubFetcher:
+    """A PartitionFetcher that calls what is given, and does nothing else."""
+
+    def __init__(
+        self,
+        wake: Callable[[], object] = lambda: None,
+        report: Callable[[Exception], object] = lambda _error: None,
+    ) -> None:
+        self.on_records: Callable[[], object] = lambda: None
+        self._wake, self._report = wake, report
+
+    def on_change(self, partition: TopicPartitionState) -> None:
+        pass
+
+    def wake(self, partition: TopicPartitionState) -> None:
+        self._wake()
+
+    def look_up_seek(self, partition: TopicPartitionState) -> None:
+        pass
+
+    def on_handled_error(self, partition: TopicPartitionState, error: Exception) -> None:
+        self._report(error)
+
+
+def report_to(consumer: PartitionConsumer, report: Callable[[Exception], object]) -> None:
+    """Have the errors that the client recovers from reported to a function."""
+    consumer._inner.fetcher = StubFetcher(report=report)
 
 
 def feed(

@@ -16,7 +16,7 @@ from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import CorruptRecordsError, UnsupportedVersionError
 from tests.broker.internals import log_of
 from tests.consumer.brokers import caught_up, client, fetches, fill, now, read
-from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer, with_bad_content
+from tests.consumer.support import batch, corrupt, feed, legacy, make_consumer, report_to, with_bad_content
 
 SKIP = ConsumerConfig(on_corrupt_batch="skip")
 
@@ -65,7 +65,7 @@ async def test_a_corrupt_batch_is_skipped_and_reported_once(
 ) -> None:
     consumer = make_consumer(config=SKIP)
     reported: list[Exception] = []
-    consumer._inner.on_handled_error = reported.append
+    report_to(consumer, reported.append)
     parts = [batch(0, count=2), batch(2, count=3), batch(5, count=2)]
     bases, counts = (0, 2, 5), (2, 3, 2)
     parts[where] = spoil(parts[where]) if spoil else with_bad_content(bases[where], counts[where])
@@ -87,7 +87,7 @@ async def test_a_corrupt_old_message_is_skipped_and_a_compressed_one_if_the_next
     """The header of a compressed message has its last offset only."""
     consumer = make_consumer(config=SKIP)
     reported: list[Exception] = []
-    consumer._inner.on_handled_error = reported.append
+    report_to(consumer, reported.append)
     compressed = corrupt(legacy([1, 2, 3], compressed=True))
     feed(consumer, corrupt(legacy([0])), compressed, legacy([4]), batch(5), high_watermark=8)
     assert await read(consumer, 2) == [4, 5]
@@ -101,7 +101,7 @@ async def test_a_corrupt_old_message_is_skipped_and_a_compressed_one_if_the_next
 async def test_a_compressed_old_message_that_looks_uncompressed_is_reported_with_all_its_offsets() -> None:
     consumer = make_consumer(config=SKIP)
     reported: list[Exception] = []
-    consumer._inner.on_handled_error = reported.append
+    report_to(consumer, reported.append)
     damaged = bytearray(legacy([1, 2, 3], compressed=True))
     damaged[17] ^= 1  # the codec
     feed(consumer, legacy([0]), bytes(damaged), batch(4), high_watermark=8)
@@ -112,7 +112,7 @@ async def test_a_compressed_old_message_that_looks_uncompressed_is_reported_with
 async def test_a_seek_into_a_corrupt_batch_reports_only_the_offsets_after_it() -> None:
     consumer = make_consumer(4, config=SKIP)
     reported: list[Exception] = []
-    consumer._inner.on_handled_error = reported.append
+    report_to(consumer, reported.append)
     feed(consumer, corrupt(batch(2, count=5)), batch(7), high_watermark=8)
     assert await read(consumer, 1) == [7]
     assert "offsets 4 to 6 are skipped" in str(reported[0])
@@ -265,7 +265,7 @@ async def test_a_batch_above_the_decompression_limit_can_be_skipped() -> None:
     skipping = ConsumerConfig(max_response_size=1_000_000, on_corrupt_batch="skip")
     consumer = make_consumer(config=skipping)
     reported: list[Exception] = []
-    consumer._inner.on_handled_error = reported.append
+    report_to(consumer, reported.append)
     bomb = batch(2, codec="zstd", value=bytes(2_000_000))
     feed(consumer, batch(0, count=2), bomb, batch(3, count=2), high_watermark=5)
     assert await read(consumer, 4) == [0, 1, 3, 4]
