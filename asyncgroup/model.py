@@ -160,12 +160,14 @@ class DetailedRecordMetadata(RecordMetadata):
         cls, metadata: RecordMetadata, *, first_offset: int | None = None, sequence_id: int | None = None
     ) -> DetailedRecordMetadata:
         """Return `metadata` with another first offset or sequence id; None keeps the one that it has."""
+        # a tuple of the same four values: it equals the plain metadata, and unpacks as that
         detailed = cls(*metadata)
         detailed._first_offset = metadata.first_offset if first_offset is None else first_offset
         detailed._sequence_id = metadata.sequence_id if sequence_id is None else sequence_id
         return detailed
 
     def __repr__(self) -> str:
+        # by the public name: users know no other class
         fields = [f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)]
         fields += [f"first_offset={self._first_offset}", f"sequence_id={self._sequence_id}"]
         return f"RecordMetadata({', '.join(fields)})"
@@ -254,12 +256,14 @@ class Record:
         return self.offset
 
     def _fields(self) -> tuple[object, ...]:
+        # headers may be a list or a tuple, which are not equal; of a subclass only these fields count
         return (*(getattr(self, name) for name in Record.__slots__ if name != "headers"), tuple(self.headers))
 
     def __eq__(self, other: object) -> bool:
         return self._fields() == other._fields() if isinstance(other, Record) else NotImplemented
 
     def __hash__(self) -> int:
+        # the place alone: a value may be large, and few records have the same place
         return hash((self.topic, self.partition, self.offset))
 
     def __repr__(self) -> str:
@@ -315,6 +319,7 @@ class Batch(Sequence[Record]):
         self.topic = topic
         self.partition = partition
         self._records = records
+        # given for fetched records, which an index would create
         self.first_offset, self.last_offset = offsets or (records[0].offset, records[-1].offset)
         self.leader_epoch = records[-1].leader_epoch if leader_epoch is None else leader_epoch
 
@@ -355,6 +360,7 @@ class Batch(Sequence[Record]):
 def add_records(records: Iterable[Record], columns: RecordColumns) -> None:
     """Append Record objects to columns."""
     for (topic, partition, kind), group in groupby(records, _RUN):
+        # four passes over a list are faster than one loop with four appends
         found = list(group)
         columns.keys += [record.key for record in found]
         columns.values += [record.value for record in found]

@@ -141,6 +141,7 @@ class BatchView:
 
     def __init__(self, data: Buffer) -> None:
         self.data = data
+        # one unpack for the whole header: a view is created for each batch that is read
         if data[MAGIC_AT] >= 2:
             (
                 self.base_offset,
@@ -159,7 +160,9 @@ class BatchView:
             ) = _HEADER.unpack_from(data)
         else:
             offset, length, self.crc, self.magic, attributes = MESSAGE_HEADER.unpack_from(data)
+            # the other bits have no meaning in old messages
             self.attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME if self.magic else CODEC_MASK)
+            # a compressed one has the offset of its last record here
             self.base_offset = -1 if self.codec else offset
             self.last_offset_delta = offset - self.base_offset
             self.leader_epoch = self.base_timestamp = self.max_timestamp = -1
@@ -223,6 +226,7 @@ class BatchView:
         """The bytes that are compressed, if it is: those after the header, or the value in magic 0 and 1."""
         if self.magic >= 2:
             return memoryview(self.data)[HEADER_SIZE:]
+        # key and value follow each other, each with its length; -1 is null
         key_at = _MESSAGE_KEY_AT[self.magic] + _LENGTH.size
         (key_length,) = _LENGTH.unpack_from(self.data, key_at - _LENGTH.size)
         return memoryview(self.data)[key_at + max(key_length, 0) + _LENGTH.size :]
@@ -258,11 +262,13 @@ def batch_at(buffer: Buffer, start: int = 0) -> BatchView | None:
         return None
     base_offset, length = _PREFIX.unpack_from(buffer, start)
     magic = buffer[start + MAGIC_AT]
+    # before the size is compared: a damaged length must not look like an incomplete batch
     if length < MIN_LENGTH.get(magic, length + 1):
         raise CorruptRecordsError(f"batch at offset {base_offset}: invalid length {length} or magic {magic}")
     size = LOG_OVERHEAD + length
     if left < size:
         return None
+    # a batch that is the whole buffer needs no view of it
     return BatchView(buffer if size == len(buffer) else memoryview(buffer)[start : start + size])
 
 
@@ -280,6 +286,7 @@ def complete_size(buffer: Buffer, start: int) -> int:
     if left < PREFIX_BYTES:
         return 0
     (length,) = _LENGTH.unpack_from(buffer, start + _LENGTH_AT)
+    # without a look at the magic: the caller only cuts the buffer
     return LOG_OVERHEAD + length if 0 < length <= left - LOG_OVERHEAD else 0
 
 
@@ -293,6 +300,7 @@ def truncated_batch_size(buffer: Buffer) -> int | None:
             return None
     except CorruptRecordsError:
         return None
+    # the size that a larger request has to ask for
     return 0 if len(buffer) < PREFIX_BYTES else LOG_OVERHEAD + _PREFIX.unpack_from(buffer)[1]
 
 
@@ -301,6 +309,7 @@ def batch_sizes(buffer: Buffer) -> Iterator[tuple[int, int]]:
     start = 0
     while start + _SAMPLED.size <= len(buffer):
         _, length, _, magic, _, _, last_offset_delta = _SAMPLED.unpack_from(buffer, start)
+        # damaged: what follows would be read as sizes
         if length <= 0:
             return
         yield LOG_OVERHEAD + length, last_offset_delta + 1 if magic >= 2 else 1
@@ -325,6 +334,7 @@ def stamped(batch: Buffer, base_offset: int, leader_epoch: int) -> list[Buffer]:
 def with_attributes(batch: BatchView, attributes: int, max_timestamp: int | None = None) -> BatchView:
     """Return a copy with other attributes, with a largest timestamp in ms if it is given, and with its CRC-32C."""
     data = bytearray(batch.data)
+    # the CRC covers attributes and timestamp, so it comes last
     _ATTRIBUTES.pack_into(data, CRC_FROM, attributes)
     if max_timestamp is not None:
         _MAX_TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_AT, max_timestamp)
@@ -361,6 +371,7 @@ def update_crc(batch: bytearray) -> None:
     """Recompute the CRC-32C of a complete batch of magic 2; `batch` is exactly its bytes."""
     from asyncgroup.wire.compiled import crc32c
 
+    # released at the end: a bytearray with an exported view cannot grow
     with memoryview(batch) as view, view[CRC_FROM:] as covered:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
 
@@ -389,6 +400,7 @@ def _packed(
         batch,
         0,
         like.base_offset,
+        # the length field counts neither itself nor the base offset
         HEADER_SIZE - LOG_OVERHEAD + len(payload),
         like.leader_epoch,
         like.magic,
@@ -410,4 +422,5 @@ def _packed(
 def put_uncompressed(out: bytearray, start: int, size: int) -> None:
     """Change the header at `start` to that of an uncompressed batch with `size` bytes of records; the CRC is not updated."""
     _LENGTH.pack_into(out, start + _LENGTH_AT, HEADER_SIZE - LOG_OVERHEAD + size)
+    # only the codec: the flags stay
     out[start + CODEC_AT] &= ~CODEC_MASK

@@ -101,6 +101,7 @@ def decompress_within(codec: int, data: Buffer, limit: int, headroom: int = 0) -
     if decompress_one is None:
         raise UnsupportedVersionError(f"unknown compression codec {codec:#04x}")
     try:
+        # no batch can have more, so no buffer is larger
         return decompress_one(data, min(limit, _MAX_BATCH_SIZE), headroom)
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
@@ -115,9 +116,11 @@ def _gzip(data: Buffer, limit: int, headroom: int) -> bytearray | None:
             step = data[position : position + _GZIP_STEP]
             if not step:
                 raise CorruptRecordsError("gzip data is truncated")
+            # one byte more than allowed shows that there is more, without decompressing it
             out += member.decompress(step, headroom + limit + 1 - len(out))
             if len(out) > headroom + limit:
                 return None
+            # what zlib has not used begins the next member
             position += len(step) - len(member.unused_data)
     return out
 
@@ -125,8 +128,10 @@ def _gzip(data: Buffer, limit: int, headroom: int) -> bytearray | None:
 def _snappy(data: Buffer, limit: int, headroom: int) -> bytearray | None:
     blocks = list(_snappy_blocks(data))
     total = sum(size for _, size in blocks)
+    # by the sizes in the blocks, before any memory is taken
     if total > limit:
         return None
+    # no honest block claims that: the memory would be for nothing
     if total > len(data) * _SNAPPY_MAX_RATIO:
         raise CorruptRecordsError(f"snappy: {len(data)} bytes cannot decompress to {total} bytes")
     out = bytearray(headroom + total)
@@ -149,6 +154,7 @@ def _xerial_blocks(data: Buffer) -> Iterator[Buffer]:
     while position < len(data):
         (size,) = XERIAL_BLOCK_SIZE.unpack_from(data, position)
         position += XERIAL_BLOCK_SIZE.size
+        # a size may be negative
         if not 0 <= size <= len(data) - position:
             raise CorruptRecordsError(
                 f"a snappy block of {size} bytes, but only {len(data) - position} are left"
@@ -167,6 +173,7 @@ def decompress_into(codec: int, data: Buffer, out: memoryview) -> int | None:
             return size
     except (zlib.error, DecompressionError, struct.error) as error:
         raise CorruptRecordsError(f"{_NAMES[codec]}: {error}") from error
+    # for what the fast ways leave: several blocks, other flags
     found = decompress_within(codec, data, len(out))
     if found is None:
         return None
@@ -178,6 +185,7 @@ def _gzip_into(data: Buffer, out: memoryview) -> int | None:
     """Decompress gzip data that consists of one member; None for other data, and if it does not fit."""
     member = zlib.decompressobj(GZIP_WINDOW)
     found = member.decompress(data, len(out) + 1)
+    # several members, or no room: the other way tells them apart
     if not member.eof or member.unused_data or len(found) > len(out):
         return None
     out[: len(found)] = found
@@ -223,6 +231,7 @@ def _lz4_block_into(data: Buffer, out: memoryview) -> int | None:
     is_stored, size = size >= _LZ4_STORED, size & ~_LZ4_STORED
     end = begin + size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
     is_whole = end + 4 + (flags & _LZ4_CHECKSUM) == len(data) and data[end : end + 4] == _LZ4_END
+    # content size and dictionary have more fields in the header
     if flags & ~_LZ4_KNOWN != _LZ4_VERSION or not is_whole:
         return None
     if is_stored:
@@ -275,12 +284,14 @@ class _GrowingBuffer:
                 if str(error) != self._does_not_fit:
                     raise
             else:
+                # one batch of zeros must not give the next ones a buffer of megabytes
                 self._ratio = min(_LARGEST_RATIO, written / max(1, len(data)))
                 if 2 * written < size:
                     # a copy: it may be kept, and the large buffer be used again
                     return out[: headroom + written]
                 del out[headroom + written :]
                 return out
+            # it does not fit into the limit either
             if size == limit:
                 return None
             del out  # before the next one is allocated
@@ -299,6 +310,7 @@ class _GrowingBuffer:
         claimed = self._claimed_size(data)
         if claimed is None:
             return max(_SMALLEST_SIZE, int(len(data) * self._ratio * _MARGIN))
+        # a false claim costs this much memory at most
         return min(claimed, max(_LARGEST_CLAIM, len(data) * _LARGEST_RATIO))
 
 

@@ -59,6 +59,7 @@ class _Encoder:
             self.tags(tagged_in(struct, self.version), source)
 
     def refuse_unsupported(self, struct: StructSpec, source: str) -> None:
+        # a value in a field that the version lacks would be dropped without notice
         for field in struct.fields:
             if self.version in field.versions or field.ignorable:
                 continue
@@ -68,6 +69,7 @@ class _Encoder:
     def is_not_default(self, field: FieldSpec, source: str) -> str:
         """Return the condition that a field does not have its default value."""
         name = f"{source}.{field.attribute}"
+        # the shortest condition for each kind of default: it runs for each message
         default = default_expression(field, self.spec.name)
         if default == "None":
             return f"{name} is not None"
@@ -87,11 +89,13 @@ class _Encoder:
             return
         letters = "".join(part for part, _ in self.pending)
         values = ", ".join(value for _, value in self.pending if value)
+        # empty tags are zeros, which need no call
         written = f"{self.out.fixed(letters, 'pack')}({values})" if values else repr(bytes(len(letters)))
         self.out.add(f"{self.append}({written})")
         self.pending = []
 
     def tags(self, tagged: list[FieldSpec], source: str) -> None:
+        # no tagged field in this version: their count is a zero byte, written with the fields before
         if not tagged:
             self.write_fixed("x")
             return
@@ -102,6 +106,7 @@ class _Encoder:
             with self.out.block(f"if {self.is_not_default(field, source)}:"):
                 pieces = self.out.name("q")
                 self.out.add(f"{count} += 1; {pieces} = []")
+                # into a list, as the size of a tagged field comes before it
                 with self.appending_to(f"{pieces}.append"):
                     self.value(field, f"{source}.{field.attribute}")
                     self.flush()
@@ -135,6 +140,7 @@ class _Encoder:
             if self.version not in field.nullable and field.type != "records":
                 self.out.add(f"null({field.name!r}, {self.version})")
                 return nullcontext()
+            # both branches write what was pending before them
             pending = [*self.pending]
             self.write_fixed(*marker)
             self.flush()
@@ -178,6 +184,7 @@ class _Encoder:
             self.out.add(f"{self.append}(uvarint({name}))")
 
     def elements(self, field: FieldSpec, value: str) -> None:
+        # one call for the whole array
         if field.element in NUMBER_FORMATS:
             letters = NUMBER_FORMATS[field.element]
             self.out.add(f"{self.append}(packer('{letters}', len({value}))(*{value}))")

@@ -44,11 +44,13 @@ async def fetch_offsets_of_groups(
 
     async def ask(target: Target, asked: list[str]) -> Results[str, Results[TopicPartition, CommittedOffset]]:
         def build(version: int) -> m.OffsetFetchRequest:
+            # one request for each group would be another call: the caller decides
             if version < GROUPS_VERSION:
                 raise UnsupportedVersionError(f"{target} lists the offsets of one group only")
             groups = [m.OffsetFetchRequest.OffsetFetchRequestGroup(name, topics=None) for name in asked]
             return m.OffsetFetchRequest(groups=groups, require_stable=require_stable)
 
+        # from version 10 on topics have ids, and the names of deleted ones would be lost
         response = await target.request(m.OffsetFetchRequest, build, highest=LAST_NAME_VERSION)
         results: Results[str, Results[TopicPartition, CommittedOffset]] = Results()
         for group in response.groups:
@@ -71,6 +73,7 @@ def _committed(
             tp = TopicPartition(topic.name, part.partition_index)
             if part.error_code:
                 results.errors[tp] = BrokerError(part.error_code, f"{what}, partition {tp}")
+            # -1: the group has no commit of it
             elif part.committed_offset >= 0:
                 metadata = part.metadata or ""
                 results.values[tp] = CommittedOffset(
@@ -88,6 +91,7 @@ async def commit_without_member(
     """Commit offsets for a group without members; UNKNOWN_MEMBER_ID for all partitions if it has members."""
 
     async def attempt(asked: list[TopicPartition]) -> Results[TopicPartition, None]:
+        # only those that are left: the others are committed
         request = _commit(group_id, {tp: offsets[tp] for tp in asked})
         response = await cluster.coordinators.request_versioned(
             group_id, m.OffsetCommitRequest, lambda _: request, lane=CONTROL, highest=LAST_NAME_VERSION
@@ -138,6 +142,7 @@ async def delete_group_offsets(
         response = await cluster.coordinators.request_versioned(
             group_id,
             m.OffsetDeleteRequest,
+            # the same in all versions
             lambda _: m.OffsetDeleteRequest(group_id=group_id, topics=topics),
             lane=CONTROL,
         )
@@ -184,11 +189,13 @@ async def _repeated(
         try:
             before = progress.last_error(left)
             found = await within(retry.cut_at, ask(left), before, f"{api} of group {group_id!r}")
+            # a partition that the response lacks must not be repeated without end
             found = found.completed(left, f"the response to {api}")
         except ClosedError:
             raise
         except AsyncGroupError as error:
             found = Results.failed(left, error)
+        # once for all of them: one coordinator has the group
         if any(action_of(error, _CODES) is RequestAction.LOOK_UP for error in found.errors.values()):
             cluster.coordinators.mark_unknown(group_id)
         return progress.apply(found)

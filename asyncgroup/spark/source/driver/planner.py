@@ -66,6 +66,7 @@ def plan_batch(
     first offset that their logs have: it need not be 0.
     """
     losses: list[DataLossError] = []
+    # sorted, so that errors and ranges are the same in each run of a batch
     new = sorted(end.keys() - start.keys())
     if gone := [tp for tp in new if tp not in earliest_of_new]:
         losses.append(
@@ -80,8 +81,10 @@ def plan_batch(
         for tp in new
         if tp not in from_log_start and (first := earliest_of_new.get(tp, 0))
     ]
+    # also those whose start is that of the log: they were found, and are gone now
     if deleted := sorted({*start, *from_log_start} - end.keys()):
         losses.append(_partitions_deleted(deleted, group_id))
+    # `start` counts where both have a partition: it is what the query has read
     begins = {**earliest_of_new, **start}
     ranges = []
     for tp in sorted(end.keys() & begins.keys()):
@@ -112,6 +115,7 @@ def check_available_now(
 
     A `replayed` batch was planned before the trigger started: partitions may have been added since. Raises SourceError.
     """
+    # the order of the checks is that of Spark, whose codes users know
     if not replayed and prefetched.keys() != end.keys():
         raise SourceError(
             "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
@@ -143,6 +147,7 @@ def usable_cores() -> int:
     A Python source gets no information about Spark's master or executors (`python_streaming_source_runner.py`). In a
     cluster this number only affects how small ranges are distributed: large ranges have a task each anyway.
     """
+    # in a container the affinity is smaller than the machine
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -163,6 +168,7 @@ def split(
             for part in found
             for piece in _divided(part, math.ceil(float(_size(part)) / float(max_records)))
         ]
+    # enough as they are: Spark does not join ranges either
     if min_partitions is None or len(found) >= min_partitions:
         return found
     return _spread(found, min_partitions)
@@ -173,6 +179,7 @@ def _spread(ranges: Sequence[OffsetRange], min_partitions: int) -> list[OffsetRa
     total = sum(map(_size, ranges))
     small = [part for part in ranges if _share(_size(part), total, min_partitions) == 1]
     rest = total - sum(map(_size, small))
+    # each small range is a task already
     wanted = max(min_partitions - len(small), 1)
     # by partition, not by range, as in Spark: either none or all ranges of a partition are divided
     kept = {(part.topic, part.partition) for part in small}
@@ -194,6 +201,7 @@ def _divided(part: OffsetRange, parts: int) -> list[OffsetRange]:
     """Divide a range into about equal pieces, of which later ones may be larger; omit empty ones."""
     pieces, start, left = [], part.start, _size(part)
     for rank in range(parts):
+        # of what is left, so that rounding does not add up
         size = left // (parts - rank)
         left -= size
         if size:
@@ -230,6 +238,7 @@ def pack_small(ranges: Iterable[OffsetRange], cores: int, least: int = 1) -> lis
     found = list(ranges)
     small = [part for part in found if _size(part) < TASK_OFFSETS]
     large = len(found) - len(small)
+    # tasks that are worth their start; idle cores are used in any case
     worth = math.ceil(sum(map(_size, small)) / TASK_OFFSETS)
     packed = pack(small, max(worth, cores - large, least - large, 1))
     rank = {part: number for number, part in enumerate(found)}
