@@ -208,7 +208,7 @@ class BatchQueue:
             except CorruptRecordsError:
                 self.take_apart()
                 return None
-        check_batch(*self.tp, self.front_batch(), self.check_crcs)
+        check_batch(*self.tp, cast("BatchView", self.batches[0]), self.check_crcs)
         return list(read_batch(*self.tp, plain, self.limit, check_crc=self.check_crcs))
 
 

@@ -17,7 +17,7 @@ from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.wire.batch_run import RUN_BYTES, BatchRun, complete_part, find_batches
-from asyncgroup.wire.batch_view import BatchView, batch_at
+from asyncgroup.wire.batch_view import BatchView, batch_at, complete_size
 from asyncgroup.wire.primitives import Buffer
 from asyncgroup.wire.records import MAX_DECOMPRESSED, check_batch
 
@@ -30,13 +30,12 @@ OnSkip: TypeAlias = Callable[[CorruptRecordsError], None]
 class RecordBuffer:
     """A queue of undecoded record batches, preceded by the remaining records of the decoded front batch.
 
-    A caller that pops from `decoded` itself, as the iterator does for speed, has to call `release` after the last record.
-    A corrupt batch stays in the buffer and raises at every read until a seek past it. With `on_skip` it is skipped and
-    reported instead, if its end is known: if the end in its header matches its record count or the next batch, and lies
-    within the log. A batch whose end is not known is never skipped: a guessed offset might leave out good records, or lead
-    into the same batch again and again. Bytes that do not form batches at all are not kept: `framing_error` is raised
-    once, after the records before them, and they are fetched again. A compressed batch with more than `limit` decompressed
-    bytes counts as corrupt.
+    A caller that pops from `decoded` itself, as the iterator does for speed, has to call `release` after the last record. A
+    corrupt batch stays in the buffer and raises at every read until a seek past it. With `on_skip` it is skipped and reported
+    instead, if its end is known: if the end in its header matches its record count or the next batch, and lies within the log.
+    A batch whose end is not known is never skipped: a guessed offset might leave out good records, or lead into the same batch
+    again and again. Bytes that do not form batches at all are not kept: `framing_error` is raised once, after the records
+    before them, and they are fetched again. A compressed batch with more than `limit` decompressed bytes counts as corrupt.
     """
 
     __slots__ = (
@@ -88,8 +87,6 @@ class RecordBuffer:
         self._batches = self.queue.batches
         self.chunks: ChunkFilter | None = None
         """Puts the chunks of large values together; None if they are delivered as they are."""
-        self._rest: list[Record] = []  # of the begun batch, after those in `decoded`, in reverse order
-        self._rest_size = 0  # wire bytes of the batch that `_rest` came from
         self.decoded: list[Record] = []
         """The remaining records of the front batch in reverse order: `pop()` returns the next one."""
         self._begun = 0  # records delivered, and those in `decoded`: nothing is counted for each record
@@ -105,7 +102,8 @@ class RecordBuffer:
         if self.chunks is not None:
             self.chunks.on_seek(offset)
         self.queue.clear()
-        self._rest, self._rest_size = [], 0
+        self._rest: list[Record] = []  # of the begun batch, after those in `decoded`, in reverse order
+        self._rest_size = 0  # wire bytes of the batch that `_rest` came from
         self.framing_error: CorruptRecordsError | None = None
         self.fetched_epoch = epoch
         """The leader epoch of the record before `fetch_offset`, -1 if unknown (KIP-320)."""
@@ -173,10 +171,14 @@ class RecordBuffer:
         its memory; otherwise it is, so that a slow partition does not keep the whole response in memory. If some bytes do
         not form batches, `framing_error` is set and the batches before them are added.
         """
-        finding = AbortedTransactions(aborted, self._check_crcs) if aborted else None
         hiding = AbortedTransactions(aborted, self._check_crcs) if aborted else None
-        found, end = find_batches(data, check_crcs=self._check_crcs, aborted=finding)
-        view = complete_part(memoryview(data), end, zero_copy=zero_copy)
+        found: list[BatchRun | int] = [0]
+        if (end := complete_size(data, 0)) == len(data):  # one batch: no run, and nothing after it
+            view = memoryview(data if zero_copy else bytes(data))
+        else:
+            finding = AbortedTransactions(aborted, self._check_crcs) if aborted else None
+            found, end = find_batches(data, check_crcs=self._check_crcs, aborted=finding)
+            view = complete_part(memoryview(data), end, zero_copy=zero_copy)
         try:
             for one in found:
                 if isinstance(one, BatchRun):
@@ -184,7 +186,8 @@ class RecordBuffer:
                     self._add_run(one)
                 elif (batch := batch_at(view, one)) is not None:
                     self._add_batch(batch, hiding)
-            batch_at(view, end)  # raises for bytes that are no batch
+            if end < len(view):
+                batch_at(view, end)  # raises for bytes that are no batch
         except CorruptRecordsError as error:
             self.framing_error = CorruptRecordsError(f"partition {self._tp}: {error}")
 
@@ -325,11 +328,8 @@ class RecordBuffer:
         """
         taken = LazyRecords(self._tp)
         first_held = None if self.chunks is None else self.chunks.first_offset
-        used, decompressed, most_decompressed = (
-            self.decoded_bytes,
-            0,
-            max(LARGE_BYTES, MAX_EXPANSION * max_bytes),
-        )
+        used, decompressed = self.decoded_bytes, 0
+        most_decompressed = max(LARGE_BYTES, MAX_EXPANSION * max_bytes)
         while (room := max_records - len(taken)) > 0:
             if self.decoded:
                 self._take_decoded(room, taken)

@@ -244,9 +244,10 @@ class PartitionConsumer:
 
         `__anext__` repeats it until a decoded record is available and nothing blocks.
         """
-        buffer = self._buffer
-        self._inner.end_processing()
-        if self._inner.blocked:
+        partition, buffer = self._inner, self._buffer
+        if partition.reports is not None:
+            partition.end_processing()
+        if partition.blocked:
             await self._attend()
         elif not buffer:
             await self._wait_for_change()
@@ -254,12 +255,12 @@ class PartitionConsumer:
             await self._give_turn()
         elif buffer.decoded:
             return
-        elif self._inner.begin_decoding():
+        elif partition.begin_decoding():
             await self._wait_for_change()
-        elif self._inner.advance():
+        elif partition.advance():
             self._work += work_of(len(buffer.decoded), buffer.decoded_bytes)
             if not buffer.decoded:
-                self._inner.made_room()
+                partition.made_room()
         else:
             await self._wait_for_change()
 
