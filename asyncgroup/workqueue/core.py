@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from asyncgroup.workqueue.due_times import DeliveryTimes
 from asyncgroup.workqueue.engine import Engine
 from asyncgroup.workqueue.interceptors import QueueInterceptors
 from asyncgroup.workqueue.local_consumers import LocalConsumer
+from asyncgroup.workqueue.orders import ordering_key_by
 from asyncgroup.workqueue.publisher import TopicPublisher
 from asyncgroup.workqueue.queue_consumer import LocalDispatch, QueueConsumer
 from asyncgroup.workqueue.receiver import Deliveries, Receiver, Waiters
@@ -60,7 +61,7 @@ class QueueCore(DispatcherCallbacks):
             ack_timeout=settings.ack_timeout,
             retry_share=settings.retry_share,
             allow_out_of_order=settings.allow_out_of_order,
-            ordering_key=_ordering_key_by(settings.ordering_key, engine.ordering_key),
+            ordering_key=ordering_key_by(settings.ordering_key, engine.ordering_key),
             delivery_times=DeliveryTimes(engine.due_at, clock),
             listeners=engine.listeners,
         )
@@ -391,19 +392,3 @@ class QueueCore(DispatcherCallbacks):
             self._timer.close()
             await self.engine.aclose()
             await cancel_and_wait(*self._seeks)
-
-
-def _ordering_key_by(
-    function: Callable[[Record], bytes | None] | None, default: Callable[[Record], bytes | None]
-) -> Callable[[Record], bytes | None]:
-    """Return the engine's function, or a user's in its place; a key that is neither bytes nor None raises TypeError."""
-    if function is None:
-        return default
-
-    def key_of(record: Record) -> bytes | None:
-        key = function(record)
-        if key is not None and not isinstance(key, bytes):
-            raise TypeError(f"ordering_key returned {key!r}; allowed are bytes and None")
-        return key
-
-    return key_of

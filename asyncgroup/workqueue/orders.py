@@ -11,7 +11,7 @@ from asyncgroup.model import Record
 from asyncgroup.workqueue.delivery import FAILURES, Delivery, Work
 from asyncgroup.workqueue.modes import Mode
 
-__all__ = ["DeliveryOrder", "InOrder", "Redelivery", "Shared"]
+__all__ = ["DeliveryOrder", "InOrder", "Redelivery", "Shared", "ordering_key_by"]
 
 
 class Redelivery(Enum):
@@ -147,3 +147,19 @@ class Shared:
         mode = Mode.SHARED if self.key_of is None else Mode.KEY_SHARED
         allowed = f"mode {mode.value} has no order: acknowledge each record by itself"
         raise UsageError(f"ack_cumulative() of {delivery!r}: {allowed}")
+
+
+def ordering_key_by(
+    function: Callable[[Record], bytes | None] | None, default: Callable[[Record], bytes | None]
+) -> Callable[[Record], bytes | None]:
+    """Return the engine's function, or a user's in its place; a key that is neither bytes nor None raises TypeError."""
+    if function is None:
+        return default
+
+    def key_of(record: Record) -> bytes | None:
+        key = function(record)
+        if key is not None and not isinstance(key, bytes):
+            raise TypeError(f"ordering_key returned {key!r}; allowed are bytes and None")
+        return key
+
+    return key_of
