@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from asyncgroup.checks import check_topic, timedelta_hint
 from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
@@ -19,6 +19,7 @@ from asyncgroup.producer.batches.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, 
 
 __all__ = [
     "RecordFields",
+    "SendOptions",
     "add_delivery_headers",
     "check_bytes",
     "check_fields",
@@ -33,6 +34,19 @@ __all__ = [
 
 RecordFields: TypeAlias = tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None]
 """The arguments of `send` in their order: topic, value, key, headers, partition, timestamp."""
+
+
+class SendOptions(TypedDict, total=False):
+    """The keyword arguments of `send`, `send_nowait` and `enqueue`, for methods that pass them on."""
+
+    key: bytes | None
+    headers: Sequence[Header]
+    partition: int | None
+    timestamp: int | None
+    ordering_key: bytes | None
+    deliver_at: datetime | int | None
+    deliver_after: float | None
+
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+import inspect
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Final
+from typing import Any, Final, TypeVar, Unpack
 
 from asyncgroup.errors import (
     BrokerError,
@@ -18,14 +18,26 @@ from asyncgroup.errors import (
 )
 from asyncgroup.group.transactions.shared import SharedTransactions, Ticket
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.model import Header, RecordMetadata
+from asyncgroup.model import RecordMetadata
 from asyncgroup.producer import Producer
-from asyncgroup.producer.arguments import RecordFields
+from asyncgroup.producer.arguments import RecordFields, SendOptions
 
 __all__ = ["TransactionOutput"]
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 FAILURES: Final = (BrokerError, TransportError, TransactionError, DeliveryFailedError)
 """Errors of a producer that abort the transaction. Others, as an InvalidRecordError, are the caller's, and raised as they are."""
+
+
+def _like(method: Callable[..., object]) -> Callable[[F], F]:
+    """Show the signature of a producer's method, whose arguments the decorated one passes on."""
+
+    def decorate(own: F) -> F:
+        own.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return own
+
+    return decorate
 
 
 class TransactionOutput:
@@ -45,95 +57,34 @@ class TransactionOutput:
     def __repr__(self) -> str:
         return f"<TransactionOutput of {self._calls!r}>"
 
-    async def enqueue(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-        ordering_key: bytes | None = None,
-        deliver_at: datetime | int | None = None,
-        deliver_after: float | None = None,
-    ) -> None:
+    @_like(Producer.enqueue)
+    async def enqueue(self, topic: str, value: bytes | None, **options: Unpack[SendOptions]) -> None:
         """Write a record, waiting only for buffer memory; the commit waits for the acknowledgement.
 
         As `Producer.enqueue`: the fastest way to write many records. Raises InvalidRecordError,
         TransactionAbortedError, UsageError after the function has returned.
         """
         with self._calls:
-            await self._producer.enqueue(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                ordering_key=ordering_key,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-            )
+            await self._producer.enqueue(topic, value, **options)
 
     async def enqueue_all(self, records: Iterable[RecordFields]) -> None:
         """Write records as `enqueue` does, with one call: `Producer.enqueue_all`. Raises as `enqueue`."""
         with self._calls:
             await self._producer.enqueue_all(records)
 
-    async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-        ordering_key: bytes | None = None,
-        deliver_at: datetime | int | None = None,
-        deliver_after: float | None = None,
-    ) -> RecordMetadata:
+    @_like(Producer.send)
+    async def send(self, topic: str, value: bytes | None, **options: Unpack[SendOptions]) -> RecordMetadata:
         """Write a record and wait until it is acknowledged, as `Producer.send`; it is not committed yet. Raises as `enqueue`."""
         with self._calls:
-            return await self._producer.send(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                ordering_key=ordering_key,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-            )
+            return await self._producer.send(topic, value, **options)
 
+    @_like(Producer.send_nowait)
     def send_nowait(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        partition: int | None = None,
-        timestamp: int | None = None,
-        ordering_key: bytes | None = None,
-        deliver_at: datetime | int | None = None,
-        deliver_after: float | None = None,
+        self, topic: str, value: bytes | None, **options: Unpack[SendOptions]
     ) -> asyncio.Future[RecordMetadata]:
         """Write a record and return a future, as `Producer.send_nowait`. Raises QueueFull, and as `enqueue`."""
         with self._calls:
-            future = self._producer.send_nowait(
-                topic,
-                value,
-                key=key,
-                headers=headers,
-                partition=partition,
-                timestamp=timestamp,
-                ordering_key=ordering_key,
-                deliver_at=deliver_at,
-                deliver_after=deliver_after,
-            )
+            future = self._producer.send_nowait(topic, value, **options)
         # called before a task that waits for the future: the error is the producer's, also if the function raises it
         future.add_done_callback(self._calls.on_done)
         return future
