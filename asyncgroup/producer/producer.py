@@ -16,7 +16,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import DeliveryFailedError, NotTransactionalError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import Hooks
-from asyncgroup.interceptor import ProduceInterceptor
+from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
 from asyncgroup.memory.memory_budget import MemoryBudget, check_budget
 from asyncgroup.model import GroupOffsets, Header, MillisClock, RecordMetadata, wall_clock
@@ -259,7 +259,8 @@ class Producer(ClientArguments):
             headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
         future = CallerFuture(loop=self._callbacks)
         if self._put(topic, value, key, headers, partition, timestamp, future) is None:
-            await self._records.put_waiting(topic, value, key, headers, partition, timestamp, future)
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            await self._records.put_waiting(record, future)
         return await future
 
     def send_nowait(
@@ -284,7 +285,8 @@ class Producer(ClientArguments):
             headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         if self._put(topic, value, key, headers, partition, timestamp, future) is None:
-            self._records.put_at_once(topic, value, key, headers, partition, timestamp, future)
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            self._records.put_at_once(record, future)
         return future
 
     async def enqueue(
@@ -309,9 +311,8 @@ class Producer(ClientArguments):
             headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
         is_filled = self._put(topic, value, key, headers, partition, timestamp, None)
         if is_filled is None:
-            is_filled = await self._records.put_waiting(
-                topic, value, key, headers, partition, timestamp, None
-            )
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            is_filled = await self._records.put_waiting(record, None)
         if is_filled or self._writer.turn_is_over():
             await self._writer.rest()  # a caller that never has to wait must still let other tasks run
 

@@ -123,8 +123,16 @@ class ChunkWriter:
         try:
             self._pipeline.check_accepting()
             future = delivery.next_future()
-            self._pipeline.router.put_chunk(
-                topic, chunk.value, key, chunk.headers, delivery.placement, timestamp or 0, chunk.size, future
+            self._pipeline.router.put(
+                topic,
+                chunk.value,
+                key,
+                chunk.headers,
+                None,
+                timestamp or 0,
+                chunk.size,
+                future,
+                delivery.placement,
             )
         except BaseException:
             self._memory.release(chunk.size)

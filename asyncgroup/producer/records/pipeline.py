@@ -263,7 +263,8 @@ class RecordPipeline:
 
     def before_wait(self) -> None:
         """Raise unless records are accepted; send lingering batches, because they hold what the caller waits for."""
-        self.check_accepting()
+        if not self.is_accepting:
+            raise self.refusal()
         self.sender.timer.wake()
 
     async def wait_for_memory(self, size: int, headers: Sequence[Header] = ()) -> Sequence[Header]:

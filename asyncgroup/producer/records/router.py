@@ -86,50 +86,35 @@ class Router:
         timestamp: int,
         size: int,
         future: ResultReceiver | None,
+        placement: Placement | None = None,
     ) -> bool:
         """Route a record for which `size` bytes are reserved; True if it filled a batch.
 
-        If it raises, the record was not accepted: InvalidRecordError for an invalid topic name, ConfigError if the
-        partitioner returns an invalid partition.
+        The first chunk with a `placement` determines the partition of the others. If it raises, the record was not accepted:
+        InvalidRecordError for an invalid topic name, ConfigError if the partitioner returns an invalid partition.
         """
-        try:
-            route = self.routes.get(topic) or self._add(topic)
-        except TypeError:
-            check_topic_name(topic)  # a list, for example, has no hash
-            raise
+        route = self._route(topic)
         route.recently_used = True
-        if route.view is not self.network.view:
-            route.update(self.network.view)
+        self._update(route)
+        if placement is not None:
+            partition = placement.partition
+            if route.is_known(None):
+                partition, placement = route.place(placement, key), None
         if route.is_known(partition):
             return route.put(value, key, headers, partition, timestamp, size, future)
         deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
         fixed = copy_headers(headers)  # the caller may modify its list
-        self._wait(route, PendingRecord(value, key, fixed, partition, timestamp, size, future, deadline))
+        pending = PendingRecord(value, key, fixed, partition, timestamp, size, future, deadline, placement)
+        self._wait(route, pending)
         return False
 
-    def put_chunk(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        placement: Placement,
-        timestamp: int,
-        size: int,
-        future: ResultReceiver | None,
-    ) -> None:
-        """Route a chunk as `put` does; the first one determines the partition of the others with the same placement."""
-        check_topic_name(topic)
-        route = self.routes.get(topic) or self._add(topic)
-        if self._update(route).is_known(None):
-            partition = route.place(placement, key)
-            self.put(topic, value, key, headers, partition, timestamp, size, future)
-            return
-        route.recently_used = True
-        deadline = asyncio.get_running_loop().time() + self._config.delivery_timeout
-        number = placement.partition
-        pending = PendingRecord(value, key, headers, number, timestamp, size, future, deadline, placement)
-        self._wait(route, pending)
+    def _route(self, topic: str) -> Route:
+        """Return the route of a topic, a new one if there is none. Raises InvalidRecordError for an invalid name."""
+        try:
+            return self.routes.get(topic) or self._add(topic)
+        except TypeError:
+            check_topic_name(topic)  # a list, for example, has no hash
+            raise
 
     def _wait(self, route: Route, record: PendingRecord) -> None:
         """Let a record wait for the lookup of its topic or partition; begin that if it is not under way."""
@@ -159,11 +144,7 @@ class Router:
         `is_full(tp, size)` says which partitions get no record whose key leaves the choice, while others do. Raises as
         `put`.
         """
-        try:
-            route = self.routes.get(topic) or self._add(topic)
-        except TypeError:
-            check_topic_name(topic)
-            raise
+        route = self._route(topic)
         if not self._update(route).is_known(partition):
             return None
         number = route.choose(key, size, is_full) if partition is None else partition

@@ -6,13 +6,13 @@ A producer that uses none of them has no `SendSteps`: its records go through the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from asyncgroup.errors import QueueFull
 from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import ProduceInterceptor, ProducerRecord
 from asyncgroup.memory.pending_limits import PartitionLimits, ProducerMemory
-from asyncgroup.model import Header, RecordMetadata, TopicPartition
+from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import (
     RecordFields,
     check_fields,
@@ -62,17 +62,10 @@ class SendSteps:
         """Return None: every record takes the steps of `put_waiting` or of `put_at_once`."""
 
     async def put_waiting(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp: int | None,
-        future: asyncio.Future[RecordMetadata] | None,
+        self, record: ProducerRecord, future: asyncio.Future[RecordMetadata] | None
     ) -> bool | None:
         """Write a record, waiting until it is accepted; True if it filled a batch."""
-        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp))
+        record = self._interceptors.on_send(record)
         is_awaited = future is not None
         promise = RecordPromise(record, self._interceptors, future, self._hooks, is_awaited=is_awaited)
         try:
@@ -88,18 +81,9 @@ class SendSteps:
             promise.refuse(error)
             raise
 
-    def put_at_once(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp: int | None,
-        future: asyncio.Future[RecordMetadata] | None,
-    ) -> None:
+    def put_at_once(self, record: ProducerRecord, future: asyncio.Future[RecordMetadata]) -> None:
         """Write a record without waiting; raise QueueFull if a limit is reached."""
-        record = self._interceptors.on_send(ProducerRecord(topic, value, key, headers, partition, timestamp))
+        record = self._interceptors.on_send(record)
         promise = RecordPromise(record, self._interceptors, future, self._hooks)
         try:
             size = measure_record(*record[1:])
@@ -119,7 +103,7 @@ class SendSteps:
         check_records(records)
         for record in records:
             check_fields(record)
-            if await self.put_waiting(*record, None) or self._writer.turn_is_over():
+            if await self.put_waiting(ProducerRecord(*record), None) or self._writer.turn_is_over():
                 await self._writer.rest()
 
     def _partition_of(self, record: ProducerRecord, size: int) -> TopicPartition | None:

@@ -14,6 +14,7 @@ from asyncgroup.producer.arguments import (
     check_fields,
     check_records,
     check_topic_name,
+    copy_headers,
     measure_record,
 )
 from asyncgroup.producer.batches.results import ResultReceiver
@@ -47,6 +48,7 @@ class RecordWriter:
         self._clock = pipeline.clock
         self._memory = pipeline.memory
         self._reserve = pipeline.memory.try_reserve
+        self._wake = pipeline.sender.timer.wake
         self._router = pipeline.router
         self._routes = pipeline.router.routes
         self._network = pipeline.router.network
@@ -124,40 +126,26 @@ class RecordWriter:
             self._memory.release(size)
             raise
 
-    async def put_waiting(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp: int | None,
-        future: ResultReceiver | None,
-    ) -> bool | None:
+    async def put_waiting(self, record: ProducerRecord, future: ResultReceiver | None) -> bool | None:
         """Append a record when there is memory for it, or in chunks; True if it filled a batch."""
+        topic, value, key, headers, partition, timestamp = record
         size = measure_record(value, key, headers, partition, timestamp)
         if size > self._max_size:
-            record = ProducerRecord(topic, value, key, headers, partition, timestamp)
             await self._chunks.write(record, size, future)
             return False
-        headers = await self._pipeline.wait_for_memory(size, headers)
+        if not self._pipeline.is_accepting:
+            raise self._pipeline.refusal()
+        self._wake()  # lingering batches hold what the caller waits for
+        if headers or type(headers) is not tuple:
+            headers = copy_headers(headers)
+        await self._memory.reserve(size)
         return self.put(topic, value, key, headers, partition, timestamp, future, size)
 
-    def put_at_once(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp: int | None,
-        future: ResultReceiver | None,
-    ) -> None:
+    def put_at_once(self, record: ProducerRecord, future: ResultReceiver | None) -> None:
         """Append a record in chunks if there is memory for all of them; raise QueueFull otherwise."""
-        size = measure_record(value, key, headers, partition, timestamp)
+        size = measure_record(*record[1:])
         if size <= self._max_size:
             raise QueueFull(f"no room for {size} bytes: {self._memory.shortage(size)}")
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp)
         self._chunks.write_nowait(record, size, future)
 
     async def put_all(self, records: Iterable[RecordFields]) -> None:
@@ -179,7 +167,7 @@ class RecordWriter:
                     raise
                 needed = measure_record(value, key, headers, partition, timestamp)
                 if needed > self._max_size:
-                    await self.put_waiting(topic, value, key, headers, partition, timestamp, None)
+                    await self.put_waiting(ProducerRecord(*record), None)
                     route_topic = None
                     continue
                 if not reserve(needed):
