@@ -253,7 +253,7 @@ class FetchScheduler:
             ):
                 # the leader may have what a follower lacks, so only its error counts. A follower to which the leader
                 # would send it again is avoided from now on, so no pause is needed
-                partition.fetch_failures.redirected = True
+                partition.fetch_failures.redirect()
                 self.states.assign(partition, now)
             case OutOfRange():
                 self.resets.reset(partition, now)

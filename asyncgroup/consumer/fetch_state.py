@@ -122,6 +122,7 @@ class FetchFailures:
         "count",
         "error",
         "is_ahead",
+        "is_clear",
         "leader",
         "leader_in_doubt",
         "metadata_outdated_since",
@@ -131,6 +132,8 @@ class FetchFailures:
     )
 
     def __init__(self) -> None:
+        self.is_clear = True
+        """Whether there was none since `clear`, so that this would change nothing; most fetches ask no more."""
         self.count = 0
         self.error: Exception | None = None
         """The last failure's error."""
@@ -156,25 +159,32 @@ class FetchFailures:
     def __repr__(self) -> str:
         return f"<FetchFailures: {self.count}, {self.reported} of them reported>"
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether there was none, so that `clear` would change nothing."""
-        return not (
-            self.count
-            or self.redirected
-            or self.leader_in_doubt
-            or self.metadata_outdated_since != float("inf")
-        )
-
     def add(self, error: Exception, now: float) -> None:
         """Count a failure."""
         if not self.count:
             self.began_at = self.since = now
         self.count += 1
         self.error = error
+        self.is_clear = False
+
+    def redirect(self) -> None:
+        """The partition is sent to another node without a pause."""
+        self.redirected = True
+        self.is_clear = False
+
+    def doubt_leader(self) -> None:
+        """The partition has no leader, or the leader did not answer."""
+        self.leader_in_doubt = True
+        self.is_clear = False
+
+    def metadata_outdated(self, now: float) -> None:
+        """The metadata is older than the position."""
+        self.metadata_outdated_since = min(self.metadata_outdated_since, now)
+        self.is_clear = False
 
     def clear(self) -> None:
         """The partition was fetched."""
+        self.is_clear = True
         self.count = 0
         self.error = None
         self.before_new_leader = 0

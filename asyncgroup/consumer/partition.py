@@ -250,7 +250,8 @@ class TopicPartitionState:
             self.batch_size = max(buffer.batch_bytes, self.batch_size - self.batch_size // 8)
             if buffer.records_end < buffer.fetch_offset:
                 self.listener.on_skipped_range(buffer.records_end, buffer.fetch_offset, buffer.fetched_epoch)
-        self.fetch_failures.clear()
+        if not self.fetch_failures.is_clear:
+            self.fetch_failures.clear()
         self.fetcher.on_change(self)
 
     def report(self, error: Exception) -> bool:

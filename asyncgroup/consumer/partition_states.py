@@ -225,7 +225,7 @@ class PartitionStates:
         """Assign at once, but only once without a fetch in between: replicas that name each other would cause a busy loop."""
         if partition.fetch_failures.redirected:
             return False
-        partition.fetch_failures.redirected = True
+        partition.fetch_failures.redirect()
         self.assign(partition, now)
         return True
 

@@ -197,7 +197,7 @@ class LeaderWatch:
         if not is_leaderless:
             self.note_metadata_age(partition, now)
         if is_leaderless or self.is_outdated(partition, now) or isinstance(error, TransportError):
-            failures.leader_in_doubt = True
+            failures.doubt_leader()
         elif isinstance(error, BrokerError) and error.code in _STALE and failures.count == 1:
             self._is_stale = True
 
@@ -224,7 +224,7 @@ class LeaderWatch:
         if not failures.count:
             failures.since = now
         if isinstance(error, TransportError):
-            failures.leader_in_doubt = True
+            failures.doubt_leader()
             return now - failures.since <= EAGER_SECONDS
         return self.in_election(partition, error, now)
 
@@ -242,7 +242,7 @@ class LeaderWatch:
         failures = partition.fetch_failures
         if self._is_older(partition):
             # not `failures.since`: the first failure may have had another reason, long ago
-            failures.metadata_outdated_since = min(failures.metadata_outdated_since, now)
+            failures.metadata_outdated(now)
         elif self._view().partition(*partition.tp) is not None:
             failures.metadata_outdated_since = float("inf")
 
