@@ -95,6 +95,7 @@ class CoordinatorClient:
         Raises as `find`, for the first key that has no coordinator, and ProtocolError if the response lacks a key.
         """
         wanted = list(dict.fromkeys(keys))
+        # in rounds: older brokers look one key up at a time, and another task may have marked one as unknown
         while unknown := [key for key in wanted if self._cached(key, kind) is None]:
             _raise_first(await self._look_up(unknown, kind))
         return {key: self._known[kind, key].address for key in wanted}
@@ -117,6 +118,7 @@ class CoordinatorClient:
     def _cached(self, key: str, kind: int) -> Address | None:
         """Return the known coordinator, unless its node is missing in metadata that is newer than the lookup."""
         known, brokers = self._known.get((kind, key)), self._network.view.brokers
+        # the metadata at the lookup may have lacked the node; newer metadata without it means that it is gone
         if known is None or (known.address.node_id not in brokers and brokers is not known.brokers):
             return None
         return known.address
@@ -127,6 +129,7 @@ class CoordinatorClient:
         For a caller whose request waits there for longer than a broker takes to fail over. Raises as `find`.
         """
         if (known := self._known.get((kind, key))) is not None:
+            # not replaced: a lookup that is already due asks the same node last
             self._stale.setdefault((kind, key), known.address.node_id)
         _raise_first(await self._look_up([key], kind))
 
@@ -136,10 +139,12 @@ class CoordinatorClient:
         response = await self._network.request_any(
             m.FindCoordinatorRequest,
             lambda version: _request(keys, kind, version),
+            # one of them: nearly always all keys have the same former coordinator
             last=next((node_id for node_id in stale if node_id is not None), None),
         )
         results = _results(response, keys)
         brokers = self._network.view.brokers
+        # a coordinator that has just joined the cluster, as after a failover
         if any(not found.error_code and _address(found, brokers) is None for found in results.values()):
             await self._refresh()
             brokers = self._network.view.brokers
@@ -168,7 +173,9 @@ class CoordinatorClient:
         """Cancel the requests of this key that wait at other addresses than the coordinator's."""
         now = asyncio.get_running_loop().time()
         pending = self._pending.get(key, {})
+        # a list, as the loop removes from the dict
         for scope in [scope for scope, sent_to in pending.items() if sent_to != address]:
+            # at once: a further lookup must not reschedule it a second time
             del pending[scope]
             scope.reschedule(now)
 
@@ -285,6 +292,7 @@ class CoordinatorClient:
                 finally:
                     self._answered(scope, keys, kind)
         except TimeoutError:
+            # a timeout of the request itself, or of the caller
             if not scope.expired():
                 raise
             # the next request to that node, perhaps for another key, must not wait for the cancelled one
@@ -294,6 +302,7 @@ class CoordinatorClient:
             raise self._moved(address, keys, cls, kind) from None
         except AsyncGroupError:
             for key in keys:
+                # only if it is still the one that has failed: another task may have found the new one
                 if (known := self._known.get((kind, key))) is not None and known.address == address:
                     self.mark_unknown(key, kind=kind)
             raise

@@ -98,12 +98,15 @@ _TIME_UNITS: Final = frozenset({"ms", "millis", "milliseconds", "s", "sec", "sec
 
 def suggest_key(cls: str, key: str, value: object, keys: Keys) -> str:
     """Return the text that suggests a replacement for `key`, which the configuration class `cls` does not have."""
+    # first: a name that another client has is no typing error
     found = _known_elsewhere(cls, key, value, keys)
     if found is not None:
         return f"{_NO_SUCH_KEY}; {found}"
     if near := close_matches(key, keys[cls]):
+        # `session_timeout_ms` means the key, and its value would be wrong by a factor of 1000
         seconds = ", in seconds" if _TIME_UNITS.intersection(_split(key)) else ""
         return f"{_NO_SUCH_KEY}; did you mean {' or '.join(near)}{seconds}?"
+    # last: a typing error in a name of something else, nearest first
     ours = {key for own in keys.values() for key in own}
     for other in (
         *close_matches(key, ours),
@@ -118,6 +121,7 @@ def suggest_key(cls: str, key: str, value: object, keys: Keys) -> str:
 def suggest_property(cls: str, name: str, known: Iterable[str], keys: Keys) -> str:
     """Return the text that suggests a replacement for `name`, a property unknown to `cls.from_properties`."""
     known = list(known)
+    # `group_id` as users of other Python clients write it
     spelled = name.replace("_", ".")
     if spelled in known:
         return f"{_NO_SUCH_KEY}; did you mean {spelled}?"
@@ -154,6 +158,7 @@ def _known_to_kafka(cls: str, name: str, value: object, key: str) -> str | None:
     for other in (cls, "ClientConfig", "ConsumerConfig", "ProducerConfig"):
         if name in PROPERTIES.get(other, {}):
             prop = PROPERTIES[other][name]
+            # one property for two keys: the one whose name was given
             if prop.also and key.startswith(prop.also):
                 prop = Property(prop.also, prop.read)
             return _as_key(cls, other, name, prop, value)
@@ -172,6 +177,7 @@ def _as_key(cls: str, other: str, name: str, prop: Property, value: object) -> s
     """Return the key for a property, with the value converted to the key's unit if it can be parsed."""
     shown = prop.key
     if value is not None:
+        # a value that cannot be read is left out: the name is what matters
         with contextlib.suppress(ValueError):
             shown = f"{prop.key}={prop.read(value)!r}"
     unit = "seconds" if name.endswith(".ms") else "bytes" if name.endswith(".kbytes") else ""
@@ -215,6 +221,7 @@ def _split(name: str) -> list[str]:
 
 def _typing_errors(one: list[str], other: list[str]) -> int | None:
     """Return the number of typing errors between two names, or None if they are too different."""
+    # the same letters, split into other words
     if "".join(one) == "".join(other):
         return 0
     if len(one) != len(other):
@@ -224,6 +231,7 @@ def _typing_errors(one: list[str], other: list[str]) -> int | None:
         if word in right:
             left.remove(word)
             right.remove(word)
+    # what is left is compared in order
     errors = [_distance(*pair) for pair in zip(left, right, strict=True)]
     close = [
         error <= (2 if len(word) >= 8 else 1)

@@ -156,6 +156,7 @@ class _Produce:
             for part in parts:
                 part.refused = None
                 try:
+                    # before the batch: an unknown partition is reported also for a malformed one
                     part.partition = _find(self._node, self._context, part.topic, part.index)
                     part.batch = part.produced.batch
                     _check_writable(self._node, self._context, part.partition)
@@ -181,6 +182,7 @@ class _Produce:
         for part in chain.from_iterable(self._parts):
             if part.refused is None and part.partition:
                 validator = part.partition.validator
+                # the size is kept, so that the validation does not decompress a second time
                 takes_long, part.size = validator.trial(part.batch, now)
                 if takes_long:
                     large.append((part, validator))
@@ -213,6 +215,7 @@ class _Produce:
         ]
         if self._context.api_version >= 10:
             _add_endpoints(self._node, self.response)
+        # after the response is complete: a parked fetch may read the records at once
         for one in self.written:
             self._node.complete_delayed_operations(one.partition)
 
@@ -230,6 +233,7 @@ class _Produce:
         `min.insync.replicas` get NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         """
         for partition, end_offset, result in self.written:
+            # in the order of Kafka's checks: the first one that applies is the result
             if partition.deleted:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif partition.leader != self._node.id:
@@ -249,6 +253,7 @@ class _Produce:
             return part.refused
         assert partition is not None
         try:
+            # before the replicas are counted: a fenced producer gets its error in any case
             _check_transaction(node, self._context, self._request.transactional_id, partition, part.batch)
             if self._request.acks == _ALL and not _has_min_isr(node, partition):
                 reason = "fewer in-sync replicas than min.insync.replicas"
@@ -273,6 +278,7 @@ class _Produce:
     def _validate(self, part: _Part, partition: Partition) -> ValidBatch:
         """Return the batch to append. Raise AppendError if it is invalid."""
         validated = part.validated
+        # the settings of the topic may have changed while a thread has validated the batch
         if validated is None or validated.validator != partition.validator:
             return partition.validator.validate(part.batch, self._node.clock(), part.size)
         if isinstance(validated.outcome, AppendError):
@@ -319,6 +325,7 @@ def _check_transaction(
         return
     producer = ProducerIdAndEpoch(batch.producer_id, batch.producer_epoch)
     producers = partition.log.producers
+    # verified by an earlier batch: the coordinator is asked once for each partition of a transaction
     if producers.is_open(*producer):
         return
     add_partition = context.api_version >= _ADDS_PARTITIONS
@@ -339,6 +346,7 @@ def _check_transaction(
 
 def _has_min_isr(node: Node, partition: Partition) -> bool:
     """Return whether at least `min.insync.replicas` replicas are alive (all, if the partition has fewer)."""
+    # a topic with fewer replicas could never be written otherwise
     needed = min(partition.config.min_insync_replicas, len(partition.replicas))
     return needed <= 1 or len(node.controller.alive.intersection(partition.replicas)) >= needed
 

@@ -106,12 +106,14 @@ async def _elect(
     )
 
     def build(version: int) -> m.ElectLeadersRequest:
+        # an older broker would elect the preferred leader, which is another request
         if election_type != PREFERRED and version < UNCLEAN_VERSION:
             raise UnsupportedVersionError(
                 "this broker elects only preferred leaders (Kafka 2.4 others as well)"
             )
         return m.ElectLeadersRequest(election_type, topics, TIMEOUT_MS)
 
+    # the controller may take its time, and the client must not give up before
     response = await target.request(m.ElectLeadersRequest, build, timeout=_timeout(cluster))
     if response.error_code:
         raise BrokerError(response.error_code, "electing leaders")
@@ -119,6 +121,7 @@ async def _elect(
     for topic in response.replica_election_results:
         for part in topic.partition_result:
             tp = TopicPartition(topic.topic, part.partition_id)
+            # that there was nothing to do is a result and no error
             if part.error_code in (ErrorCode.NONE, _NOT_NEEDED):
                 results.values[tp] = part.error_code != _NOT_NEEDED
             else:
@@ -139,6 +142,7 @@ async def list_reassignments(
     Raises BrokerError and what `request_one` raises.
     """
     names = m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    # null stands for all; an empty list for none
     topics = None if partitions is None else [names(*each) for each in by_topic(partitions).items()]
     request = m.ListPartitionReassignmentsRequest(TIMEOUT_MS, topics)
 
@@ -173,6 +177,7 @@ async def alter_reassignments(
 
     async def send(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, None]:
         def build(version: int) -> m.AlterPartitionReassignmentsRequest:
+            # an older broker would ignore it, and change the factor
             if not allow_replication_factor_change and version < FIXED_FACTOR_VERSION:
                 raise UnsupportedVersionError(
                     "this broker always allows another replication factor (Kafka 4.1 can forbid it)"
@@ -213,6 +218,7 @@ def _alter(
     request = m.AlterPartitionReassignmentsRequest
 
     def replicas(tp: TopicPartition) -> list[int] | None:
+        # null cancels the reassignment
         nodes = wanted[tp]
         return None if nodes is None else list(nodes)
 
@@ -258,6 +264,7 @@ def _alter_log_dirs(
     request = m.AlterReplicaLogDirsRequest
     by_path: dict[str, list[TopicPartition]] = {}
     for tp in asked:
+        # the request is by directory
         by_path.setdefault(wanted[tp], []).append(tp)
     return request(
         [

@@ -103,15 +103,19 @@ def decode_group_record(key: bytes, value: bytes | None) -> ConsumerGroupRecord 
 
 def changes(before: ModernGroup | None, after: ModernGroup | None) -> list[ConsumerGroupRecord]:
     """Return the records that lead from one value of a group to another, in Kafka's order; None: there is no group."""
+    # most heartbeats change nothing, and groups are values
     if before is after:
         return []
+    # each without what the other has as the same object: the rest is compared by its facts
     old = _contents(before, after)
     new = _contents(after, before)
     removed = [ConsumerGroupRecord(old[key][0], None) for key in old if key not in new]
+    # tombstones first: a member that comes back under the same name is written after its removal
     removed.sort(key=lambda record: _REMOVAL_ORDER.index(type(record.key)))
     written = [
         ConsumerGroupRecord(key, value())
         for name, (key, facts, value) in new.items()
+        # the facts are compared, so that values are made only for what is written
         if name not in old or old[name][1] != facts
     ]
     return [*removed, *written]
@@ -130,6 +134,7 @@ def _contents(group: ModernGroup | None, other: ModernGroup | None) -> _Contents
     if group is None:
         return found
     for key, facts, value in _records(group, other or ModernGroup(group_id=group.group_id)):
+        # a key of the group has neither: there is one of its type
         name = getattr(key, "member_id", "") or getattr(key, "regular_expression", "")
         found[key.API_KEY, name] = key, facts, value
     return found
@@ -158,6 +163,7 @@ def _records(group: ModernGroup, other: ModernGroup) -> Iterator[tuple[Key, obje
         lambda: m.ConsumerGroupMetadataValue(group.epoch, group.metadata_hash),
     )
     for member_id, target in group.targets.items():
+        # by identity: targets are shared by the values of a group
         if other.targets.get(member_id) is target:
             continue
         yield (
@@ -165,6 +171,7 @@ def _records(group: ModernGroup, other: ModernGroup) -> Iterator[tuple[Key, obje
             target,
             lambda target=target: _target_value(target),
         )
+    # after the targets, as in Kafka: the epoch says that they are complete
     if group.assignment_epoch > 0:
         yield (
             m.ConsumerGroupTargetAssignmentMetadataKey(group_id),
@@ -255,11 +262,13 @@ def _with_epochs(
 def replay(group: ModernGroup | None, record: ConsumerGroupRecord) -> ModernGroup | None:
     """Return the group after a record; None: it does not exist."""
     key, value = record.key, record.value
+    # the last tombstone of a group: what is left of it is dropped with it
     if isinstance(key, m.ConsumerGroupMetadataKey) and value is None:
         return None
     if group is None:
         if value is None:
             return None
+        # compaction may have removed the first records of a group
         group = ModernGroup(group_id=key.group_id)
     match key:
         case m.ConsumerGroupMetadataKey():
@@ -297,6 +306,7 @@ def _replay_member(
     elif value is not None:
         member = _with_current(known or ConsumerGroupMember(member_id=key.member_id), value)
     else:
+        # a tombstone of the assignment alone: the member is kept, with nothing assigned
         nothing = m.ConsumerGroupCurrentMemberAssignmentValue()
         member = None if known is None else _with_current(known, nothing)
     return dataclasses.replace(group, members=_put(group.members, key.member_id, member))
@@ -348,6 +358,7 @@ def _epochs(
     """Return the partitions with their assignment epochs, before Kafka 4.3 the member's epoch `epoch`."""
     found: dict[TopicIdPartition, int] = {}
     for topic in topics:
+        # a record of an older broker has none
         epochs = topic.assignment_epochs or [epoch] * len(topic.partitions)
         found.update(
             {
