@@ -69,7 +69,7 @@ async def test_an_open_transaction_is_listed_and_described(admin: Admin, env: Vi
         assert described.producer_id == listed.producer_id
         now = asyncio.get_running_loop().wall_clock()  # type: ignore[attr-defined]
         assert described.start_timestamp is not None
-        assert abs(now - described.start_timestamp) < 3_600_000  # the broker has a clock of its own
+        assert abs(now - described.start_timestamp) < 3_600_000  # the broker has its own clock
         (producer,) = (await admin.transactions.producers([ZERO])).raise_first()[ZERO]
         assert (producer.producer_id, producer.producer_epoch) == (
             described.producer_id,

@@ -161,7 +161,7 @@ def free_ports(count: int) -> int:
 
 @contextmanager
 def broker(*arguments: str, port: int = 0) -> Iterator[str]:
-    """Run `asyncgroup broker` in a process of its own, and yield its bootstrap servers."""
+    """Run `asyncgroup broker` in a separate process, and yield its bootstrap servers."""
     with started("broker", "--port", str(port), *arguments) as program:
         line = program.line()
         assert line.startswith("bootstrap: "), line

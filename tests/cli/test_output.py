@@ -146,7 +146,7 @@ def produce_until_signal(
     with (
         process.stdin,
         process.stderr,
-    ):  # its input stays open until it has ended, as the end of input would end it, too
+    ):  # its input stays open until it has ended, as the end of input would also end it
         err = process.stderr.read()
         return process.wait(LIMIT), err[:18]
 

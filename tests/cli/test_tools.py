@@ -143,7 +143,7 @@ def test_ctrl_c_in_produce_writes_what_was_read() -> None:
         assert seen.stdout == "one\ntwo\n"
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        with process.stdin, process.stderr:  # its input stays open, as the end of input would end it, too
+        with process.stdin, process.stderr:  # its input stays open, as the end of input would also end it
             err = process.stderr.read()
             assert process.wait(LIMIT) == 130
         assert err.startswith("2 records (6 B)")

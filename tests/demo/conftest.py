@@ -39,7 +39,7 @@ def spark_demo(demo_directory: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session", autouse=True)
 def _spark_demo_beside(request: pytest.FixtureRequest) -> None:
     if hasattr(request.config, "workerinput"):
-        return  # other workers run other tests meanwhile, and each of them would start a demonstration
+        return  # other workers run other tests at the same time, and each of them would start a demonstration
     wanted = any("spark_demo" in getattr(item, "fixturenames", ()) for item in request.session.items)
     if wanted and find_java() is not None:  # without Java the test that needs it is skipped or fails
         request.getfixturevalue("spark_demo")

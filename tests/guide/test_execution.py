@@ -195,7 +195,7 @@ def server() -> Iterator[KafkaServer]:
 def define(code: str, server: KafkaServer, *, main: bool = False, **names: Any) -> dict[str, Any]:
     """Execute a snippet with the server's address, as a program if `main`; return its names.
 
-    A snippet with `await` at the top level runs in an event loop of its own.
+    A snippet with `await` at the top level runs in a separate event loop.
     """
     names["__name__"] = "__main__" if main else "snippet"
     code = code.replace("127.0.0.1:9092", server.bootstrap_servers)
@@ -578,7 +578,7 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.virtual
 async def test_an_assignor_by_lag(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The partition with as much lag as two others together goes to a member of its own."""
+    """The partition with as much lag as two others together goes to a separate member."""
 
     async def wait(_session: Session, claim: Claim) -> None:
         async for _ in claim:

@@ -75,7 +75,7 @@ def test_an_option_is_named_within_a_few_lines() -> None:
         {"subscribe": "a", "kafka.bootstrap.servers": "x:1", "startingOffset": "earliest"}
     )
     lines = shown(source.schema)
-    # preceded by frames of pytest and this file; in Spark by one frame of its own
+    # preceded by frames of pytest and this file; in Spark by one of its frames
     ours = [line for line in lines if "asyncgroup/spark" in line]
     assert len(ours) == 1
     assert lines[-1].endswith(

@@ -17,7 +17,7 @@ __all__ = ["Sdk", "current_name", "link_ids", "parent_id", "span_id"]
 
 
 class Sdk:
-    """A provider of its own, not the global one, and hooks that use it."""
+    """A separate provider, not the global one, and hooks that use it."""
 
     def __init__(self, sampler: Sampler | None = None, **arguments: Any) -> None:
         self._exporter = InMemorySpanExporter()

@@ -66,7 +66,7 @@ def test_spans_and_metrics_arrive() -> None:
 
 @pytest.mark.full
 def test_the_program_of_the_guide() -> None:
-    """It runs as a program of its own, as it sets the global provider."""
+    """It runs as a separate program, as it sets the global provider."""
     with receiving() as receiver, KafkaServer() as server:
         server.create_topic("orders", 1)
         code = snippet("monitoring", "OpenTelemetryTraces()").replace(

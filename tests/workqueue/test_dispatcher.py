@@ -1,4 +1,4 @@
-"""Dispatcher: random programs of deliveries beside the rules of each mode, and the order of hand-outs."""
+"""Dispatcher: random programs of deliveries beside the rules of each mode, and the order of deliveries."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def test_an_ack_after_the_last_timeout_is_too_late(copy: str, monkeypatch:
 
 
 async def test_a_failed_record_comes_first_after_all_were_to_be_repeated():
-    """Between two calls of `run` a record became due, and all after it were to be repeated, too: when it failed again, they
+    """Between two calls of `run` a record became due, and all after it were to be repeated as well: when it failed again, they
     came before it.
     """
     queue = Queue(Mode.EXCLUSIVE, delay=1.0)

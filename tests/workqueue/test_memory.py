@@ -36,7 +36,7 @@ class StuckWriter:
 
 
 def record(offset: int, key: int, headers: int) -> Record:
-    """Return a record whose parts are objects of its own, as those that are decoded."""
+    """Return a record whose parts are separate objects, as those that are decoded."""
     made: list[Header] = [(f"name{number}{offset}", b"%010d" % offset) for number in range(headers)]
     name = b"%010d" % offset if key else None
     time = 1_700_000_000_000 + offset

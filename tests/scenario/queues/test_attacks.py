@@ -256,7 +256,7 @@ HOSTILE: dict[bytes | None, int] = {
 
 
 async def test_hostile_headers_in_the_retry_topic(env: VirtualEnvironment):
-    """Each copy is handed out at least once, with any headers, and after any failure of another record."""
+    """Each copy is delivered at least once, with any headers, and after any failure of another record."""
 
     async def work(delivery: Delivery) -> None:
         if delivery.attempt <= 2:

@@ -13,7 +13,7 @@ from tests.scenario.support import now
 from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
-# heartbeats have a thread of their own, but not in virtual time
+# heartbeats have their own thread, but not in virtual time
 TIMEOUTS: dict[str, Any] = {
     "ack_timeout": 10.0,
     "config": {"session_timeout": 300.0, "heartbeat_interval": 30.0},

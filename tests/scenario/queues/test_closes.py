@@ -124,7 +124,7 @@ async def test_closed_while_handlers_run(env: VirtualEnvironment):
 
 
 async def test_handlers_that_work_on_after_their_acknowledgement(env: VirtualEnvironment):
-    """A close and a rebalance do not wait for them beyond the grace: they are cancelled, too."""
+    """A close and a rebalance do not wait for them beyond the grace: they are also cancelled."""
     await send(env, b"0")
 
     async def work(delivery: Delivery) -> None:
@@ -141,7 +141,7 @@ async def test_handlers_that_work_on_after_their_acknowledgement(env: VirtualEnv
 
 
 async def test_expired_handlers_that_are_left_alone(env: VirtualEnvironment):
-    """They are cancelled when the time of the close is over."""
+    """They are cancelled when the time of the close has passed."""
     await send(env, b"0")
     async with working(env, "ann", Gates(), ack_timeout=5.0, on_ack_timeout="redeliver", **SHORT) as ann:
         await ann.until("begin 0@0#3")

@@ -84,7 +84,7 @@ async def test_commits_of_many_partitions_wait_for_more_acknowledgements(
 ):
     """The cost of a commit grows with its partitions: one of 256 waits for four times the number.
 
-    A partition with `ack_group_size` acknowledgements of its own does not wait: a crash would repeat all of them.
+    A partition that has `ack_group_size` acknowledgements does not wait: a crash would repeat all of them.
     """
     env.cluster.create_topic("wide", 257, 1)
     for partition in range(256):

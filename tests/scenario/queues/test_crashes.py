@@ -192,7 +192,7 @@ async def test_after_a_crash_a_loop_gets_all_records(env: VirtualEnvironment):
 
 
 async def test_an_isolated_record_is_nacked_in_order(env: VirtualEnvironment):
-    """It becomes a dead letter, although the records after it, which were counted, too, are delivered again each time."""
+    """It becomes a dead letter, although the records after it, which were also counted, are delivered again each time."""
 
     async def loop(queue: WorkQueue) -> None:
         async for delivery in queue:

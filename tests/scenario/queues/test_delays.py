@@ -127,7 +127,7 @@ class Clock:
 )
 @pytest.mark.parametrize("retried", [False, pytest.param(True, marks=pytest.mark.full)])
 async def test_the_clock_is_set(env: VirtualEnvironment, step: float, retried: bool):
-    """A delivery time is a time of day: records are not handed out before it, nor much later, whatever the clock does meanwhile."""
+    """A delivery time is a time of day: records are not delivered before it, nor much later, also if the clock is set in between."""
     clock = Clock(env)
 
     async def work(delivery: Delivery) -> None:

@@ -24,7 +24,7 @@ def held(queue: WorkQueue, partition: int = 0) -> int:
 
 
 async def test_records_held_ready(env: VirtualEnvironment):
-    """Up to `receiver_queue` of a partition, refilled when half are handed out."""
+    """Up to `receiver_queue` of a partition, refilled when half are delivered."""
     await send(env, *[b"v"] * 400)
     async with opened(env, receiver_queue=100) as queue:
         first = await queue.receive()
@@ -280,7 +280,7 @@ async def test_statistics_are_a_snapshot(env: VirtualEnvironment):
         assert (first.counts.acked, queue.statistics().counts.acked) == (1, 2)
 
 
-# --- records that are no longer held ready make room without a hand-out ---------------------------------------------------
+# --- records that are no longer held ready make room without a delivery --------------------------------------------------
 
 
 async def test_parked_records_make_room(env: VirtualEnvironment):

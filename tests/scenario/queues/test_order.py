@@ -203,7 +203,7 @@ async def test_a_restored_window(env: VirtualEnvironment, mode: Mode):
 @in_order
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 async def test_cancelled_blocks(env: VirtualEnvironment, mode: Mode, order: tuple[int, ...]):
-    """In whatever order they give their records back."""
+    """In any order in which they give their records back."""
 
     async def hold(delivery: Delivery) -> None:
         async with delivery:

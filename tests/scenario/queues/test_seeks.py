@@ -129,7 +129,7 @@ async def test_a_handler_that_needs_time_to_end(env: VirtualEnvironment, mode: M
 
 
 async def test_a_seek_right_after_entering(env: VirtualEnvironment):
-    """It waits for the partitions, and so does not move those of nobody."""
+    """It waits for the partitions, and so moves no partition before it has some."""
     await fill(env, 3)
     async with WorkQueue(env.bootstrap_servers, "g", "orders") as queue:
         await queue.seek("earliest")

@@ -244,7 +244,7 @@ async def test_an_exception_of_fn_is_raised_even_if_the_job_tag_cannot_be_remove
 
 @pytest.mark.parametrize("on_error", ["raise", Retry(times=50)])
 async def test_a_jvm_that_ends_during_a_batch_ends_the_run_at_once(on_error: Any) -> None:
-    """The original exception is the cause. There is no retry, as it would fail, too."""
+    """The original exception is the cause. There is no retry, as it would fail as well."""
 
     def refuse() -> None:
         raise ConnectionRefusedError(111, "Connection refused")

@@ -41,7 +41,7 @@ def missing() -> str:
 
 
 def prepared(place: Path, servers: str) -> Path:
-    """Copy the directory, with storage of its own; return the specification."""
+    """Copy the directory, with separate storage; return the specification."""
     for source in DEFINITIONS.iterdir():
         if source.is_file():
             text = source.read_text(encoding="utf-8")

@@ -296,7 +296,7 @@ class Query:
     async def _slot(
         self, batch: QueryBatch, slot: int, rows: Sequence[int], results: list[SlotResult | None]
     ) -> None:
-        """Run a task, up to four times; the attempts run in processes of their own and survive the driver."""
+        """Run a task, up to four times; the attempts run in separate processes and survive the driver."""
         for _ in range(4):
             tasks = [self._attempt(batch, slot, rows)]
             if self.turns.fault(self.second_attempts):

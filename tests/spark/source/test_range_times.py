@@ -44,7 +44,7 @@ def test_waiting_for_other_ranges_does_not_count() -> None:
     assert poll_timer.ends == float("inf")
     poll_timer.check(110, is_gone=False)
     poll_timer.check(120, is_gone=False)
-    assert poll_timer.ends == 130, "ten of thirty seconds were over"
+    assert poll_timer.ends == 130, "ten of thirty seconds had passed"
 
 
 def test_progress_while_it_waits_for_other_ranges() -> None:

@@ -1,4 +1,4 @@
-"""CrashCounts: each delivery of a partition that a crash left is counted once, before its hand-out."""
+"""CrashCounts: each delivery of a partition that a crash left is counted once, before it begins."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_delivery_is_counted_in_a_commit_before_its_hand_out() -> None:
 
 
 async def test_a_retry_that_waits_for_its_turn_is_counted_once() -> None:
-    """Fresh records of the partition ask for a hand-out in the turns before it."""
+    """Fresh records of the partition ask to be delivered in the turns before it."""
     partition = Partition(40, {5: 3})
     attempts = []
     for _ in range(60):
@@ -195,7 +195,7 @@ async def test_counts_are_taken_back_once() -> None:
 
 @pytest.mark.parametrize("is_copy", [False, True])
 async def test_earlier_deliveries_isolate_a_record(is_copy: bool) -> None:
-    """Of six deliveries four were made: those that led to a copy in the retry topic count, too."""
+    """Of six deliveries four were made: those that led to a copy in the retry topic count as well."""
     dispatcher = Dispatcher(
         Mode.SHARED,
         asyncio.get_running_loop().time,

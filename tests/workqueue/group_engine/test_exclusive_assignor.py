@@ -45,7 +45,7 @@ def test_the_one_that_waits_longest_gets_everything() -> None:
     assert lists(plan) == {"a": [], "b": [TP("t", 0), TP("t", 1), TP("t", 2)], "c": []}
 
 
-def test_the_owner_keeps_everything_whatever_the_clocks_say() -> None:
+def test_the_owner_keeps_everything_with_any_clocks() -> None:
     owner = replace(subscribed("a", 200), owned=(TP("t", 0),), generation_id=1)
     plan = ASSIGNOR.assign([owner, subscribed("b", 100)], {"t": 2, "u": 1})
     assert lists(plan) == {"a": [TP("t", 0), TP("t", 1)], "b": []}

@@ -167,7 +167,7 @@ async def test_copies_that_a_trial_leaves_are_tried_next(env: VirtualEnvironment
 
 @pytest.mark.full
 async def test_a_transaction_may_last_longer_than_the_delivery_of_a_record(env: VirtualEnvironment):
-    """Its copies are waited for less long, so that the partition counts as stalled, and the others are written meanwhile."""
+    """Its copies are waited for less long, so that the partition counts as stalled, and the others are written in that time."""
     env.cluster.faults.on("Produce", topic=DLQ, times=None).error("NOT_ENOUGH_REPLICAS")
     await send(env, b"reject 0")
     config = ProducerConfig(transaction_timeout=600.0, delivery_timeout=20.0, request_timeout=5.0)

@@ -308,7 +308,7 @@ async def test_the_group_refuses_the_offsets(env: VirtualEnvironment, code: Erro
 
 @pytest.mark.parametrize("chunking", [True, False])
 async def test_a_copy_that_the_broker_refuses(env: VirtualEnvironment, chunking: bool):
-    """It is reported and tried again, alone; the others are copied, those to other topics, too."""
+    """It is reported and tried again, alone; the others are copied, also those to other topics."""
     config = ProducerConfig(
         transaction_timeout=10.0, max_chunk_size=100_000 if chunking else None, chunking=chunking
     )

@@ -92,7 +92,7 @@ async def each_once(env: VirtualEnvironment) -> None:
 
 
 class Process:
-    """A queue in a task of its own, which connects from its own host; the tasks of the story do not."""
+    """A queue in a separate task, which connects from its own host; the tasks of the story do not."""
 
     def __init__(self, env: VirtualEnvironment, name: str, handle: Work = work, **more: Any) -> None:
         self._env = env
