@@ -32,6 +32,11 @@ def cluster_of(scripted: ScriptedCluster, seed: int = 1, **config: Any) -> Clust
     return ClusterClient(scripted.servers, ClientConfig(**config), rng=random.Random(seed))
 
 
+def lanes_of(client: ClusterClient) -> list[Any]:
+    """Return the client's lanes: one connection for each broker and purpose."""
+    return list(client.pool._lanes.values())
+
+
 @asynccontextmanager
 async def connected(
     scripted: ScriptedCluster, config: ClientConfig = CONFIG, hooks: Hooks | None = None

@@ -13,6 +13,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cluster import Cluster
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ErrorCode, NoBrokersError
+from tests.group.internals import make_second_client
 
 pytestmark = pytest.mark.virtual
 
@@ -95,10 +96,10 @@ async def test_the_client_of_the_heartbeat_thread_asks_it_when_the_known_brokers
         provider.servers = old.bootstrap_servers
         group = ConsumerGroup(provider, "group")
         await group.__aenter__()
-        make_client = group._engine._member._second_client_maker()
+        make_client = make_second_client(group)
         async with make_client() as second:
             assert (provider.calls, len(second.view.brokers)) == (1, 1)
-    make_client = group._engine._member._second_client_maker()
+    make_client = make_second_client(group)
     async with EmbeddedCluster(nodes=1, seed=2, host="10.1.0.2") as new:
         provider.servers = new.bootstrap_servers
         for _ in range(2):

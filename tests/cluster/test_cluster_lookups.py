@@ -16,7 +16,7 @@ from asyncgroup.errors import (
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
 from tests.cluster.scripted import Call, ScriptedCluster, no_answer
-from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, now
+from tests.cluster.support import HOSTS, LIST_GROUPS, cluster_of, lanes_of, now
 
 pytestmark = pytest.mark.virtual
 
@@ -105,7 +105,7 @@ async def test_a_node_whose_connections_were_lost_is_asked_last() -> None:
         for _ in range(20):
             await cluster.refresh()
         assert isinstance(parked[1].exception(), ConnectionLost)
-        failed = [lane for lane in cluster.pool._lanes.values() if lane.backoff.failures]
+        failed = [lane for lane in lanes_of(cluster) if lane.backoff.failures]
         assert failed == [], "no connect was attempted"
         for task in parked:
             task.cancel()

@@ -29,6 +29,7 @@ from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.group.assignors import Assignment
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
+from tests.group.internals import membership_of
 from tests.profiles import thinned
 from tests.real.concurrent_stories import ConcurrentStories, selected
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
@@ -239,7 +240,7 @@ async def auto_is_the_consumer_protocol_here(env: RealEnvironment) -> None:
     config = {"group_protocol": "auto", "session_timeout": 7.0}
     async with new_group(env, **config) as group, running(group.run(env.topic, handler)):
         await env.bell.until(lambda: len(partitions_of(group)) == 4, "all", env.limit)
-        assert "ConsumerMembership" in repr(group._engine._membership)
+        assert "ConsumerMembership" in repr(membership_of(group))
 
 
 async def test_auto_is_the_classic_protocol_at_an_older_broker(
@@ -249,7 +250,7 @@ async def test_auto_is_the_classic_protocol_at_an_older_broker(
         handler = WorkHandler(env)  # type: ignore[arg-type]
         async with new_group(env, group_protocol="auto") as group, running(group.run(env.topic, handler)):
             await env.bell.until(lambda: len(partitions_of(group)) == 4, "all", env.limit)
-            assert "ClassicMembership" in repr(group._engine._membership)
+            assert "ClassicMembership" in repr(membership_of(group))
         async with new_group(env, "bob") as group:
             with pytest.raises(UnsupportedVersionError, match="classic"):
                 await group.run(env.topic, handler)

@@ -10,6 +10,7 @@ import pytest
 from asyncgroup import Cluster, Consumer, ConsumerConfig, ConsumerGroup, TopicPartition
 from asyncgroup.cluster import connection_pool
 from asyncgroup.cluster.connecting import connect
+from tests.cluster.support import lanes_of
 from tests.scenario.support import WorkHandler, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.virtual import VirtualEnvironment
@@ -67,7 +68,7 @@ async def test_two_groups(env: VirtualEnvironment):
 
 def purposes(cluster: Cluster) -> set[str]:
     """Return the purposes of the open connections of a cluster."""
-    return {lane.purpose for lane in cluster._inner.pool._lanes.values() if lane.is_open}
+    return {lane.purpose for lane in lanes_of(cluster._inner) if lane.is_open}
 
 
 @in_each_protocol
@@ -86,7 +87,7 @@ async def test_the_connections_of_closed_groups_close(env: VirtualEnvironment):
                 assert purposes(cluster) > alone
             await asyncio.sleep(1)
             assert purposes(cluster) == alone
-            kept = [lane.connection for lane in cluster._inner.pool._lanes.values() if lane.is_open]
+            kept = [lane.connection for lane in lanes_of(cluster._inner) if lane.is_open]
             await env.produce(5, range(4))
             await second.until("done 3@9")
             assert all(connection.is_open for connection in kept)
@@ -145,7 +146,7 @@ async def test_fetchers_of_nodes_that_lead_nothing_end(env: VirtualEnvironment):
         assert len(asyncio.all_tasks()) < tasks
         fetching = {
             lane.address.node_id
-            for lane in reader.cluster._inner.pool._lanes.values()
+            for lane in lanes_of(reader.cluster._inner)
             if lane.is_open and lane.purpose.startswith("fetch")
         }
         assert fetching == {1}

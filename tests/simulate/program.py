@@ -13,6 +13,7 @@ from uuid import UUID
 from asyncgroup import ConsumerGroup, Session
 from asyncgroup.errors import AsyncGroupError, BrokerError, ErrorCode
 from asyncgroup.group.consumer.heartbeats import SESSION_TIMEOUT, ConsumerHeartbeats
+from tests.group.internals import membership_of
 from tests.simulate.plan import MemberSpec
 from tests.simulate.story import Violation
 
@@ -87,7 +88,7 @@ class Program(ABC):
     @property
     def session_timeout(self) -> float:
         """The session timeout of a consumer group, as far as the member knows."""
-        heartbeats = None if self.group is None else self.group._engine._membership.heartbeats
+        heartbeats = None if self.group is None else membership_of(self.group).heartbeats
         return heartbeats.session_timeout if isinstance(heartbeats, ConsumerHeartbeats) else SESSION_TIMEOUT
 
     @property

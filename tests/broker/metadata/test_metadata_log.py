@@ -28,6 +28,11 @@ def opened(directory: Path) -> MetadataLog:
     return log
 
 
+def close(log: MetadataLog) -> None:
+    """Close the files of a log, as the end of its process does."""
+    log._files.close()
+
+
 CHANGES = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3), st.booleans()), max_size=30)
 
 
@@ -57,7 +62,7 @@ def test_state_is_the_latest_record_per_key_before_a_cut(
             else:
                 log.put({"key": [key], "value": value})
                 expected[key] = value
-        log._files.close()
+        close(log)
         assert len(list(directory.iterdir())) == 1
     (path,) = directory.iterdir()
     data = path.read_bytes()
@@ -77,7 +82,7 @@ def test_state_is_the_latest_record_per_key_before_a_cut(
             left[record["key"][0]] = record["value"]
     log = opened(directory)
     assert {key[0]: record["value"] for key, record in log.state.items()} == left
-    log._files.close()
+    close(log)
 
 
 def some_metadata(directory: Path, count: int) -> tuple[Path, bytearray]:
@@ -86,7 +91,7 @@ def some_metadata(directory: Path, count: int) -> tuple[Path, bytearray]:
         log = opened(directory)
         for number in numbers:
             log.put({"key": ["k", number], "value": number})
-        log._files.close()
+        close(log)
     (path,) = directory.iterdir()
     return path, bytearray(path.read_bytes())
 
@@ -97,7 +102,7 @@ def test_a_torn_record_ends_the_log(tmp_path):
     path.write_bytes(data)
     log = opened(tmp_path)
     assert sorted(log.state) == [("k", number) for number in range(5)]
-    log._files.close()
+    close(log)
 
 
 def test_damaged_metadata_is_rejected(tmp_path):
@@ -141,7 +146,7 @@ def test_an_interrupted_snapshot_has_no_effect(tmp_path):
     log = opened(tmp_path)
     assert sorted(log.state) == [("k", number) for number in range(5)]
     assert {path.name for path in tmp_path.iterdir()} == {log._path.name, "notes.metadata"}
-    log._files.close()
+    close(log)
 
 
 def test_a_snapshot_is_repeated_if_its_directory_entry_may_be_lost(tmp_path, monkeypatch):
@@ -165,16 +170,16 @@ def test_a_snapshot_is_repeated_if_its_directory_entry_may_be_lost(tmp_path, mon
     log.put({"key": ["k", 1], "value": 1})
     assert log._path.name == "0000000003.metadata" == named[-1]
     log.put({"key": ["k", 2], "value": 2})
-    log._files.close()
+    close(log)
     again = opened(tmp_path)
     assert len(again.state) == 3
-    again._files.close()
+    close(again)
 
 
 async def test_a_directory_with_a_newer_format_is_rejected(tmp_path):
     log = opened(tmp_path / "metadata")
     log.put({"key": ["cluster"], "id": "x", "format": 2})
-    log._files.close()
+    close(log)
     with pytest.raises(ConfigError, match="format 1 or older"):
         async with EmbeddedCluster(data_dir=tmp_path):
             pass

@@ -19,6 +19,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.errors import AsyncGroupError, EventLoopBlocked, MemberLost
 from asyncgroup.group.liveness.heartbeat_snapshot import HeartbeatSnapshot
 from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
+from tests.group.internals import membership_of
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
@@ -57,7 +58,7 @@ class Ann:
     @property
     def snapshot(self) -> HeartbeatSnapshot | None:
         """What a heartbeat thread knows of it."""
-        return self.group._engine._membership.heartbeats.handover.snapshot
+        return membership_of(self.group).heartbeats.handover.snapshot
 
     @contextmanager
     def blocked(self, error: AsyncGroupError | None = None) -> Iterator[ThreadHeartbeats]:
@@ -74,7 +75,7 @@ class Ann:
         self.others.release()
         with network.source("10.4.0.1"):
             yield ThreadHeartbeats(
-                self.group._engine._membership.heartbeats.handover, make_cluster, lambda _now: error, 1.0
+                membership_of(self.group).heartbeats.handover, make_cluster, lambda _now: error, 1.0
             )
         network.heal(HOST)
 

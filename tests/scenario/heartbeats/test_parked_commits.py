@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from asyncgroup import Cluster, ConsumerConfig, ConsumerGroup
+from tests.cluster.support import lanes_of
 from tests.scenario.support import SessionEndHook, WorkHandler, member, now, running
 from tests.scenario.three_protocols import made_for
 from tests.stories.virtual import VirtualEnvironment
@@ -19,7 +20,7 @@ PARKED = 5.0
 
 def purposes(cluster: Cluster) -> list[str]:
     """Return the purposes of the open connections, sorted."""
-    return sorted(lane.purpose for lane in cluster._inner.pool._lanes.values() if lane.is_open)
+    return sorted(lane.purpose for lane in lanes_of(cluster._inner) if lane.is_open)
 
 
 def longest_pause(env: VirtualEnvironment, protocol: str) -> float:

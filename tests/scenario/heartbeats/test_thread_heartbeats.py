@@ -23,6 +23,7 @@ from asyncgroup.errors import AsyncGroupError, ClaimStuck, EventLoopBlocked
 from asyncgroup.group.liveness.heartbeat_snapshot import ThreadHandover, ThreadReport
 from asyncgroup.group.liveness.thread_heartbeats import ThreadHeartbeats
 from asyncgroup.wire import messages as m
+from tests.group.internals import make_second_client, membership_of
 from tests.scenario.support import SessionEndHook, WorkHandler, committed, member, now, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
 from tests.stories.traffic import partitions_of
@@ -56,8 +57,7 @@ def thread_heartbeats(
     def make_cluster() -> ClusterClient:
         return ClusterClient(env.bootstrap_servers, ClientConfig(client_id="stand-in"))
 
-    engine = group._engine
-    return ThreadHeartbeats(engine._membership.heartbeats.handover, make_cluster, lambda _now: error, 1.0)
+    return ThreadHeartbeats(membership_of(group).heartbeats.handover, make_cluster, lambda _now: error, 1.0)
 
 
 async def test_it_keeps_the_member_in_its_group(env: VirtualEnvironment) -> None:
@@ -155,7 +155,7 @@ async def test_another_block_after_the_member_has_left(env: VirtualEnvironment) 
     handler, stuck = WorkHandler(env), ClaimStuck("g", TopicPartition("orders", 0), 12.0, 10.0)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
-        heartbeats = group._engine._membership.heartbeats
+        heartbeats = membership_of(group).heartbeats
         assert heartbeats.handover.snapshot is not None
         blocked = ThreadHandover()
         blocked.snapshot = replace(heartbeats.handover.snapshot, due=now())  # type: ignore[type-var]
@@ -179,7 +179,7 @@ async def test_the_log_says_which_heartbeat_was_not_answered(
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)
         silent = env.cluster.faults.on(api(env), client_id="stand-in").drop()
-        snapshot = group._engine._membership.heartbeats.handover.snapshot
+        snapshot = membership_of(group).heartbeats.handover.snapshot
         assert snapshot is not None
         with caplog.at_level(logging.INFO, "asyncgroup.group"):
             async with running(thread_heartbeats(env, group).run()):
@@ -236,7 +236,7 @@ async def test_no_broker_answers(handler: WorkHandler, env: VirtualEnvironment) 
             return ClusterClient(servers, ClientConfig(client_id="stand-in"))
 
         standing = ThreadHeartbeats(
-            group._engine._membership.heartbeats.handover, make_cluster, lambda _now: None, 1.0
+            membership_of(group).heartbeats.handover, make_cluster, lambda _now: None, 1.0
         )
         async with running(standing.run()):
             await asyncio.sleep(2 * env.session_timeout)
@@ -314,7 +314,7 @@ async def test_its_client_also_knows_the_bootstrap_servers(env: VirtualEnvironme
         servers = set(env.bootstrap_servers.split(","))
         moved = {1: BrokerInfo(1, "::1", 9092, None)}
         client.network.set_view(replace(client.view, brokers=moved))
-        second = group._engine._member._second_client_maker()()
+        second = make_second_client(group)()
         assert set(second.network.addresses) == {"[::1]:9092", *servers}
         client.network.set_view(replace(client.view, brokers={}))
-        assert set(group._engine._member._second_client_maker()().network.addresses) == servers
+        assert set(make_second_client(group)().network.addresses) == servers

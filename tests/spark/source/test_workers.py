@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -58,13 +59,16 @@ def test_connections_and_metadata_are_kept(broker: KafkaServer) -> None:
     assert (handshakes(broker), len(broker.history.of("Metadata"))) == before
 
 
+def clusters() -> list[Any]:
+    """Return the clusters that this worker process keeps."""
+    return workers._worker_state()._clusters
+
+
 def test_a_worker_freezes_its_heap_when_a_task_has_ended(
     broker: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled: list[int] = []
-    monkeypatch.setattr(
-        workers, "freeze_heap", lambda: settled.append(len(workers._worker_state()._clusters))
-    )
+    monkeypatch.setattr(workers, "freeze_heap", lambda: settled.append(len(clusters())))
     assert offsets(settings(broker.bootstrap_servers), part(0, 3)) == [0, 1, 2]
     assert settled == [1], "while the cluster is kept"
 
@@ -73,14 +77,14 @@ def test_other_settings_use_other_connections(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     careful = settings(broker.bootstrap_servers, config={"isolation_level": "read_committed"})
     assert offsets(asked, part(0, 3)) == offsets(careful, part(0, 3)) == [0, 1, 2]
-    assert len(workers._worker_state()._clusters) == 2
+    assert len(clusters()) == 2
 
 
 def test_clusters_are_bounded(broker: KafkaServer) -> None:
     for number in range(workers.MAX_CLUSTERS + 3):
         asked = settings(broker.bootstrap_servers, config={"client_id": f"query-{number}"})
         assert offsets(asked, part(0, 1)) == [0]
-    assert len(workers._worker_state()._clusters) == workers.MAX_CLUSTERS
+    assert len(clusters()) == workers.MAX_CLUSTERS
 
 
 def test_idle_clusters_are_closed(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +92,7 @@ def test_idle_clusters_are_closed(broker: KafkaServer, monkeypatch: pytest.Monke
         offsets(settings(broker.bootstrap_servers, config={"client_id": f"query-{number}"}), part(0, 1))
     monkeypatch.setattr(workers, "IDLE_TIMEOUT", -1.0)
     offsets(settings(broker.bootstrap_servers, config={"client_id": "another"}), part(0, 1))
-    assert [home._config.client_id for home in workers._worker_state()._clusters] == ["another"]
+    assert [home._config.client_id for home in clusters()] == ["another"]
 
 
 def test_long_idle_connections_are_not_reused(broker: KafkaServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +103,7 @@ def test_long_idle_connections_are_not_reused(broker: KafkaServer, monkeypatch: 
     monkeypatch.setattr(workers, "IDLE_TIMEOUT", -1.0)
     assert offsets(asked, part(10, 20)) == list(range(10, 20))
     assert handshakes(broker) > before
-    assert len(workers._worker_state()._clusters) == 1
+    assert len(clusters()) == 1
 
 
 def test_a_generator_that_is_closed_early(broker: KafkaServer) -> None:
@@ -109,7 +113,7 @@ def test_a_generator_that_is_closed_early(broker: KafkaServer) -> None:
         assert next(reading).num_rows > 0
         reading.close()  # type: ignore[attr-defined]
         assert offsets(asked, part(3, 290, 2)) == list(range(3, 290))
-    (home,) = workers._worker_state()._clusters
+    (home,) = clusters()
     assert home.users == 0
 
 
@@ -131,7 +135,7 @@ def test_a_generator_that_is_collected_while_another_waits(broker: KafkaServer) 
 
     workers._worker_state().run(collect())
     assert offsets(asked, part(3, 290, 2)) == list(range(3, 290))
-    (home,) = workers._worker_state()._clusters
+    (home,) = clusters()
     assert home.users == 0
 
 
@@ -159,7 +163,7 @@ def test_the_next_task_after_a_failed_one_works(broker: KafkaServer) -> None:
     asked = settings(broker.bootstrap_servers)
     with pytest.raises(DataLossError, match="COULD_NOT_READ_OFFSET_RANGE"):
         offsets(asked, part(1000, 1010))
-    assert workers._worker_state()._clusters == []
+    assert clusters() == []
     assert offsets(asked, part(0, 10)) == list(range(10))
 
 
