@@ -355,8 +355,17 @@ class Outcomes:
         self._end_publishing(work)
         self.report_end(delivery, "lost")
         self._move(delivery, DeliveryState.LOST)
-        if work.is_live and delivery.record.offset not in work.window:
-            self._waiting.add(work, delivery.record, self._waiting.now() + self._delay_of(delivery.attempt))
+        record = delivery.record
+        if work.is_live and record.offset not in work.window:
+            # where the order may be broken a record that has failed before enters the queue of its key again when it is due:
+            # it must not be the one that this queue waits for
+            if (
+                record.offset in work.window.attempts
+                and (following := self._order.fail(work, record)) is not None
+            ):
+                self.admit(work, following)
+                self._ready.wake_later()
+            self._waiting.add(work, record, self._waiting.now() + self._delay_of(delivery.attempt))
 
     def _end_publishing(self, work: Work) -> None:
         work.publishing -= 1

@@ -1,8 +1,6 @@
-"""Dispatcher: random programs of deliveries beside the rules of each mode, and the order of deliveries."""
+"""Dispatcher: the rules of each mode, and the order of deliveries. `test_delivery_states` has its random programs."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 from hypothesis import given, strategies as st
@@ -330,55 +328,7 @@ def test_lost_deliveries_change_nothing() -> None:
     assert work.window.base == 0
 
 
-# --- random programs --------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 10**9), st.sampled_from(list(Mode)), st.booleans())
-def test_every_record_is_done_once_and_each_key_in_order(seed: int, mode: Mode, limited: bool) -> None:
-    rng = random.Random(seed)
-    max_redeliveries = 3 if limited else None
-    queue = Queue(mode, max_redeliveries, ack_timeout=50.0, slots=8)
-    keys = "".join(rng.choice("abc. ") for _ in range(rng.randint(0, 40)))
-    works = [queue.partition(keys, number=number) for number in range(2)]
-    expected = {(number, at) for number in range(2) for at, key in enumerate(keys) if key != " "}
-    done: list[tuple[int, int]] = []
-    acquired: list[Delivery] = []
-    for step in range(10_000):
-        calm = step > 600  # then every delivery succeeds, so that the program ends
-        queue.pass_time(rng.choice([0.0, 1.0, 30.0]))
-        acquired = [delivery for delivery in acquired if delivery.state is DeliveryState.ACQUIRED]
-        while len(acquired) < 8 and (delivery := queue.dispatcher.take()) is not None:
-            acquired.append(delivery)
-            if mode is Mode.KEY_SHARED and delivery.key is not None:
-                same = [each for each in acquired if each.key == delivery.key]
-                assert len({each.record.partition for each in same}) == len(same)
-        if not acquired and len(done) + len(queue.letters.dead) >= len(expected):
-            break
-        if not acquired:
-            continue
-        delivery = acquired.pop(rng.randrange(len(acquired)))
-        what = "ack" if calm else rng.choice(["ack", "ack", "nack", "release", "hold", "renew"])
-        if what == "ack":
-            queue.dispatcher.outcomes.ack(delivery)
-            done.append((delivery.record.partition, delivery.record.offset))
-        elif what == "nack":
-            queue.dispatcher.outcomes.nack(delivery, rng.choice([None, 0.0, 3.0]))
-        elif what == "release":
-            queue.dispatcher.outcomes.release(delivery)
-        else:
-            acquired.append(delivery)
-            if what == "renew":
-                queue.dispatcher.outcomes.renew(delivery)
-    assert len(done) == len(set(done))
-    assert len(done) + len(queue.letters.dead) == len(expected)
-    assert limited or set(done) == expected
-    assert [(unacked(work), work.window.runs, work.key_queues) for work in works] == [(0, [], {})] * 2
-    assert all(work.window.base == (len(keys.rstrip()) if keys.strip() else 0) for work in works)
-    if mode is Mode.KEY_SHARED:
-        for number in range(2):
-            for key in "abc":
-                mine = [at for part, at in done if part == number and keys[at] == key]
-                assert mine == sorted(mine)
+# --- reasons of dead letters ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
