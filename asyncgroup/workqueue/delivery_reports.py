@@ -36,7 +36,7 @@ class DeliveryReports:
         self._listeners.start(delivery)
 
     def left(self, delivery: Delivery, error: BaseException | None, *, is_last: bool) -> None:
-        """A delivery has left the hands of its handler. If its record is copied now (`is_last`: after a nack), it ends with the copy."""
+        """The handler or reader of a delivery has ended it, or has lost it. If its record is copied now (`is_last`: after a nack), it ends with the copy."""
         state = delivery.state
         if state is not DeliveryState.PUBLISHING and not (state is DeliveryState.NACKED and is_last):
             self.end(delivery, _OUTCOMES[state], error)

@@ -38,9 +38,9 @@ class DispatchTimer:
         if self._timer is not None:
             self._timer.cancel()
         self._at = due
-        self._timer = self._loop.call_at(max(due, self._earliest), self._ring)
+        self._timer = self._loop.call_at(max(due, self._earliest), self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         now = self._loop.time()
         self._dispatcher.note_late(now - max(self._at, self._earliest))
         self._timer, self._at = None, NEVER
