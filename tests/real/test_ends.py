@@ -2,6 +2,9 @@
 
 In each case every task ends (`tests/conftest.py` checks it), the member leaves at once unless it is static, offsets of
 finished work are committed, and nothing is printed to standard error.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Each record is in exactly one place, moves only as `MOVES` allows, and is done once in its order: random programs."""
+"""Each record is in exactly one place, moves only as `MOVES` allows, and is done once in its order: random programs.
+
+`queue.partition("a b.")` adds a partition with a record for each letter, which is its key, at the offset of the letter; a space is
+a gap of the log, a dot a record without a key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Dispatcher: the rules of each mode, and the order of deliveries. `test_delivery_states` has its random programs."""
+"""Dispatcher: the rules of each mode, and the order of deliveries. `test_delivery_states` has its random programs.
+
+`queue.partition("a b.")` adds a partition with a record for each letter, which is its key, at the offset of the letter; a space is
+a gap of the log, a dot a record without a key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Bugs of work queues that `python -m tests.simulate` has found, each as a small test."""
+"""Bugs of work queues that `python -m tests.simulate` has found, each as a small test.
+
+`queue.partition("a b.")` adds a partition with a record for each letter, which is its key, at the offset of the letter; a space is
+a gap of the log, a dot a record without a key.
+"""
 
 from __future__ import annotations
 

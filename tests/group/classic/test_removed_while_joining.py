@@ -1,6 +1,9 @@
 """A cooperative member that a consumer group removes while it joins again, as its JoinGroup is not answered (KIP-848).
 
 A classic group would refuse its next JoinGroup. A consumer group accepts it, with the former member id, and its commits.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
 """
 
 from __future__ import annotations

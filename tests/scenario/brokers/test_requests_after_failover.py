@@ -1,4 +1,8 @@
-"""Requests that are pending at a frozen coordinator are sent to the new one as soon as it is known."""
+"""Requests that are pending at a frozen coordinator are sent to the new one as soon as it is known.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
+"""
 
 from __future__ import annotations
 

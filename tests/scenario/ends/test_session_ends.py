@@ -1,6 +1,9 @@
 """How claims and sessions end (the table "How things end" of the design): handlers, offsets and caller in each case.
 
 Errors and callers are tested in `test_session_ends_callers.py`.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""`heartbeat_thread=False`: a blocked event loop is reported when it runs again. A block moves the virtual clock."""
+"""`heartbeat_thread=False`: a blocked event loop is reported when it runs again. A block moves the virtual clock.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Nothing else runs on an event loop that is blocked, so the coordinator does not answer the member's own requests here. The
 stand-in is the one that the thread runs; tests/group/liveness/test_heartbeat_thread.py blocks real event loops.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Leader epochs of commits (KIP-320): the epoch of the last marked record is committed, and read at the next start."""
+"""Leader epochs of commits (KIP-320): the epoch of the last marked record is committed, and read at the next start.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Groups whose last commits were made by other programs: their metadata is ignored, and no record is lost."""
+"""Groups whose last commits were made by other programs: their metadata is ignored, and no record is lost.
+
+`working(env, "ann", work)` runs the handler `work` with the work queue of the member `ann`. Its `calls` are `begin 0@5#1`, for the
+first delivery (`#1`) of the record at offset 5 of partition 0, and then `end 0@5#1`, `error 0@5#1` or `cancelled 0@5#1`.
+"""
 
 from __future__ import annotations
 

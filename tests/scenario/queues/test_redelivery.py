@@ -1,4 +1,8 @@
-"""Nacks, backoffs and ack timeouts of work queues in virtual time: never early, none waits for another one."""
+"""Nacks, backoffs and ack timeouts of work queues in virtual time: never early, none waits for another one.
+
+`working(env, "ann", work)` runs the handler `work` with the work queue of the member `ann`. Its `calls` are `begin 0@5#1`, for the
+first delivery (`#1`) of the record at offset 5 of partition 0, and then `end 0@5#1`, `error 0@5#1` or `cancelled 0@5#1`.
+"""
 
 from __future__ import annotations
 

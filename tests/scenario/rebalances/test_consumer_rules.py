@@ -2,6 +2,9 @@
 
 The other rules are in `tests/group/consumer/test_member_state.py`, rule 8 in `tests/offsets`; each has its number in its name
 or docstring. They hold for cooperative members, too.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
 """
 
 from __future__ import annotations

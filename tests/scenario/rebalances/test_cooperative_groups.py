@@ -1,4 +1,8 @@
-"""Cooperative groups: a member that joins or leaves stops only the partitions that move."""
+"""Cooperative groups: a member that joins or leaves stops only the partitions that move.
+
+`handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
+and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
+"""
 
 from __future__ import annotations
 
