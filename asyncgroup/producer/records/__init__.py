@@ -4,6 +4,5 @@
   sequence ids; `chunks` splits large values. All wait for `PendingLimits` (`asyncgroup.memory`): the producer's own, and a
   `MemoryBudget` that producers share.
 - `router` looks topics up, and the `route` of a topic chooses a partition by the rules of `producer.partitioners`.
-- `pipeline` holds all that follows: the router, the batches, the sender and their results. It counts the lost records of
-  `enqueue`, which have no future, until `flush` reports them.
+- `pipeline` holds all that follows: the router, the batches, the sender and their results.
 """

@@ -4,83 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from asyncgroup.cluster import ClusterClient
 from asyncgroup.config import ProducerConfig
-from asyncgroup.errors import AsyncGroupError, ClosedError, DeliveryFailedError
+from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.memory.pending_limits import producer_memory
-from asyncgroup.model import BatchResult, Header, MillisClock, TopicPartition
+from asyncgroup.model import Header, MillisClock, TopicPartition
 from asyncgroup.producer.arguments import copy_headers
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
-from asyncgroup.producer.batches.batch import ProducerBatch
-from asyncgroup.producer.batches.results import CallbackQueue, is_silent
+from asyncgroup.producer.batches.results import CallbackQueue
 from asyncgroup.producer.records.router import Router
+from asyncgroup.producer.sending.deliveries import DeliveryTracker
 from asyncgroup.producer.sending.sender import Sender
 from asyncgroup.producer.transactions.state import TransactionManager, TransactionPhase
 
-__all__ = ["DeliveryTracker", "RecordPipeline", "loop_time"]
+__all__ = ["RecordPipeline", "loop_time"]
 
 
 def loop_time() -> float:
     """Return the time of the running event loop in seconds."""
     return asyncio.get_running_loop().time()
-
-
-class DeliveryTracker:
-    """Lost records per partition, and the `flush` calls that wait for batches."""
-
-    def __init__(self) -> None:
-        self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
-        """The number of lost records and the first error, until reported."""
-        self._may_be_written = False  # whether one of them may be in the log
-        self._flushes: list[tuple[set[ProducerBatch], asyncio.Future[None]]] = []
-        """Of each flush under way: its batches that are not done, and the future that resolves when all are."""
-
-    def __repr__(self) -> str:
-        lost = sum(count for count, _ in self._lost.values())
-        return f"<DeliveryTracker: {lost} records lost, {len(self._flushes)} flushes under way>"
-
-    def add_lost(self, tp: TopicPartition, count: int, error: Exception) -> None:
-        """Count `count` lost records of a partition; -1 as its number means that none was chosen yet."""
-        before, first = self._lost.get(tp, (0, error))
-        self._lost[tp] = (before + count, first)
-        self._may_be_written |= isinstance(error, AsyncGroupError) and error.may_be_written
-
-    def take_lost(self) -> DeliveryFailedError | None:
-        """Return an error with all records lost since the last call, or None if there are none."""
-        lost, self._lost = self._lost, {}
-        may_be_written, self._may_be_written = self._may_be_written, False
-        return DeliveryFailedError(lost, may_be_written=may_be_written) if lost else None
-
-    async def wait(self, batches: Iterable[ProducerBatch]) -> None:
-        """Wait until all these batches are done."""
-        left = {batch for batch in batches if not batch.done}
-        if not left:
-            return
-        entry = (left, asyncio.get_running_loop().create_future())
-        self._flushes.append(entry)
-        try:
-            await entry[1]
-        finally:
-            self._flushes.remove(entry)
-
-    def on_batch_done(self, batch: ProducerBatch) -> None:
-        """Remove a batch that is done from the flushes that wait for it."""
-        for left, done in self._flushes:
-            left.discard(batch)
-            if not left and not done.done():
-                done.set_result(None)
-
-    def on_batch_split(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Replace a batch by its parts in the flushes that wait for it."""
-        for left, _ in self._flushes:
-            if batch in left:
-                left.remove(batch)
-                left.update(parts)
 
 
 class RecordPipeline:
@@ -102,7 +49,6 @@ class RecordPipeline:
     ) -> None:
         self.config = config
         self.clock = clock
-        self._batch_hooks = hooks.with_listener("on_produce", "on_delivered", "on_batch_done")
         self._spawn = spawn
         self._budget = budget
         self.is_open = False
@@ -121,15 +67,14 @@ class RecordPipeline:
         self.callbacks = CallbackQueue()
         self.accumulator = RecordAccumulator(config, loop_time, producer_memory(config, budget))
         self.memory = self.accumulator.memory
-        self.deliveries = DeliveryTracker()
+        self.deliveries = DeliveryTracker(hooks.with_listener("on_produce", "on_delivered", "on_batch_done"))
         self.sender = Sender(
             client,
             config,
             self.accumulator,
             spawn,
             self.callbacks,
-            self._on_batch_done,
-            self.deliveries.on_batch_split,
+            self.deliveries,
             self.transaction,
         )
         self.router = Router(
@@ -320,24 +265,3 @@ class RecordPipeline:
             f"partition{'s' if partitions != 1 else ''} not acknowledged ({why}); those that were sent may be in the log"
         )
         self.fail_records(error)
-
-    def _on_batch_done(self, batch: ProducerBatch, error: Exception | None) -> None:
-        silent = batch.count - len(batch.futures)
-        if error is not None:
-            silent += sum(map(is_silent, batch.futures))
-            if silent:
-                self.deliveries.add_lost(batch.tp, silent, error)
-        self.deliveries.on_batch_done(batch)
-        if self._batch_hooks is not None:
-            self._emit(self._batch_hooks, batch, error)
-
-    def _emit(self, hooks: Hooks, batch: ProducerBatch, error: Exception | None) -> None:
-        hooks.emit("on_produce", *batch.tp, batch.count, error)
-        if error is None:
-            hooks.emit("on_delivered", *batch.tp, batch.base_offset, batch.count)
-        latency = loop_time() - batch.created_at
-        sizes = batch.plain_size, batch.wire_size
-        result = BatchResult(
-            *batch.tp, batch.count, *sizes, latency, batch.attempts, batch.base_offset, error
-        )
-        hooks.emit("on_batch_done", result)

@@ -16,12 +16,13 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ErrorFactory, ProducerBatch
+from asyncgroup.producer.sending.deliveries import DeliveryTracker
 from asyncgroup.producer.sending.errors import batch_error, describe_rejection, named_error, record_errors
 from asyncgroup.producer.sending.requests import PartitionProduceResponse, ProduceAction, produce_action
 from asyncgroup.producer.transactions.requests import CONCURRENT_PAUSE
 from asyncgroup.producer.transactions.state import TransactionManager
 
-__all__ = ["BatchResults", "OnBatchDone", "OnBatchSplit"]
+__all__ = ["BatchResults"]
 
 _log = logging.getLogger("asyncgroup.producer")
 
@@ -33,16 +34,12 @@ BEFORE_APPEND: Final = frozenset(
 """Retriable codes that a broker sends only before it appends a batch; others may also come from a leader that waits for its
 followers, such as NOT_LEADER_OR_FOLLOWER after an election (`DelayedProduce`, which looks for partitions by name)."""
 
-OnBatchDone = Callable[[ProducerBatch, Exception | None], None]
-OnBatchSplit = Callable[[ProducerBatch, list[ProducerBatch]], None]
-
 
 class BatchResults:
     """Moves batches along after their requests. State changes only: nothing here waits.
 
-    `on_batch_done(batch, error)` is called for every batch that is done, after its futures were resolved, and
-    `on_batch_split(batch, parts)` for one that is sent in parts; `on_stale_metadata()` if the leader may have moved.
-    `is_unsent(batch)` returns whether the request with a batch in flight still waits for its connection.
+    `deliveries` gets every batch that is done, after its futures were resolved, and one that is sent in parts.
+    `on_stale_metadata()` is called if the leader may have moved; `is_unsent(batch)` returns whether the request with a batch in flight still waits for its connection.
     """
 
     def __init__(
@@ -50,8 +47,7 @@ class BatchResults:
         cluster: ClusterClient,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
-        on_batch_done: OnBatchDone,
-        on_batch_split: OnBatchSplit,
+        deliveries: DeliveryTracker,
         on_stale_metadata: Callable[[], None],
         is_unsent: Callable[[ProducerBatch], bool],
         transaction: TransactionManager | None,
@@ -59,8 +55,7 @@ class BatchResults:
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
-        self._on_batch_done = on_batch_done
-        self._on_batch_split = on_batch_split
+        self._deliveries = deliveries
         self._on_stale_metadata = on_stale_metadata
         self._is_unsent = is_unsent
         self._transaction = transaction
@@ -156,7 +151,7 @@ class BatchResults:
         _log.info(
             "%s: a batch of %d bytes is too large for the broker; it is sent in parts", batch.tp, batch.size
         )
-        self._on_batch_split(batch, self._accumulator.split(batch))
+        self._deliveries.on_batch_split(batch, self._accumulator.split(batch))
 
     def complete(
         self,
@@ -173,7 +168,7 @@ class BatchResults:
         self._accumulator.succeed(batch)
         if partition_response is not None and self._accumulator.deallocate(batch):
             batch.complete(partition_response.base_offset, partition_response.log_append_time_ms)
-            self._on_batch_done(batch, None)
+            self._deliveries.on_batch_done(batch, None)
 
     def fail_recreated(self, batch: ProducerBatch) -> None:
         """Fail a batch whose topic was deleted and created again."""
@@ -202,7 +197,7 @@ class BatchResults:
             partial(named_error, others, batch.tp),
             {index: partial(named_error, bad, batch.tp) for index, bad in by_index.items()},
         )
-        self._on_batch_done(batch, error)
+        self._deliveries.on_batch_done(batch, error)
         if self._transaction is not None:
             self._transaction.on_record_failed(error)
 

@@ -20,8 +20,9 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import ProducerBatch
 from asyncgroup.producer.batches.results import CallbackQueue
-from asyncgroup.producer.sending.batch_results import BatchResults, OnBatchDone, OnBatchSplit
+from asyncgroup.producer.sending.batch_results import BatchResults
 from asyncgroup.producer.sending.compressor import BatchCompressor
+from asyncgroup.producer.sending.deliveries import DeliveryTracker
 from asyncgroup.producer.sending.producer_ids import ProducerIds
 from asyncgroup.producer.sending.requests import (
     EncodedBatch,
@@ -48,8 +49,6 @@ MAX_TURN: Final = 0.002
 class Sender:
     """Sends the accumulator's batches to their leaders. `spawn` runs coroutine functions in tasks that the producer ends.
 
-    `on_batch_done` and `on_batch_split` are those of BatchResults.
-
     A response is handled, its callers are woken, and the next requests are sent in the turn of the event loop that
     received it: what the callers write now is in them.
     """
@@ -61,8 +60,7 @@ class Sender:
         accumulator: RecordAccumulator,
         spawn: Callable[..., None],
         callbacks: CallbackQueue,
-        on_batch_done: OnBatchDone,
-        on_batch_split: OnBatchSplit,
+        deliveries: DeliveryTracker,
         transaction: TransactionManager | None = None,
     ) -> None:
         self._cluster = cluster
@@ -81,8 +79,7 @@ class Sender:
             cluster,
             config,
             accumulator,
-            on_batch_done,
-            on_batch_split,
+            deliveries,
             self._metadata_stale.set,
             self._queue.is_unsent,
             transaction,

@@ -14,7 +14,7 @@ from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.model import RecordMetadata, TopicPartition
 from asyncgroup.producer.arguments import check_record
 from asyncgroup.producer.batches.batch import BATCH_OVERHEAD, BatchFormat, ProducerBatch, record_size
-from asyncgroup.producer.records.pipeline import DeliveryTracker
+from asyncgroup.producer.sending.deliveries import DeliveryTracker
 from asyncgroup.producer.sending.requests import PRODUCE_ACTIONS, ProduceAction, produce_action
 from asyncgroup.wire.records import BatchBuilder
 
@@ -122,7 +122,7 @@ async def test_a_flush_waits_only_for_its_own_batches() -> None:
     await asyncio.wait([impatient])
     assert not waiting.done()
     two.fail(TimeoutError)
-    tracker.on_batch_done(two)
+    tracker.on_batch_done(two, None)
     await waiting
     assert "0 flushes" in repr(tracker)
 
