@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError
@@ -70,88 +71,59 @@ class BatchFormat(NamedTuple):
     most_records: int = sys.maxsize
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
     """A record batch that is being filled, queued, or in flight. Plain state, moved along by the accumulator."""
 
-    __slots__ = (
-        "_append",
-        "_builder",
-        "_data",
-        "_error",
-        "_format",
-        "_indexes",
-        "_most_records",
-        "_timestamps",
-        "attempts",
-        "base_offset",
-        "closed",
-        "compressing",
-        "count",
-        "created_at",
-        "deadline",
-        "done",
-        "epoch",
-        "futures",
-        "in_flight",
-        "is_awaited",
-        "last_error",
-        "may_be_written",
-        "ordinal",
-        "producer_id",
-        "reserved",
-        "sequence",
-        "tp",
-    )
+    tp: TopicPartition
+    _format: BatchFormat
+    created_at: float
+    """Loop time of the first record; `linger` counts from here."""
+    deadline: float
+    """Loop time at which the delivery timeout expires."""
+    closed: bool = False
+    """Whether it accepts no more records."""
+    last_error: Exception | None = None
+    """Why the last attempt failed."""
+    attempts: int = 0
+    """The number of Produce requests that it was sent in."""
+    count: int = 0
+    """The number of records."""
+    # Lists side by side instead of one of tuples: with 1,000 callers the tuples would be as many objects for the garbage
+    # collector as their futures, and its full collections, of 20 ms and more, would come twice as often.
+    futures: list[ResultReceiver] = field(default_factory=list)
+    """The future of each record whose caller waits, until it is acknowledged; `enqueue` adds none."""
+    _indexes: list[int] = field(default_factory=list)  # of their records in the batch
+    _timestamps: list[int] = field(default_factory=list)  # of their records, in ms
+    reserved: int = 0
+    """Bytes of buffer memory that its records hold."""
+    base_offset: int = -1
+    """Offset of its first record; -1 until acknowledged, and with acks=0."""
+    compressing: bool | None = None
+    """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
+    done: bool = False
+    """Whether it is acknowledged, or has failed and is not retried."""
+    in_flight: bool = False
+    is_awaited: bool = False
+    """Whether a caller waits for one of its records, so that it does not linger longer than necessary."""
+    may_be_written: bool = False
+    """Whether the result of an attempt is unknown: the batch may be in the log."""
+    ordinal: int = -1
+    """Its place among the batches of its partition that were sent."""
+    producer_id: int = -1
+    epoch: int = -1
+    sequence: int = -1
+    """The sequence number of its first record; -1, as the producer id and its epoch, without idempotence."""
+    _error: AsyncGroupError | None = None  # why it could not be compressed
+    _data: bytes | memoryview | None = None  # once encoded
+    _builder: BatchBuilder = field(init=False)
+    _append: Callable[..., object] = field(init=False)
+    _most_records: int = field(init=False)
 
-    def __init__(
-        self,
-        tp: TopicPartition,
-        batch_format: BatchFormat,
-        created_at: float,
-        deadline: float,
-    ) -> None:
-        self.tp = tp
-        self._format = batch_format
-        self.created_at = created_at
-        """Loop time of the first record; `linger` counts from here."""
-        self.deadline = deadline
-        """Loop time at which the delivery timeout expires."""
-        codec, size_limit, level, transactional, self._most_records = batch_format
+    def __post_init__(self) -> None:
+        codec, size_limit, level, transactional, self._most_records = self._format
         self._builder = BatchBuilder(codec, size_limit, level=level, transactional=transactional)
         self._append = self._builder.append_unchecked
-        self._data: bytes | memoryview | None = None  # once encoded
-        self.count = 0
-        """The number of records."""
-        # Lists side by side instead of one of tuples: with 1,000 callers the tuples would be as many objects for the garbage
-        # collector as their futures, and its full collections, of 20 ms and more, would come twice as often.
-        self.futures: list[ResultReceiver] = []
-        """The future of each record whose caller waits, until it is acknowledged; `enqueue` adds none."""
-        self._indexes: list[int] = []  # of their records in the batch
-        self._timestamps: list[int] = []  # of their records, in ms
-        self.reserved = 0
-        """Bytes of buffer memory that its records hold."""
-        self.attempts = 0
-        """The number of Produce requests that it was sent in."""
-        self.base_offset = -1
-        """Offset of its first record; -1 until acknowledged, and with acks=0."""
-        self.last_error: Exception | None = None
-        """Why the last attempt failed."""
-        self.closed = False
-        """Whether it accepts no more records."""
-        self.compressing: bool | None = None
-        """True while it waits for `compress` or runs there, then False; None if it is not compressed on a thread."""
-        self._error: AsyncGroupError | None = None  # why it could not be compressed
-        self.done = False
-        """Whether it is acknowledged, or has failed and is not retried."""
-        self.in_flight = False
-        self.is_awaited = False
-        """Whether a caller waits for one of its records, so that it does not linger longer than necessary."""
-        self.may_be_written = False
-        """Whether the result of an attempt is unknown: the batch may be in the log."""
-        self.ordinal = -1
-        """Its place among the batches of its partition that were sent."""
-        self.producer_id = self.epoch = self.sequence = -1
-        """Producer id, producer epoch, and the sequence number of its first record; -1 without idempotence."""
 
     def __repr__(self) -> str:
         state = "done" if self.done else "closed" if self.closed else "open"

@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from asyncgroup.model import TopicPartition
@@ -43,62 +44,41 @@ LONG_AGO: Final = float("-inf")
 """A loop time before all others."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionQueue:
     """The batches of one partition that are not done, oldest first. With `is_idempotent` they get sequence numbers."""
 
-    __slots__ = (
-        "_forgets_success",
-        "_gap",
-        "_in_flight",
-        "_is_rewinding",
-        "_last_success",
-        "_next_ordinal",
-        "_next_sequence",
-        "_restarts",
-        "epoch",
-        "fresh",
-        "is_idempotent",
-        "is_transactional",
-        "needs_id",
-        "node",
-        "open",
-        "producer_id",
-        "retry_at",
-        "sent",
-        "tp",
-    )
+    tp: TopicPartition
+    is_idempotent: bool = field(default=False, kw_only=True)
+    is_transactional: bool = field(default=False, kw_only=True)
+    fresh: deque[ProducerBatch] = field(default_factory=deque)
+    """Batches that were never sent."""
+    open: ProducerBatch | None = None
+    """The last one of `fresh` while it accepts records."""
+    sent: deque[ProducerBatch] = field(default_factory=deque)
+    """Batches that were sent and are not done, by their sequence numbers.
 
-    def __init__(
-        self, tp: TopicPartition, *, is_idempotent: bool = False, is_transactional: bool = False
-    ) -> None:
-        self.tp = tp
-        self.is_idempotent = is_idempotent
-        self.is_transactional = is_transactional
-        self.fresh: deque[ProducerBatch] = deque()
-        """Batches that were never sent."""
-        self.open: ProducerBatch | None = None
-        """The last one of `fresh` while it accepts records."""
-        self.sent: deque[ProducerBatch] = deque()
-        """Batches that were sent and are not done, by their sequence numbers.
+    Unless the queue rewinds, the first ones are in flight.
+    """
+    node: int = -1
+    """The node that the batches in flight were sent to."""
+    retry_at: float = LONG_AGO
+    """Loop time before which nothing is sent."""
+    producer_id: int = NO_ID
+    needs_id: bool = field(init=False)
+    """Whether it cannot send anything before `set_producer_id`."""
+    epoch: int = 0
+    _next_sequence: int = 0
+    _next_ordinal: int = 0  # unlike sequence numbers, ordinals never begin again
+    _in_flight: int = 0
+    _is_rewinding: bool = False
+    _restarts: bool = False  # begin again at sequence number 0 as soon as nothing is in flight
+    _forgets_success: bool = False  # the next leader knows nothing of the producer
+    _gap: int | None = None  # the ordinal of the last batch that left without success
+    _last_success: float = LONG_AGO  # loop time
 
-        Unless the queue rewinds, the first ones are in flight.
-        """
-        self.node = -1
-        """The node that the batches in flight were sent to."""
-        self.retry_at = LONG_AGO
-        """Loop time before which nothing is sent."""
-        self.producer_id = NO_ID
-        self.needs_id = is_idempotent
-        """Whether it cannot send anything before `set_producer_id`."""
-        self.epoch = 0
-        self._next_sequence = 0
-        self._next_ordinal = 0  # unlike sequence numbers, ordinals never begin again
-        self._in_flight = 0
-        self._is_rewinding = False
-        self._restarts = False  # begin again at sequence number 0 as soon as nothing is in flight
-        self._forgets_success = False  # the next leader knows nothing of the producer
-        self._gap: int | None = None  # the ordinal of the last batch that left without success
-        self._last_success = LONG_AGO  # loop time
+    def __post_init__(self) -> None:
+        self.needs_id = self.is_idempotent
 
     def __repr__(self) -> str:
         state = f"{self._in_flight} in flight" if self._in_flight else "idle"

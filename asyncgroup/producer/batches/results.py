@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 from asyncgroup.errors import ClosedError
@@ -143,41 +144,20 @@ class CallerFuture(asyncio.Future[RecordMetadata]):
 # --- promises -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RecordPromise:
-    """Stands in place of a record's future in its batch, and is kept also if no caller waits: for interceptors and hooks.
+    """Stands in place of a record's future in its batch, and is kept also if no caller waits: for interceptors and hooks."""
 
-    `caller` is the future that the caller has; None for `enqueue`. `hooks` are those of the producer; None unless they listen
-    to each record.
-    """
-
-    __slots__ = (
-        "_ended",
-        "_hooks",
-        "_interceptors",
-        "_is_started",
-        "caller",
-        "is_awaited",
-        "record",
-        "sequence_id",
-    )
-
-    def __init__(
-        self,
-        record: ProducerRecord,
-        interceptors: ProducerInterceptors,
-        caller: asyncio.Future[RecordMetadata] | None,
-        hooks: Hooks | None,
-        *,
-        is_awaited: bool = False,
-    ) -> None:
-        self.record = record
-        self.caller = caller
-        self.is_awaited = is_awaited
-        self.sequence_id: int | None = None
-        self._interceptors = interceptors
-        self._hooks = hooks
-        self._ended = False
-        self._is_started = False  # on_send_start was called, and on_send_end not yet
+    record: ProducerRecord
+    _interceptors: ProducerInterceptors
+    caller: asyncio.Future[RecordMetadata] | None
+    """The future that the caller has; None for `enqueue`."""
+    _hooks: Hooks | None
+    """Those of the producer; None unless they listen to each record."""
+    is_awaited: bool = False
+    sequence_id: int | None = None
+    _ended: bool = False
+    _is_started: bool = False  # on_send_start was called, and on_send_end not yet
 
     def done(self) -> bool:
         """Return whether the record is acknowledged or has failed; unlike a future, it cannot be cancelled."""
