@@ -83,7 +83,7 @@ class ConsumerGroup(ClientArguments):
         self._created: GroupEngine | None = None
 
     @property
-    def _engine(self) -> GroupEngine:
+    def _inner(self) -> GroupEngine:
         """The engine, created at the first use: entering has imported it, an earlier use imports it here."""
         if self._created is None:
             from asyncgroup.group.group import GroupEngine
@@ -107,16 +107,16 @@ class ConsumerGroup(ClientArguments):
     @property
     def cluster(self) -> Cluster:
         """The Cluster that the group uses: the one that was passed, or its own."""
-        return self._engine.cluster
+        return self._inner.cluster
 
     async def __aenter__(self) -> Self:
         await self._load_engine()
-        await self._engine.open()
-        self._engine.cluster.hooks.emit("on_open", self)
+        await self._inner.open()
+        self._inner.cluster.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._engine.aclose()
+        await self._inner.aclose()
 
     async def aclose(self, *, leave: bool | None = None, at_heartbeat: bool = False) -> None:
         """End the session, commit the marks, leave the group, and close. Safe to call twice.
@@ -141,12 +141,12 @@ class ConsumerGroup(ClientArguments):
         If a handler calls it, or a task that the handler started, it only ends the session and returns, since waiting
         for the handler to end could deadlock. Leaving and closing remain for the task that entered the group.
         """
-        await self._engine.aclose(leave=leave, at_heartbeat=at_heartbeat)
+        await self._inner.aclose(leave=leave, at_heartbeat=at_heartbeat)
 
     @property
     def session(self) -> Session | None:
         """The current session, or None."""
-        return self._engine.session
+        return self._inner.session
 
     async def consume(self, topics: Topics, handler: HandlerLike) -> None:
         """Run one session: join, consume, and return when it ends, for example in an eager rebalance, as sarama's `Consume`.
@@ -158,7 +158,7 @@ class ConsumerGroup(ClientArguments):
         `missing_topics="wait"`) or if the group rejects the member; TransportError when no broker responds; ClosedError if
         the group is already closed.
         """
-        await self._engine.consume(topics, handler)
+        await self._inner.consume(topics, handler)
 
     async def run(self, topics: Topics, handler: HandlerLike) -> None:
         """Run one session after another, until cancelled or until the group closes; then it returns.
@@ -172,7 +172,7 @@ class ConsumerGroup(ClientArguments):
         and then they take turns. Use another object for another member. Raises UsageError while an iterator of
         `records()` is open.
         """
-        await self._engine.run(topics, handler)
+        await self._inner.run(topics, handler)
 
     def records(self, topics: Topics) -> Records:
         """Return an iterator over the records of all partitions, instead of a handler:
@@ -189,7 +189,7 @@ class ConsumerGroup(ClientArguments):
         Raises ConfigError for no topics or an invalid name, UsageError for other topics while an iterator is open,
         ClosedError.
         """
-        return self._engine.records(topics)
+        return self._inner.records(topics)
 
     def mark(self, done: Record | Batch, metadata: str = "") -> None:
         """Mark everything up to and including this record or batch as done in its partition, to be committed.
@@ -198,7 +198,7 @@ class ConsumerGroup(ClientArguments):
         record has ended, the mark is dropped and reported as MarkDropped by `errors()` and in the log. Raises
         ConfigError if `done` is neither a Record nor a Batch, and for invalid metadata.
         """
-        self._engine.mark(done, metadata)
+        self._inner.mark(done, metadata)
 
     async def commit(self) -> None:
         """Commit all marks now, as `Session.commit`.
@@ -207,7 +207,7 @@ class ConsumerGroup(ClientArguments):
         call. Without `auto_commit`, marks that are not committed before their partition is revoked are lost, and their
         records are delivered again.
         """
-        await self._engine.commit()
+        await self._inner.commit()
 
     def set_topics(self, topics: Topics) -> None:
         """Change the topics of a running `run()`, or of `consume()`, which then returns.
@@ -221,26 +221,26 @@ class ConsumerGroup(ClientArguments):
         Raises ConfigError for no topics, an invalid name, and a SubscriptionPattern while the member is in a group of the
         classic protocol; UsageError if neither runs; ClosedError.
         """
-        self._engine.set_topics(topics)
+        self._inner.set_topics(topics)
 
     def pause(self, partitions: Partitions) -> None:
         """Pause one or several partitions before their next record. One that is not assigned now is paused once it is.
 
         Raises ConfigError for values that are not partitions, and for invalid topics, as `resume` does.
         """
-        self._engine.pause(partitions)
+        self._inner.pause(partitions)
 
     def resume(self, partitions: Partitions) -> None:
         """Resume one or several partitions."""
-        self._engine.resume(partitions)
+        self._inner.resume(partitions)
 
     def pause_all(self) -> None:
         """Pause all partitions that are assigned now."""
-        self._engine.pause_all()
+        self._inner.pause_all()
 
     def resume_all(self) -> None:
         """Resume all partitions, also those that are not assigned now."""
-        self._engine.resume_all()
+        self._inner.resume_all()
 
     def errors(self) -> ErrorReader:
         """Return a new async iterator of the errors that are retried or recovered from.
@@ -248,7 +248,7 @@ class ConsumerGroup(ClientArguments):
         Each reader buffers up to `error_buffer` errors; beyond that the oldest are dropped and counted. A slow reader
         never delays the group.
         """
-        return self._engine.errors()
+        return self._inner.errors()
 
     def health(self) -> Health:
         """Return the current health of this member: state, claims, what it waits for, and problems in words.
@@ -256,7 +256,7 @@ class ConsumerGroup(ClientArguments):
         It sends no request and never waits, so that a probe can call it at any time, also before entering and after
         closing, but only in the group's event loop.
         """
-        return self._engine.health()
+        return self._inner.health()
 
 
 add_foreign_names(ConsumerGroup, GROUP)

@@ -274,6 +274,14 @@ class GroupEngine:
         """See `ConsumerGroup.errors`."""
         return self._errors.reader()
 
+    def report(self, error: Exception) -> None:
+        """Give an error that is retried to the readers of `errors`."""
+        self._errors.put(error)
+
+    def make_optional(self, topic: str) -> None:
+        """Let a topic of the subscription be absent, as all of them may be with `missing_topics="wait"`."""
+        self._source.optional_topics.add(topic)
+
     def health(self) -> Health:
         """See `ConsumerGroup.health`."""
         names = self._subscription.names if self._subscription is not None else ()

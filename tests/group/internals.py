@@ -13,9 +13,9 @@ __all__ = ["make_second_client", "membership_of"]
 
 def membership_of(group: ConsumerGroup) -> Any:
     """Return the membership: of the classic protocol or of KIP-848."""
-    return group._engine._membership
+    return group._inner._membership
 
 
 def make_second_client(group: ConsumerGroup) -> Callable[[], ClusterClient]:
     """Return what makes the client of the heartbeat thread."""
-    return group._engine._member._second_client_maker()
+    return group._inner._member._second_client_maker()

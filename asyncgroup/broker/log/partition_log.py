@@ -158,8 +158,7 @@ class PartitionLog:
 
     def _note_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """Begin an epoch at its first batch, unless it has begun already."""
-        epochs = self._epochs.entries
-        if not epochs or epochs[-1][0] < leader_epoch:
+        if not (epochs := self._epochs.entries) or epochs[-1][0] < leader_epoch:
             self._epochs.start(leader_epoch, base_offset)
 
     def _update_producers(self, batch: BatchView, control_type: ControlType | None) -> None:

@@ -247,7 +247,7 @@ class ConsumerGroupEngine:
 
     async def _run_group(self, queue: OpenQueue, handler: QueueHandler) -> None:
         if self.retry_topic is not None:  # the sources are read also if it could not be created
-            self.group._engine._source.optional_topics.add(self.retry_topic)
+            self.group._inner.make_optional(self.retry_topic)
         try:
             await self.group.run(subscribed_topics(self._topics, self.retry_topic), handler)
         except Exception as error:  # noqa: BLE001  raised to those that receive
@@ -285,7 +285,7 @@ class ConsumerGroupEngine:
 
     def report(self, error: AsyncGroupError) -> None:
         """Give an error that is retried to the readers of `errors`."""
-        self.group._engine._errors.put(error)
+        self.group._inner.report(error)
 
     def seek(self, target: SeekTarget, *, inclusive: bool) -> Coroutine[Any, Any, None] | None:
         """See `WorkQueue.seek`."""

@@ -118,9 +118,9 @@ def test_pauses_of_other_values_are_refused(method: str, partitions: Any) -> Non
 def test_a_partition_may_be_paused_alone(given: Any) -> None:
     group = ConsumerGroup("127.0.0.1:9092", "g")
     group.pause(given)
-    assert group._engine._source.paused == {("greetings", 0)}
+    assert group._inner._source.paused == {("greetings", 0)}
     group.resume(given)
-    assert not group._engine._source.paused
+    assert not group._inner._source.paused
 
 
 @pytest.mark.parametrize(
