@@ -78,6 +78,7 @@ class _CachedPartition:
 
     def update(self, fetched: FetchPartitionData) -> bool:
         """Store the result; return whether it differs from the last one and has to be sent."""
+        # errors and advice are sent each time: the client acts on them, and asks again
         changed = (
             len(fetched.records) > 0
             or self.high_watermark != fetched.high_watermark
@@ -116,6 +117,7 @@ def next_epoch(epoch: int) -> int:
     """Return the epoch of the request after one with `epoch`."""
     if epoch < 0:
         return FINAL_EPOCH
+    # 0 would ask for a new session
     return 1 if epoch == _LAST_EPOCH else epoch + 1
 
 
@@ -206,6 +208,7 @@ class FetchSessions:
             for partition in topic.partitions
         }
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            # also with the initial epoch: a client that begins again has no use for its old session
             self._sessions.pop(request.session_id, None)
             create = request.session_epoch == INITIAL_EPOCH
             return FetchContext(self, list(wanted.items()), create=create, uses_topic_ids=by_id)
@@ -214,6 +217,7 @@ class FetchSessions:
             return FetchContext(self, [], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             return FetchContext(self, [], error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        # the client was upgraded, or downgraded: names and ids are different keys
         if session.uses_topic_ids != by_id:
             return FetchContext(self, [], error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._continue(session, wanted, request, by_id=by_id)
@@ -235,6 +239,7 @@ class FetchSessions:
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 session.partitions.pop(_key(topic, number, by_id=by_id), None)
+        # an empty session is of no use: the next request begins another one
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext(self, list(wanted.items()))
@@ -255,6 +260,7 @@ class FetchSessions:
         if len(self._sessions) >= self.slots and not self._evict(now, len(wanted)):
             return 0
         session_id = 0
+        # 0 means no session, and ids are random so that one client cannot guess that of another
         while session_id == 0 or session_id in self._sessions:
             session_id = self.rng.randrange(1, 2**31)
         session = _FetchSession(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})

@@ -73,6 +73,7 @@ def check_join(group: ModernGroup, request: JoinRequest, max_size: int) -> None:
     """
     check_size(group, request.member_id, max_size)
     classic = [member.classic for member in group.members.values() if member.classic is not None]
+    # without a protocol that all have, the group could not become classic again
     common = [
         name for name, _ in request.protocols if all(name in dict(others.protocols) for others in classic)
     ]
@@ -104,11 +105,13 @@ def join(
         and _others_are_classic(group, replaced)
     )
     before, group_with_place = _find_or_add(group, request, member_id, replaced)
+    # before the group changes: one that cannot be read is refused as a whole
     subscription = _subscription(request)
     member = _updated(before, request, subscription)
     changed = member.topics != before.topics or member.regex != before.regex
     after = with_epoch(group_with_place.with_member(member), context, must_bump=changed)
     is_stale = becomes_classic and after.assignment_epoch < after.epoch
+    # the classic group assigns by itself: a new target would be of no use
     if not becomes_classic:
         after = with_targets(after, context)
     if not is_stale:
@@ -129,6 +132,7 @@ def _find_or_add(
 ) -> tuple[ConsumerGroupMember, ModernGroup]:
     """Return the member as it was, and the group with it in place of a static member that it replaces."""
     if request.group_instance_id is not None:
+        # it stays, which only the owner of the instance id may
         if request.member_id:
             return owner_of_instance(known, request.group_instance_id, member_id), group
         if known is not None:
@@ -153,6 +157,7 @@ def _updated(
         rack_id=subscription.rack_id or member.rack_id,
         rebalance_timeout=member.rebalance_timeout if timeout < 0 else timeout,
         topics=frozenset(subscription.topics),
+        # the classic protocol has none
         regex="",
         client_id=request.client.id,
         client_host=request.client.host,
@@ -209,6 +214,7 @@ def sync(
     name, metadata = _classic(member).protocols[0]
     expected = (CONSUMER_PROTOCOL, name)
     for given, own in zip((request.protocol_type, request.protocol_name), expected, strict=True):
+        # older versions name neither
         if given is not None and given != own:
             raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the protocol is {own}, not {given}")
     if _is_behind(group, member):

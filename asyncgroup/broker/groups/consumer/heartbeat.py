@@ -76,11 +76,13 @@ def heartbeat(group: ModernGroup, request: MemberHeartbeat, context: HeartbeatCo
     before, group = _find_or_join(group, request, context.max_size)
     member = _updated(before, request)
     regex_changed = member.regex != before.regex
+    # one that another member uses was checked when that member came with it
     if regex_changed and member.regex and member.regex not in used_regexes(group):
         check_regex(member.regex)
     # A new regular expression changes the epoch when it is resolved, after this heartbeat.
     must_bump = member.topics != before.topics or (regex_changed and member.regex in group.regexes)
     changed = member.topics != before.topics or regex_changed
+    # first the epoch, then its targets, then this member: each step reads the result of the one before
     group = with_epoch(group.with_member(member), context, must_bump=must_bump)
     group = with_targets(group, context)
     group = reconciled(group, member, context, owned=request.owned, changed=changed)
@@ -93,6 +95,7 @@ def _result(
     request: MemberHeartbeat,
     context: HeartbeatContext,
 ) -> MemberHeartbeatResult:
+    # null means "as before"; a full heartbeat asks for the assignment again
     shown = request.member_epoch == 0 or request.is_full or member.assigned.keys() != before.assigned.keys()
     return MemberHeartbeatResult(
         member_id=member.member_id,
@@ -116,6 +119,7 @@ def _find_or_join(
         if not joins:
             return _checked(owner_of_instance(known, request.instance_id, request.member_id), request), group
         if known is not None:
+            # a member with the classic protocol is replaced at any time, as in a classic group
             if known.classic is None:
                 _check_released(known)
             return renewed(group, known, request.member_id)
@@ -205,6 +209,7 @@ def _updated(member: ConsumerGroupMember, request: MemberHeartbeat) -> ConsumerG
         regex=member.regex if request.regex is None else request.regex,
         client_id=request.client_id,
         client_host=request.client_host,
+        # with this heartbeat it has the consumer protocol
         classic=None,
     )
 
@@ -240,6 +245,7 @@ def with_targets(group: ModernGroup, context: HeartbeatContext) -> ModernGroup:
     specs = {
         member.member_id: MemberSpec(
             member.instance_id,
+            # only topics that exist: the assignors know partitions
             frozenset(partition_counts(context.topics, group.topics_of(member))),
             group.target(member),
         )
