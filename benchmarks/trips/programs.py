@@ -183,6 +183,12 @@ _MARK: Final = ("group/", "offsets/")
 """Rooms of a mark's trip: the next fetch, which goes out before the commit, belongs to the fetcher, and the sending of a
 request to every request."""
 
+_SEND: Final = ("producer/",)
+"""Rooms of a send: how a request is sent to a broker belongs to every request."""
+
+_REBALANCE: Final = ("group/",)
+"""Rooms of a rebalance: the claims of the next session, which begin to fetch, and the last commit have trips of their own."""
+
 _BROKER: Final = ("broker/",)
 """Rooms of the broker's trips: how messages and batches are read and written belongs to `wire/`."""
 
@@ -194,11 +200,13 @@ TRIPS: Final = {
         "record: socket to handler", consume, RECEIVED, HANDLER, is_last=True, rooms=_RECORD, goal=12
     ),
     "mark": TripCase("mark to OffsetCommit", consume, HANDLED, COMMITTED, rooms=_MARK, goal=10),
-    "rebalance": TripCase("eager rebalance of a member", rebalance, REBALANCE, SETUP, goal=12),
+    "rebalance": TripCase(
+        "eager rebalance of a member", rebalance, REBALANCE, SETUP, rooms=_REBALANCE, goal=12
+    ),
     "append": TripCase(
         "Produce in the broker", append, RECEIVED, WRITTEN, is_last=True, rooms=_BROKER, goal=10
     ),
-    "send": TripCase("producer.send to Produce", send, SEND, PRODUCED, goal=12),
+    "send": TripCase("producer.send to Produce", send, SEND, PRODUCED, rooms=_SEND, goal=12),
     "delivery": TripCase(
         "queue: delivery to handler", queue, RECEIVED, HANDLER, is_last=True, rooms=_QUEUE, goal=12, backs=4
     ),

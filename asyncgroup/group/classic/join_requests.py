@@ -42,8 +42,8 @@ from asyncgroup.group.assignors import (
     are_cooperative,
 )
 from asyncgroup.group.assignors.cooperative import withheld_partitions
+from asyncgroup.group.assignors.protocol import check_assignment, check_cooperative
 from asyncgroup.group.assignors.racks import PartitionRacks
-from asyncgroup.group.assignors.validation import check_assignment, check_cooperative
 from asyncgroup.model import TopicPartition, by_topic
 from asyncgroup.offsets import MemberIdentity
 from asyncgroup.wire import messages as m

@@ -20,7 +20,7 @@ from asyncgroup.group.assignors import (
     StickyAssignor,
     resolve_assignors,
 )
-from asyncgroup.group.assignors.validation import check_assignment
+from asyncgroup.group.assignors.protocol import check_assignment
 from asyncgroup.group.classic.join_requests import JoinProtocols
 from asyncgroup.model import TopicPartition as TP
 
