@@ -69,13 +69,7 @@ class RecordPipeline:
         self.memory = self.accumulator.memory
         self.deliveries = DeliveryTracker(hooks.with_listener("on_produce", "on_delivered", "on_batch_done"))
         self.sender = Sender(
-            client,
-            config,
-            self.accumulator,
-            spawn,
-            self.callbacks,
-            self.deliveries,
-            self.transaction,
+            client, config, self.accumulator, spawn, self.callbacks, self.deliveries, self.transaction
         )
         self.router = Router(
             client,

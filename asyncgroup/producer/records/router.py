@@ -71,7 +71,7 @@ class Router:
 
     async def wait_for_lookups(self) -> None:
         """Wait until no record accepted so far waits for a lookup: for that of its topic, then for that of its partition."""
-        for _ in range(2):
+        for _ in range(2):  # records of a topic that is known now may wait for their partition next
             lookups = [lookup.done for route in self.routes.values() for lookup in route.lookups.values()]
             if lookups:
                 await asyncio.wait(lookups)
@@ -98,7 +98,9 @@ class Router:
         self._update(route)
         if placement is not None:
             partition = placement.partition
-            if route.is_known(None):
+            if route.is_known(
+                None
+            ):  # else the partition is chosen after the lookup, which the later chunks wait for as well
                 partition, placement = route.place(placement, key), None
         if route.is_known(partition):
             return route.put(value, key, headers, partition, timestamp, size, future)
@@ -242,7 +244,10 @@ class Router:
     def _route_backlog(self, route: Route, lookup: Lookup) -> None:
         """Put the records into their partitions; those of a partition that the topic lacks wait for another lookup."""
         route.update(self.network.view)
-        self._routing = route, lookup
+        self._routing = (
+            route,
+            lookup,
+        )  # it is in no route any more, but a partitioner's error may fail all records
         while lookup.backlog:
             record = lookup.backlog.popleft()
             if not route.is_known(record.partition):

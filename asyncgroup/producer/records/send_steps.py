@@ -68,6 +68,7 @@ class SendSteps:
         record = self._interceptors.on_send(record)
         is_awaited = future is not None
         promise = RecordPromise(record, self._interceptors, future, self._hooks, is_awaited=is_awaited)
+        # from here on the promise has exactly one end: this call refuses it, or its batch has it
         try:
             size = measure_record(*record[1:])
             if size > self._chunks.max_size:
@@ -119,7 +120,7 @@ class SendSteps:
         if limits is not None and not limits.try_reserve(size):
             raise QueueFull(f"no room for {size} bytes: {limits.shortage(size)}")
         if not self._memory.try_reserve(size):
-            reason = self._memory.shortage(size)
+            reason = self._memory.shortage(size)  # before anything is released
             self._give_back(tp, size)
             raise QueueFull(f"no room for {size} bytes: {reason}")
 
@@ -136,6 +137,7 @@ class SendSteps:
     async def _wait_for(self, limits: ProducerMemory, promise: RecordPromise, size: int) -> None:
         if not limits.try_reserve(size):
             self._pipeline.before_wait()
+            # the caller may modify its list during the wait, and the record was measured as it is
             promise.record = promise.record._replace(headers=copy_headers(promise.record.headers))
             await limits.reserve(size)
 
@@ -146,12 +148,13 @@ class SendSteps:
     def _append(self, promise: RecordPromise, tp: TopicPartition | None, size: int) -> bool | None:
         """Append a record to its batch. If its topic is no longer known, it waits for the metadata without being counted."""
         if tp is not None and not self._router.knows(tp):
+            # recreated, or forgotten, during the wait: the router counts it when the topic is known again
             self._give_back(tp, size)
             tp = None
         if tp is None and self._limits is not None:
             tp = self._partition_found(promise.record, size, self._limits)
         if self._hooks is not None:
-            promise.report_start()
+            promise.report_start()  # before `put`: the record may have its result before that returns
         topic, value, key, headers, partition, timestamp = promise.record
         number = partition if tp is None else tp.partition
         try:

@@ -71,54 +71,63 @@ class BatchResults:
     ) -> None:
         """The response of a node to the request with a batch in flight; None if it has no entry for the partition."""
         if partition_response is None:
-            self.retry(
-                batch, ProtocolError(f"the Produce response of node {node} has no entry for {batch.tp}")
-            )
+            error = ProtocolError(f"the Produce response of node {node} has no entry for {batch.tp}")
+            self.retry(batch, error)
             return
         action = produce_action(partition_response.error_code)
-        if action is not ProduceAction.DONE and self._accumulator.is_orphan(batch):
-            self.complete(batch, _recreated_error(batch))
-            return
         if action is ProduceAction.DONE:
             self.complete(batch, None, partition_response)
-            return
-        code, detail = partition_response.error_code, describe_rejection(partition_response)
-        what = _records(batch)
-        if self._transaction is not None and self._transaction.is_fencing(code):
+        elif self._accumulator.is_orphan(batch):
+            self.complete(batch, _recreated_error(batch))
+        elif self._transaction is not None and self._transaction.is_fencing(partition_response.error_code):
             self._accumulator.drop(batch)
             self._transaction.fenced.set()
-        elif action is ProduceAction.SPLIT and batch.count > 1 and not (batch.done or batch.may_be_written):
-            self._split(batch)
         elif action in (ProduceAction.FAIL, ProduceAction.SPLIT):
-            if action is ProduceAction.SPLIT and detail is None:
-                detail = f"{batch.size} bytes; the limit is max.message.bytes of the topic"
-            # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
-            batch.may_be_written |= code == ErrorCode.UNKNOWN_SERVER_ERROR
-            self.complete(batch, lambda: batch_error(code, batch.count, what, detail), partition_response)
-        elif action is ProduceAction.RESTART and self._transaction is not None:
+            self._on_rejected(batch, action, partition_response)
+        else:
+            self._on_retriable(node, batch, action, partition_response)
+
+    def _on_rejected(
+        self, batch: ProducerBatch, action: ProduceAction, response: PartitionProduceResponse
+    ) -> None:
+        """Another attempt with the same records would get the same response."""
+        code, detail, what = response.error_code, describe_rejection(response), _records(batch)
+        if action is ProduceAction.SPLIT:
+            # one that may be in the log is not split: the broker would not recognize the parts
+            if batch.count > 1 and not (batch.done or batch.may_be_written):
+                self._split(batch)
+                return
+            detail = detail or f"{batch.size} bytes; the limit is max.message.bytes of the topic"
+        # a broker that fails unexpectedly may do so after it has appended the batch (`ReplicaManager.appendToLocalLog`)
+        batch.may_be_written |= code == ErrorCode.UNKNOWN_SERVER_ERROR
+        self.complete(batch, lambda: batch_error(code, batch.count, what, detail), response)
+
+    def _on_retriable(
+        self, node: int, batch: ProducerBatch, action: ProduceAction, response: PartitionProduceResponse
+    ) -> None:
+        """Another attempt may succeed."""
+        code = response.error_code
+        error = BrokerError(code, _records(batch), describe_rejection(response))
+        if action is ProduceAction.RESTART and self._transaction is not None:
             # an earlier batch in flight failed: the broker accepts this one after it. Without one, the records are lost
             if self._accumulator.is_first(batch):
-                self.complete(batch, lambda: BrokerError(code, what, detail))
+                self.complete(batch, lambda: copy_error(error))
             else:
-                self.retry(batch, BrokerError(code, what, detail), at_once=True, may_be_written=False)
-        elif action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
-            self.retry(batch, BrokerError(code, what, detail), is_out_of_order=True, may_be_written=False)
-        else:
-            at_once, longest = False, NO_LIMIT
-            if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
-            if action is ProduceAction.REFRESH:
-                self._cluster.doubt_leader(batch.tp, node)
-                # no backoff if the response named the new leader (KIP-951)
-                at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
-                self._on_stale_metadata()
-            self.retry(
-                batch,
-                BrokerError(code, what, detail),
-                at_once=at_once,
-                longest=longest,
-                may_be_written=code not in BEFORE_APPEND,
-            )
+                self.retry(batch, error, at_once=True, may_be_written=False)
+            return
+        if action is ProduceAction.RESTART and self._config.effective_enable_idempotence:
+            self.retry(batch, error, is_out_of_order=True, may_be_written=False)
+            return
+        at_once, longest = False, NO_LIMIT
+        if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+            longest = CONCURRENT_PAUSE * 2.0 ** min(batch.attempts - 1, 30)
+        if action is ProduceAction.REFRESH:
+            self._cluster.doubt_leader(batch.tp, node)
+            # no backoff if the response named the new leader (KIP-951)
+            at_once = self._cluster.view.leader(batch.tp) not in (node, -1)
+            self._on_stale_metadata()
+        may_be_written = code not in BEFORE_APPEND
+        self.retry(batch, error, at_once=at_once, longest=longest, may_be_written=may_be_written)
 
     def retry(
         self,

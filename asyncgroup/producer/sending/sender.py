@@ -75,14 +75,9 @@ class Sender:
         self._queue = RequestQueue(cluster.network, self, self._build, spawn, is_oneway=self._acks == 0)
         self._in_flight = InFlightRequests(config.max_in_flight_requests)
         self._metadata_stale = asyncio.Event()  # set: refresh the metadata
+        on_stale, is_unsent = self._metadata_stale.set, self._queue.is_unsent
         self._results = BatchResults(
-            cluster,
-            config,
-            accumulator,
-            deliveries,
-            self._metadata_stale.set,
-            self._queue.is_unsent,
-            transaction,
+            cluster, config, accumulator, deliveries, on_stale, is_unsent, transaction
         )
         self._load = SendingLoad(min(MAX_DELAY, config.delivery_timeout / 4))
         self.timer = PlanTimer(self._plan, self._load, accumulator.has_waiting_callers)
