@@ -108,21 +108,20 @@ async def test_a_refusal_names_the_call(env: VirtualEnvironment) -> None:
 # --- log directories ------------------------------------------------------------------------------------------------------
 
 
-async def test_log_directories_of_all_nodes(env: VirtualEnvironment) -> None:
+async def test_log_directories_of_all_nodes(admin: Admin, env: VirtualEnvironment) -> None:
     env.cluster.create_topic("alone", 1, replication_factor=1)
     env.cluster.produce("alone", b"x" * 1000, partition=0)
     tp, holder = TopicPartition("alone", 0), env.cluster.leader("alone", 0)
-    async with Admin(env.bootstrap_servers) as admin:
-        found = (await admin.brokers.log_dirs()).raise_first()
-        assert sorted(found) == [1, 2, 3]
-        holders = {node for node, (one,) in found.items() if tp in {each.partition for each in one.replicas}}
-        assert holders == {holder}
-        (replica,) = (each for each in found[holder][0].replicas if each.partition == tp)
-        assert replica.size > 1000
-        assert (replica.offset_lag, replica.is_future) == (0, False)
-        (one,) = (await admin.brokers.log_dirs([holder], partitions=[tp])).raise_first()[holder]
-        assert one.replicas == (replica,)
-        assert (one.total_bytes, one.error) == (None, None)
+    found = (await admin.brokers.log_dirs()).raise_first()
+    assert sorted(found) == [1, 2, 3]
+    holders = {node for node, (one,) in found.items() if tp in {each.partition for each in one.replicas}}
+    assert holders == {holder}
+    (replica,) = (each for each in found[holder][0].replicas if each.partition == tp)
+    assert replica.size > 1000
+    assert (replica.offset_lag, replica.is_future) == (0, False)
+    (one,) = (await admin.brokers.log_dirs([holder], partitions=[tp])).raise_first()[holder]
+    assert one.replicas == (replica,)
+    assert (one.total_bytes, one.error) == (None, None)
 
 
 async def test_a_silent_and_a_dead_node_cost_the_others_nothing(env: VirtualEnvironment) -> None:

@@ -126,7 +126,7 @@ async def test_the_error_of_a_log_directory(env: VirtualEnvironment) -> None:
         assert "this user needs DESCRIBE on the cluster" in str(denied.error)
 
 
-async def test_the_errors_of_acls_that_are_deleted(env: VirtualEnvironment) -> None:
+async def test_the_errors_of_acls_that_are_deleted(admin: Admin, env: VirtualEnvironment) -> None:
     read = AclBinding(ResourcePattern("TOPIC", "orders"), AccessControlEntry("User:alice", "READ"))
     response = m.DeleteAclsResponse
     denied = response.DeleteAclsMatchingAcl(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None, *acl_fields(read))
@@ -135,10 +135,9 @@ async def test_the_errors_of_acls_that_are_deleted(env: VirtualEnvironment) -> N
         "DeleteAcls",
         lambda: response(filter_results=[response.DeleteAclsFilterResult(0, None, [denied])]),
     )
-    async with Admin(env.bootstrap_servers) as admin:
-        only = AclBindingFilter.exactly(read)
-        done = (await admin.acls.delete([only])).raise_first()[only]
-        assert "this user needs ALTER on the cluster" in str(done.errors[read])
+    only = AclBindingFilter.exactly(read)
+    done = (await admin.acls.delete([only])).raise_first()[only]
+    assert "this user needs ALTER on the cluster" in str(done.errors[read])
 
 
 async def test_other_errors_stay_as_they_are(env: VirtualEnvironment) -> None:

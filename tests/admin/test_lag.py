@@ -42,19 +42,18 @@ def fill(env: VirtualEnvironment, count: int, *partitions: int) -> None:
         env.cluster.produce("orders", *[b"x"] * count, partition=partition)
 
 
-async def test_a_group_without_members(env: VirtualEnvironment) -> None:
+async def test_a_group_without_members(admin: Admin, env: VirtualEnvironment) -> None:
     fill(env, 10, 0, 1, 2)
-    async with Admin(env.bootstrap_servers) as admin:
-        await admin.alter_group_offsets("g", {ZERO: GroupOffset(4, "", 0), ONE: 2})
-        (await admin.delete_records({ONE: 5})).raise_first()
-        found = (await admin.lag(["g"])).raise_first()["g"]
-        assert (found.group.state, found.group.group_type) == ("Empty", "classic")
-        assert list(found.partitions) == [ZERO, ONE]
-        zero, one = found.partitions.values()
-        assert (zero.committed_offset, zero.leader_epoch, zero.log_start, zero.log_end) == (4, 0, 0, 10)
-        assert (zero.lag, zero.lost, zero.member_id) == (6, 0, None)
-        assert (one.leader_epoch, one.log_start, one.lag, one.lost) == (None, 5, 5, 3)
-        assert (found.lag_sum, found.lag_max, found.lost_sum) == (11, 6, 3)
+    await admin.alter_group_offsets("g", {ZERO: GroupOffset(4, "", 0), ONE: 2})
+    (await admin.delete_records({ONE: 5})).raise_first()
+    found = (await admin.lag(["g"])).raise_first()["g"]
+    assert (found.group.state, found.group.group_type) == ("Empty", "classic")
+    assert list(found.partitions) == [ZERO, ONE]
+    zero, one = found.partitions.values()
+    assert (zero.committed_offset, zero.leader_epoch, zero.log_start, zero.log_end) == (4, 0, 0, 10)
+    assert (zero.lag, zero.lost, zero.member_id) == (6, 0, None)
+    assert (one.leader_epoch, one.log_start, one.lag, one.lost) == (None, 5, 5, 3)
+    assert (found.lag_sum, found.lag_max, found.lost_sum) == (11, 6, 3)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -159,19 +158,18 @@ async def test_a_topic_that_no_longer_exists_is_an_error_of_its_partitions(env: 
         assert str(error).startswith("offset of other-0: UNKNOWN_TOPIC_OR_PARTITION")
 
 
-async def test_the_ack_window_of_a_work_queue(env: VirtualEnvironment) -> None:
+async def test_the_ack_window_of_a_work_queue(admin: Admin, env: VirtualEnvironment) -> None:
     fill(env, 10, 0)
-    async with Admin(env.bootstrap_servers) as admin:
-        options: dict[str, Any] = {"initial_position": "earliest", "nack_backoff": 1000.0}
-        async with WorkQueue(env.bootstrap_servers, "g", "orders", mode=Mode.SHARED, **options) as queue:
-            deliveries = [await queue.receive() for _ in range(6)]
-            deliveries[3].nack()
-            for offset in (0, 2):
-                deliveries[offset].ack()
-            await deliveries[5].ack(durable=True)
-            found = (await admin.lag(["g"])).raise_first()["g"].partitions[ZERO]
-        assert (found.committed_offset, found.lag, found.lost) == (1, 7, 0)
-        assert found.window == AckWindowLag(acked_above=2, open=3, failed=1, end=6, beyond=4)
+    options: dict[str, Any] = {"initial_position": "earliest", "nack_backoff": 1000.0}
+    async with WorkQueue(env.bootstrap_servers, "g", "orders", mode=Mode.SHARED, **options) as queue:
+        deliveries = [await queue.receive() for _ in range(6)]
+        deliveries[3].nack()
+        for offset in (0, 2):
+            deliveries[offset].ack()
+        await deliveries[5].ack(durable=True)
+        found = (await admin.lag(["g"])).raise_first()["g"].partitions[ZERO]
+    assert (found.committed_offset, found.lag, found.lost) == (1, 7, 0)
+    assert found.window == AckWindowLag(acked_above=2, open=3, failed=1, end=6, beyond=4)
 
 
 async def test_several_groups_with_one_request_to_each_node(env: VirtualEnvironment) -> None:

@@ -33,24 +33,23 @@ def fill(env: VirtualEnvironment, partition: int = 0) -> None:
         env.cluster.produce("orders", b"x", partition=partition, timestamp=timestamp)
 
 
-async def test_each_spec(env: VirtualEnvironment) -> None:
+async def test_each_spec(admin: Admin, env: VirtualEnvironment) -> None:
     fill(env)
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.delete_records({ZERO: 1})).raise_first()
+    (await admin.delete_records({ZERO: 1})).raise_first()
 
-        async def at(spec: OffsetSpec) -> tuple[int | None, int | None]:
-            found = (await admin.list_offsets({ZERO: spec})).raise_first()[ZERO]
-            return found.offset, found.timestamp
+    async def at(spec: OffsetSpec) -> tuple[int | None, int | None]:
+        found = (await admin.list_offsets({ZERO: spec})).raise_first()[ZERO]
+        return found.offset, found.timestamp
 
-        assert await at("earliest") == (1, None)
-        assert await at("earliest-local") == (1, None)
-        assert await at("latest") == (3, None)
-        assert await at("max-timestamp") == (1, 3000)
-        assert await at(1500) == (1, 3000)
-        assert await at(datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)) == (1, 3000)
-        assert await at(datetime(1970, 1, 1, 0, 0, 3, 1, tzinfo=UTC)) == (None, None)
-        assert await at("latest-tiered") == (None, None)
-        assert await at("earliest-pending-upload") == (None, None)
+    assert await at("earliest") == (1, None)
+    assert await at("earliest-local") == (1, None)
+    assert await at("latest") == (3, None)
+    assert await at("max-timestamp") == (1, 3000)
+    assert await at(1500) == (1, 3000)
+    assert await at(datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)) == (1, 3000)
+    assert await at(datetime(1970, 1, 1, 0, 0, 3, 1, tzinfo=UTC)) == (None, None)
+    assert await at("latest-tiered") == (None, None)
+    assert await at("earliest-pending-upload") == (None, None)
 
 
 async def test_the_leader_epoch_is_that_of_the_record_or_of_the_end(env: VirtualEnvironment) -> None:
@@ -117,14 +116,13 @@ async def test_each_partition_has_its_own_error(env: VirtualEnvironment) -> None
     assert env.cluster.topics == ["orders"]
 
 
-async def test_a_moved_leader_is_found(env: VirtualEnvironment) -> None:
+async def test_a_moved_leader_is_found(admin: Admin, env: VirtualEnvironment) -> None:
     fill(env)
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.list_offsets({ZERO: "latest"})).raise_first()
-        env.cluster.faults.on("ListOffsets").error("NOT_LEADER_OR_FOLLOWER")
-        env.cluster.faults.on("ListOffsets").error("FENCED_LEADER_EPOCH")
-        env.cluster.faults.on("ListOffsets").disconnect()
-        assert (await admin.list_offsets({ZERO: "latest"})).raise_first()[ZERO].offset == 3
+    (await admin.list_offsets({ZERO: "latest"})).raise_first()
+    env.cluster.faults.on("ListOffsets").error("NOT_LEADER_OR_FOLLOWER")
+    env.cluster.faults.on("ListOffsets").error("FENCED_LEADER_EPOCH")
+    env.cluster.faults.on("ListOffsets").disconnect()
+    assert (await admin.list_offsets({ZERO: "latest"})).raise_first()[ZERO].offset == 3
 
 
 async def test_a_silent_leader_costs_a_few_seconds_and_the_others_nothing(env: VirtualEnvironment) -> None:

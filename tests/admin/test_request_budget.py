@@ -179,7 +179,7 @@ async def test_a_frozen_node_that_is_not_connected_is_not_waited_for_longer(env:
 
 @pytest.mark.parametrize("former", ["Empty", pytest.param("Dead", marks=pytest.mark.full), "Stable"])
 async def test_a_group_that_two_nodes_list_is_listed_once_with_the_live_state(
-    env: VirtualEnvironment, former: str
+    admin: Admin, env: VirtualEnvironment, former: str
 ) -> None:
     """Both orders: the former coordinator has a lower node id than the new one, or a higher one."""
     live = "Dead" if former == "Stable" else "Stable"
@@ -192,11 +192,10 @@ async def test_a_group_that_two_nodes_list_is_listed_once_with_the_live_state(
 
         return change
 
-    async with Admin(env.bootstrap_servers) as admin:
-        env.cluster.faults.on("ListGroups", node=1).mutate(listed(former))
-        env.cluster.faults.on("ListGroups", node=2).mutate(listed(live))
-        (group,) = (await admin.list_groups()).raise_first()
-        assert (group.group_id, group.state) == ("g", "Stable")
+    env.cluster.faults.on("ListGroups", node=1).mutate(listed(former))
+    env.cluster.faults.on("ListGroups", node=2).mutate(listed(live))
+    (group,) = (await admin.list_groups()).raise_first()
+    assert (group.group_id, group.state) == ("g", "Stable")
 
 
 async def test_an_error_of_the_broker_is_final_before_the_deadline(env: VirtualEnvironment) -> None:

@@ -99,19 +99,18 @@ async def test_a_duration_ago(env: VirtualEnvironment) -> None:
         assert [each.adjusted for each in plan.partitions.values()] == [None, *["no_record"] * 3]
 
 
-async def test_scopes(env: VirtualEnvironment) -> None:
+async def test_scopes(admin: Admin, env: VirtualEnvironment) -> None:
     env.cluster.create_topic("payments", 2)
-    async with Admin(env.bootstrap_servers) as admin:
-        await fill(env, admin)
-        payments = [TopicPartition("payments", n) for n in range(2)]
-        for scope, wanted in (
-            ({}, [ZERO, ONE, TWO]),
-            ({"topics": ["payments"]}, payments),
-            ({"topics": ["payments"], "partitions": [("orders", 3), ("payments", 0)]}, [THREE, *payments]),
-            ({"partitions": [ONE]}, [ONE]),
-            ({"topics": []}, []),
-        ):
-            assert list((await admin.plan_reset("g", "latest", **scope)).partitions) == wanted  # type: ignore[arg-type]
+    await fill(env, admin)
+    payments = [TopicPartition("payments", n) for n in range(2)]
+    for scope, wanted in (
+        ({}, [ZERO, ONE, TWO]),
+        ({"topics": ["payments"]}, payments),
+        ({"topics": ["payments"], "partitions": [("orders", 3), ("payments", 0)]}, [THREE, *payments]),
+        ({"partitions": [ONE]}, [ONE]),
+        ({"topics": []}, []),
+    ):
+        assert list((await admin.plan_reset("g", "latest", **scope)).partitions) == wanted  # type: ignore[arg-type]
 
 
 async def test_a_group_without_commits_has_an_empty_plan(admin: Admin, env: VirtualEnvironment) -> None:
@@ -152,13 +151,12 @@ async def test_a_plan_goes_through_a_file(admin: Admin, env: VirtualEnvironment)
     ],
 )
 async def test_what_does_not_exist_refuses_the_plan(
-    env: VirtualEnvironment, target: Any, scope: Any, reasons: Any
+    admin: Admin, env: VirtualEnvironment, target: Any, scope: Any, reasons: Any
 ) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        await fill(env, admin)
-        with pytest.raises(ResetRefused) as refused:
-            await admin.plan_reset("g", target, **scope)
-        assert refused.value.reasons == reasons
+    await fill(env, admin)
+    with pytest.raises(ResetRefused) as refused:
+        await admin.plan_reset("g", target, **scope)
+    assert refused.value.reasons == reasons
 
 
 async def test_a_partition_without_a_leader_refuses_the_plan_at_once(env: VirtualEnvironment) -> None:
@@ -226,34 +224,32 @@ async def test_a_group_of_another_type_is_refused(env: VirtualEnvironment) -> No
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_member_that_joins_after_the_plan_is_an_error_of_each_partition(
-    env: VirtualEnvironment, protocol: str
+    admin: Admin, env: VirtualEnvironment, protocol: str
 ) -> None:
-    async with Admin(env.bootstrap_servers) as admin:
-        await fill(env, admin)
-        plan = await admin.plan_reset("g", "earliest")
-        before = (await admin.list_group_offsets("g")).raise_first()
-        async with running(env, group_protocol=protocol) as member:
-            done = await admin.reset_offsets(plan)
-            assert done.keys() == plan.offsets.keys()
-            for tp, error in done.errors.items():
-                assert isinstance(error, BrokerError)
-                assert error.code == ErrorCode.UNKNOWN_MEMBER_ID
-                assert f"group 'g', partition {tp}" in str(error)
-                assert f"state Stable: stop its members first: {member} at 10." in str(error)
-        assert (await admin.list_group_offsets("g")).raise_first() == before
+    await fill(env, admin)
+    plan = await admin.plan_reset("g", "earliest")
+    before = (await admin.list_group_offsets("g")).raise_first()
+    async with running(env, group_protocol=protocol) as member:
+        done = await admin.reset_offsets(plan)
+        assert done.keys() == plan.offsets.keys()
+        for tp, error in done.errors.items():
+            assert isinstance(error, BrokerError)
+            assert error.code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert f"group 'g', partition {tp}" in str(error)
+            assert f"state Stable: stop its members first: {member} at 10." in str(error)
+    assert (await admin.list_group_offsets("g")).raise_first() == before
 
 
 async def test_a_partition_that_was_deleted_after_the_plan_costs_the_others_nothing(
-    env: VirtualEnvironment,
+    admin: Admin, env: VirtualEnvironment
 ) -> None:
     env.cluster.create_topic("payments", 1)
-    async with Admin(env.bootstrap_servers) as admin:
-        plan = await admin.plan_reset("g", "latest", topics=["orders", "payments"])
-        (await admin.delete_topics(["payments"])).raise_first()
-        done = await admin.reset_offsets(plan)
-        assert list(done.values_by_name) == [ZERO, ONE, TWO, THREE]
-        ((tp, error),) = done.errors.items()
-        assert (tp.topic, getattr(error, "name", None)) == ("payments", "UNKNOWN_TOPIC_OR_PARTITION")
+    plan = await admin.plan_reset("g", "latest", topics=["orders", "payments"])
+    (await admin.delete_topics(["payments"])).raise_first()
+    done = await admin.reset_offsets(plan)
+    assert list(done.values_by_name) == [ZERO, ONE, TWO, THREE]
+    ((tp, error),) = done.errors.items()
+    assert (tp.topic, getattr(error, "name", None)) == ("payments", "UNKNOWN_TOPIC_OR_PARTITION")
 
 
 async def test_a_topic_that_was_recreated_after_the_plan_is_not_reset(env: VirtualEnvironment) -> None:

@@ -48,14 +48,13 @@ def pages_of(env: VirtualEnvironment) -> list[tuple[list[str], str | None]]:
     return asked
 
 
-async def test_a_topic_that_is_wider_than_a_page(env: VirtualEnvironment) -> None:
+async def test_a_topic_that_is_wider_than_a_page(admin: Admin, env: VirtualEnvironment) -> None:
     env.cluster.create_topic("wide", 2500)
-    async with Admin(env.bootstrap_servers) as admin:
-        found = (await admin.describe_topics(["wide", "orders"])).raise_first()
-        assert list(found) == ["wide", "orders"]
-        assert numbers(found["wide"]) == list(range(2500))
-        assert numbers(found["orders"]) == list(range(4))
-        assert pages_of(env) == [(["orders", "wide"], None), (["wide"], "wide-1996")]
+    found = (await admin.describe_topics(["wide", "orders"])).raise_first()
+    assert list(found) == ["wide", "orders"]
+    assert numbers(found["wide"]) == list(range(2500))
+    assert numbers(found["orders"]) == list(range(4))
+    assert pages_of(env) == [(["orders", "wide"], None), (["wide"], "wide-1996")]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ from asyncgroup.admin import Admin
 from tests.stories.virtual import VirtualEnvironment
 
 
-async def test_topics_are_listed(env: VirtualEnvironment) -> None:
+async def test_topics_are_listed(admin: Admin, env: VirtualEnvironment) -> None:
     env.cluster.create_topic("payments", 2)
-    async with Admin(env.bootstrap_servers) as admin:
-        listed = await admin.list_topics()
-        assert {topic.name: topic.partitions for topic in listed}["payments"] == 2
-        assert not any(topic.is_internal for topic in listed)
-        assert [topic.name for topic in listed] == sorted(topic.name for topic in listed)
+    listed = await admin.list_topics()
+    assert {topic.name: topic.partitions for topic in listed}["payments"] == 2
+    assert not any(topic.is_internal for topic in listed)
+    assert [topic.name for topic in listed] == sorted(topic.name for topic in listed)
 
 
 async def test_topics_are_described_each_by_itself(env: VirtualEnvironment) -> None:

@@ -82,15 +82,14 @@ async def test_a_deletion_whose_response_is_lost_is_a_success(admin: Admin, env:
 
 
 async def test_the_repetition_of_a_request_without_response_has_only_what_is_left(
-    env: VirtualEnvironment,
+    admin: Admin, env: VirtualEnvironment
 ) -> None:
     mechanisms = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-    async with Admin(env.bootstrap_servers) as admin:
-        (await admin.users.alter([Upsertion("bob", "s", each) for each in mechanisms])).raise_first()
-        # one request may name each user once only
-        env.cluster.faults.on("AlterUserScramCredentials", nth=2).disconnect("after")
-        (await admin.users.alter([Deletion("bob", each) for each in mechanisms])).raise_first()
-        assert not (await admin.users.describe()).values_by_name
+    (await admin.users.alter([Upsertion("bob", "s", each) for each in mechanisms])).raise_first()
+    # one request may name each user once only
+    env.cluster.faults.on("AlterUserScramCredentials", nth=2).disconnect("after")
+    (await admin.users.alter([Deletion("bob", each) for each in mechanisms])).raise_first()
+    assert not (await admin.users.describe()).values_by_name
 
 
 async def test_a_refusal_of_the_whole_request(admin: Admin, env: VirtualEnvironment) -> None:

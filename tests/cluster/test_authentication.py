@@ -213,15 +213,14 @@ async def test_a_refused_token_is_acknowledged(scripted: ScriptedCluster) -> Non
     assert sasl_broker.states[0]["received"] == [b"n,,\x01auth=Bearer t0ken\x01\x01", b"\x01"]
 
 
-async def test_a_broker_that_does_not_know_the_password_is_rejected() -> None:
+async def test_a_broker_that_does_not_know_the_password_is_rejected(scripted: ScriptedCluster) -> None:
     def impostor(data: bytes, state: dict[str, Any]) -> m.SaslAuthenticateResponse:
         answer = scram("SCRAM-SHA-256", "another")(data, state)
         return m.SaslAuthenticateResponse(auth_bytes=b"v=AAAA") if answer.error_code else answer
 
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        SaslBroker(scripted, 1, impostor)
-        error_text = await failure(scripted, Scram("alice", "secret", "SCRAM-SHA-256"))
-        assert "it does not know the password" in error_text
+    SaslBroker(scripted, 1, impostor)
+    error_text = await failure(scripted, Scram("alice", "secret", "SCRAM-SHA-256"))
+    assert "it does not know the password" in error_text
 
 
 async def test_a_mechanism_that_is_not_offered(scripted: ScriptedCluster) -> None:
@@ -294,15 +293,14 @@ async def test_a_token_provider_that_hangs_or_takes_most_of_the_time_is_named() 
         assert "token provider" not in error_text
 
 
-async def test_a_token_provider_that_returns_no_token() -> None:
+async def test_a_token_provider_that_returns_no_token(scripted: ScriptedCluster) -> None:
     async def nonsense() -> Any:
         return "t0ken\r\nwith a line"
 
-    async with ScriptedCluster("10.0.0.1") as scripted:
-        SaslBroker(scripted, 1, bearer)
-        error_text = await failure(scripted, OAuthBearer(nonsense))
-        assert "did not return a token" in error_text
-        assert "t0ken" not in error_text
+    SaslBroker(scripted, 1, bearer)
+    error_text = await failure(scripted, OAuthBearer(nonsense))
+    assert "did not return a token" in error_text
+    assert "t0ken" not in error_text
 
 
 async def test_a_group_raises_an_authentication_error_without_a_retry() -> None:

@@ -78,21 +78,20 @@ async def test_api_versions_is_repeated_in_an_older_version(theirs: int | None, 
     ids=["mock cluster", "nothing", "the same version", "a negative version", "a version that it refuses"],
 )
 async def test_after_a_refusal_in_any_format_api_versions_is_repeated_in_version_0(
-    theirs: str, versions: list[int]
+    scripted: ScriptedCluster, theirs: str, versions: list[int]
 ) -> None:
-    async with ScriptedCluster("10.0.0.1") as scripted:
 
-        def answer(call: Call) -> None:
-            if call.version:
-                body = call.header.correlation_id.to_bytes(4, "big") + b"\x00\x23" + bytes.fromhex(theirs)
-                call.write(len(body).to_bytes(4, "big") + body)
-            else:
-                call.answer(scripted[1].api_versions())
+    def answer(call: Call) -> None:
+        if call.version:
+            body = call.header.correlation_id.to_bytes(4, "big") + b"\x00\x23" + bytes.fromhex(theirs)
+            call.write(len(body).to_bytes(4, "big") + body)
+        else:
+            call.answer(scripted[1].api_versions())
 
-        scripted[1].script["ApiVersions"] = answer
-        async with connected(scripted) as connection:
-            assert connection.version_for(m.HeartbeatRequest) == 4
-        assert [asked.version for asked in scripted.requests_of("ApiVersions")] == versions
+    scripted[1].script["ApiVersions"] = answer
+    async with connected(scripted) as connection:
+        assert connection.version_for(m.HeartbeatRequest) == 4
+    assert [asked.version for asked in scripted.requests_of("ApiVersions")] == versions
 
 
 async def test_an_api_versions_error_names_the_broker(scripted: ScriptedCluster) -> None:

@@ -63,13 +63,19 @@ async def delay_after(
     return now() - start
 
 
+@pytest_asyncio.fixture
+async def reader(three: EmbeddedCluster) -> AsyncIterator[Client]:
+    """A client of the three brokers."""
+    async with client(three) as reader:
+        yield reader
+
+
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 3.03, 9.09, 18.07])
 @pytest.mark.parametrize("fault", [killed, vanished])
 async def test_a_dead_leader_delays_by_at_most_a_retry_backoff(
-    three: EmbeddedCluster, fault: Fault, seconds: float
+    reader: Client, three: EmbeddedCluster, fault: Fault, seconds: float
 ) -> None:
-    async with client(three) as reader:
-        assert await delay_after(three, reader, fault, seconds) < 0.15
+    assert await delay_after(three, reader, fault, seconds) < 0.15
 
 
 @pytest.mark.parametrize(
@@ -81,22 +87,21 @@ async def test_a_dead_leader_delays_by_at_most_a_retry_backoff(
     ],
 )
 async def test_a_new_leader_that_does_not_lead_yet_delays_by_at_most_a_retry_backoff(
-    three: EmbeddedCluster, code: ErrorCode
+    reader: Client, three: EmbeddedCluster, code: ErrorCode
 ) -> None:
     """Under load a killed node's partitions have a leader in the metadata some time before that node serves them."""
-    async with client(three) as reader:
-        (consumer,) = reader.read("orders", 0)
-        await caught_up(consumer)
-        fault = three.faults.on("Fetch", node=2, times=None).error(code)
-        killed(three.nodes[1].port)
-        await asyncio.sleep(1.0)
-        three.move_leader("orders", 0, 2)
-        fill(three, "orders", 0, batches=1)
-        await asyncio.sleep(0.9)
-        fault.cancel()
-        start = now()
-        assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
-        assert now() - start < 0.15
+    (consumer,) = reader.read("orders", 0)
+    await caught_up(consumer)
+    fault = three.faults.on("Fetch", node=2, times=None).error(code)
+    killed(three.nodes[1].port)
+    await asyncio.sleep(1.0)
+    three.move_leader("orders", 0, 2)
+    fill(three, "orders", 0, batches=1)
+    await asyncio.sleep(0.9)
+    fault.cancel()
+    start = now()
+    assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+    assert now() - start < 0.15
 
 
 @pytest.mark.parametrize(
@@ -108,23 +113,22 @@ async def test_a_new_leader_that_does_not_lead_yet_delays_by_at_most_a_retry_bac
     ],
 )
 async def test_a_leader_that_has_not_heard_of_its_election_is_asked_again_soon(
-    three: EmbeddedCluster, code: ErrorCode, seconds: float
+    reader: Client, three: EmbeddedCluster, code: ErrorCode, seconds: float
 ) -> None:
     """One broker names it as the leader some milliseconds before it knows that itself."""
-    async with client(three) as reader:
-        (consumer,) = reader.read("orders", 0)
-        await caught_up(consumer)
-        fault = three.faults.on("Fetch", node=2).error(code)
-        killed(three.nodes[1].port)
-        await asyncio.sleep(seconds)
-        three.move_leader("orders", 0, 2)
-        fill(three, "orders", 0, batches=1)
-        await fault.wait_hit()
-        start, requests = now(), len(three.history.of("Metadata", client_id="reader"))
-        assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
-        assert now() - start < 0.04
-        if code == ErrorCode.UNKNOWN_LEADER_EPOCH:  # the metadata is newer than what the leader knows
-            assert len(three.history.of("Metadata", client_id="reader")) == requests
+    (consumer,) = reader.read("orders", 0)
+    await caught_up(consumer)
+    fault = three.faults.on("Fetch", node=2).error(code)
+    killed(three.nodes[1].port)
+    await asyncio.sleep(seconds)
+    three.move_leader("orders", 0, 2)
+    fill(three, "orders", 0, batches=1)
+    await fault.wait_hit()
+    start, requests = now(), len(three.history.of("Metadata", client_id="reader"))
+    assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+    assert now() - start < 0.04
+    if code == ErrorCode.UNKNOWN_LEADER_EPOCH:  # the metadata is newer than what the leader knows
+        assert len(three.history.of("Metadata", client_id="reader")) == requests
 
 
 async def test_a_seek_by_name_waits_no_longer_for_a_new_leader_than_a_fetch(three: EmbeddedCluster) -> None:
@@ -174,53 +178,50 @@ async def move_from_hung_leader(three: EmbeddedCluster, reader: Client, after: f
     return consumer
 
 
-async def test_any_metadata_refresh_ends_a_fetch_that_hangs(three: EmbeddedCluster) -> None:
+async def test_any_metadata_refresh_ends_a_fetch_that_hangs(reader: Client, three: EmbeddedCluster) -> None:
     """Whatever caused the refresh, no further request is needed."""
-    async with client(three) as reader:
-        consumer = await move_from_hung_leader(three, reader, 0.1)
-        fill(three, "orders", 0, batches=1)
-        await reader.cluster.refresh()
-        start = now()
-        assert await read(consumer, 1) == [0]
-        assert now() - start < 0.05
-        assert reader.errors == []
+    consumer = await move_from_hung_leader(three, reader, 0.1)
+    fill(three, "orders", 0, batches=1)
+    await reader.cluster.refresh()
+    start = now()
+    assert await read(consumer, 1) == [0]
+    assert now() - start < 0.05
+    assert reader.errors == []
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2])
-async def test_a_fetch_may_be_given_up_twice(three: EmbeddedCluster, turns: int) -> None:
+async def test_a_fetch_may_be_given_up_twice(reader: Client, three: EmbeddedCluster, turns: int) -> None:
     """Another partition of the same node moves before the task of the fetch has run."""
     three.move_leader("orders", 1, 1)
     three.faults.on("Fetch", node=1).hold()
-    async with client(three) as reader:
-        first, second = (reader.consumer("orders", number) for number in (0, 1))
-        second.pause()
-        for consumer in (first, second):
-            reader.fetchers.add(consumer)
-        await asyncio.sleep(1)
-        fetcher = reader.fetchers
-        for number, consumer in enumerate((first, second)):
-            reader.cluster.update_leader(consumer.tp, 2, 1000)
-            for node_id in fetcher._states.metadata_changed(now()):
-                assert node_id == 1
-                fetcher._tasks[node_id].give_up_unwanted()
-            assert consumer._inner.node_id == 2
-            for _ in range(0 if number else turns):
-                await asyncio.sleep(0)
+    first, second = (reader.consumer("orders", number) for number in (0, 1))
+    second.pause()
+    for consumer in (first, second):
+        reader.fetchers.add(consumer)
+    await asyncio.sleep(1)
+    fetcher = reader.fetchers
+    for number, consumer in enumerate((first, second)):
+        reader.cluster.update_leader(consumer.tp, 2, 1000)
+        for node_id in fetcher._states.metadata_changed(now()):
+            assert node_id == 1
+            fetcher._tasks[node_id].give_up_unwanted()
+        assert consumer._inner.node_id == 2
+        for _ in range(0 if number else turns):
+            await asyncio.sleep(0)
 
 
 async def test_a_returning_leader_is_fetched_from_without_waiting_for_the_old_fetch(
-    three: EmbeddedCluster,
+    reader: Client, three: EmbeddedCluster
 ) -> None:
     held = three.faults.on("Fetch", node=1, nth=2).hold()
-    async with client(three) as reader:
-        (consumer,) = reader.read("orders", 0)
-        await held.wait_hit()
-        for leader in (2, 1):
-            three.move_leader("orders", 0, leader)
-            fill(three, "orders", 0, batches=1)
-            await reader.cluster.refresh()
-            await asyncio.wait_for(read(consumer, 1), 1)
-        held.release()
+    (consumer,) = reader.read("orders", 0)
+    await held.wait_hit()
+    for leader in (2, 1):
+        three.move_leader("orders", 0, leader)
+        fill(three, "orders", 0, batches=1)
+        await reader.cluster.refresh()
+        await asyncio.wait_for(read(consumer, 1), 1)
+    held.release()
 
 
 async def test_metadata_is_refreshed_often_at_first_and_later_seldom(three: EmbeddedCluster) -> None:
@@ -248,11 +249,10 @@ async def test_metadata_is_refreshed_once_a_second_for_an_unresponsive_leader(th
         assert 15 < asked < 30
 
 
-async def test_a_new_leader_that_is_not_ready_is_retried_soon(three: EmbeddedCluster) -> None:
+async def test_a_new_leader_that_is_not_ready_is_retried_soon(reader: Client, three: EmbeddedCluster) -> None:
     """The old leader's failures do not lengthen its pauses."""
-    async with client(three) as reader:
-        three.faults.on("Fetch", node=2, topic="orders", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        assert await delay_after(three, reader, killed, 15.0) < 0.5
+    three.faults.on("Fetch", node=2, topic="orders", times=2).error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert await delay_after(three, reader, killed, 15.0) < 0.5
 
 
 async def test_other_partitions_of_an_unresponsive_node_stay_in_flight(three: EmbeddedCluster) -> None:

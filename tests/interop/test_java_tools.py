@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session
 from asyncgroup.broker import EmbeddedCluster
@@ -53,6 +54,13 @@ public class Sleeper {
     }
 }
 """
+
+
+@pytest_asyncio.fixture
+async def run(java_tools: JavaTools) -> AsyncIterator[ClusterTools]:
+    """The tools of Apache Kafka with an embedded cluster."""
+    async with started(java_tools) as run:
+        yield run
 
 
 @pytest.mark.full
@@ -100,14 +108,11 @@ async def test_topics_are_created_described_altered_and_deleted(java_tools: Java
         assert (await run("kafka-topics", "--describe", "--topic", TOPIC)).code == 1
 
 
-async def test_under_replicated_partitions_are_found(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 2, 3)
-        assert (await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines == []
-        await run.cluster.stop_node(3)
-        assert (
-            len((await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines) == 2
-        )
+async def test_under_replicated_partitions_are_found(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 2, 3)
+    assert (await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines == []
+    await run.cluster.stop_node(3)
+    assert len((await run.checked("kafka-topics", "--describe", "--under-replicated-partitions")).lines) == 2
 
 
 # -- records ------------------------------------------------------------------------------------------------------
@@ -198,130 +203,122 @@ async def test_a_console_consumer_joins_a_group_of_asyncgroup(java_tools: JavaTo
 # -- groups -------------------------------------------------------------------------------------------------------
 
 
-async def test_groups_are_listed_and_described(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 4)
-        await produce(run, 0, 20)
-        async with members(run.cluster, "readers", "one", "two"):
-            await until(lambda: sum(o.offset for o in run.cluster.group("readers").offsets.values()) == 20)
-            assert (await run.checked("kafka-consumer-groups", "--list")).lines == ["readers"]
-            listed = (await run.checked("kafka-consumer-groups", "--list", "--state", "stable")).table()
-            assert listed == [{"GROUP": "readers", "STATE": "Stable"}]
-            assert (await run.checked("kafka-consumer-groups", "--list", "--state", "empty")).table() == []
-            about = ("--describe", "--group", "readers")
-            offsets = (await run.checked("kafka-consumer-groups", *about)).table()
-            assert sum(int(row["CURRENT-OFFSET"]) for row in offsets) == 20
-            assert {row["LAG"] for row in offsets} == {"0"}
-            assert {row["CLIENT-ID"] for row in offsets} == {"one", "two"}
-            found = (await run.checked("kafka-consumer-groups", *about, "--members")).table()
-            assert {(row["CLIENT-ID"], row["#PARTITIONS"]) for row in found} == {("one", "2"), ("two", "2")}
-            verbose = (await run.checked("kafka-consumer-groups", *about, "--members", "--verbose")).text
-            assert f"{TOPIC}:0,1" in verbose.replace("(", ":").replace(")", "")
-            state = (await run.checked("kafka-consumer-groups", *about, "--state")).text
-            node = run.cluster.nodes[run.cluster.coordinator("readers")]
-            assert f"{node.advertised_host}:{node.port}" in state
-            assert "range" in state
-            assert "Stable" in state
-            for refused in (
-                ("--delete",),
-                ("--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute"),
-            ):
-                answer = await run("kafka-consumer-groups", "--group", "readers", *refused)
-                assert "Error" in answer.text
-        gone = (await run("kafka-consumer-groups", "--describe", "--group", "nobody")).text
-        assert "does not exist" in gone or "not found" in gone
-
-
-async def test_offsets_are_reset_deleted_and_groups_removed(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 2)
-        await produce(run, 0, 20)
-        await consume(run, 20, "--group", "readers", "--from-beginning")
-        ends = {str(n): run.cluster.partition(TOPIC, n).log_end_offset for n in (0, 1)}
-
-        async def reset(*how: str, topic: str = TOPIC) -> dict[str, int]:
-            what = ("--group", "readers", "--reset-offsets", "--topic", topic)
-            rows = (await run.checked("kafka-consumer-groups", *what, *how)).table()
-            return {row["PARTITION"]: int(row["NEW-OFFSET"]) for row in rows}
-
-        def committed() -> dict[str, int]:
-            return {str(tp.partition): o.offset for tp, o in run.cluster.group("readers").offsets.items()}
-
-        assert await reset("--to-earliest", "--dry-run") == {"0": 0, "1": 0}
-        assert committed() == ends
-        for how, wanted in (
-            (("--to-earliest",), dict.fromkeys(ends, 0)),
-            (("--shift-by", "2"), dict.fromkeys(ends, 2)),
-            (("--to-offset", "3"), dict.fromkeys(ends, 3)),
-            (("--to-datetime", "2020-01-01T00:00:00.000"), dict.fromkeys(ends, 0)),
-            (("--by-duration", "P1D"), dict.fromkeys(ends, 0)),
-            (("--to-latest",), ends),
+async def test_groups_are_listed_and_described(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 4)
+    await produce(run, 0, 20)
+    async with members(run.cluster, "readers", "one", "two"):
+        await until(lambda: sum(o.offset for o in run.cluster.group("readers").offsets.values()) == 20)
+        assert (await run.checked("kafka-consumer-groups", "--list")).lines == ["readers"]
+        listed = (await run.checked("kafka-consumer-groups", "--list", "--state", "stable")).table()
+        assert listed == [{"GROUP": "readers", "STATE": "Stable"}]
+        assert (await run.checked("kafka-consumer-groups", "--list", "--state", "empty")).table() == []
+        about = ("--describe", "--group", "readers")
+        offsets = (await run.checked("kafka-consumer-groups", *about)).table()
+        assert sum(int(row["CURRENT-OFFSET"]) for row in offsets) == 20
+        assert {row["LAG"] for row in offsets} == {"0"}
+        assert {row["CLIENT-ID"] for row in offsets} == {"one", "two"}
+        found = (await run.checked("kafka-consumer-groups", *about, "--members")).table()
+        assert {(row["CLIENT-ID"], row["#PARTITIONS"]) for row in found} == {("one", "2"), ("two", "2")}
+        verbose = (await run.checked("kafka-consumer-groups", *about, "--members", "--verbose")).text
+        assert f"{TOPIC}:0,1" in verbose.replace("(", ":").replace(")", "")
+        state = (await run.checked("kafka-consumer-groups", *about, "--state")).text
+        node = run.cluster.nodes[run.cluster.coordinator("readers")]
+        assert f"{node.advertised_host}:{node.port}" in state
+        assert "range" in state
+        assert "Stable" in state
+        for refused in (
+            ("--delete",),
+            ("--reset-offsets", "--to-earliest", "--topic", TOPIC, "--execute"),
         ):
-            assert await reset(*how, "--execute") == wanted
-            assert committed() == wanted
-        assert await reset("--shift-by", "-1", "--execute", topic=f"{TOPIC}:0") == {"0": ends["0"] - 1}
-        deleted = await run(
-            "kafka-consumer-groups", "--group", "readers", "--delete-offsets", "--topic", f"{TOPIC}:0"
-        )
-        assert "Successful" in deleted.text
-        assert set(committed()) == {"1"}
-        removed = await run.checked("kafka-consumer-groups", "--group", "readers", "--delete")
-        assert "was successful" in removed.text
-        assert run.cluster.groups == []
-        assert (
-            "could not be deleted"
-            in (await run("kafka-consumer-groups", "--group", "readers", "--delete")).text
-        )
+            answer = await run("kafka-consumer-groups", "--group", "readers", *refused)
+            assert "Error" in answer.text
+    gone = (await run("kafka-consumer-groups", "--describe", "--group", "nobody")).text
+    assert "does not exist" in gone or "not found" in gone
+
+
+async def test_offsets_are_reset_deleted_and_groups_removed(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 2)
+    await produce(run, 0, 20)
+    await consume(run, 20, "--group", "readers", "--from-beginning")
+    ends = {str(n): run.cluster.partition(TOPIC, n).log_end_offset for n in (0, 1)}
+
+    async def reset(*how: str, topic: str = TOPIC) -> dict[str, int]:
+        what = ("--group", "readers", "--reset-offsets", "--topic", topic)
+        rows = (await run.checked("kafka-consumer-groups", *what, *how)).table()
+        return {row["PARTITION"]: int(row["NEW-OFFSET"]) for row in rows}
+
+    def committed() -> dict[str, int]:
+        return {str(tp.partition): o.offset for tp, o in run.cluster.group("readers").offsets.items()}
+
+    assert await reset("--to-earliest", "--dry-run") == {"0": 0, "1": 0}
+    assert committed() == ends
+    for how, wanted in (
+        (("--to-earliest",), dict.fromkeys(ends, 0)),
+        (("--shift-by", "2"), dict.fromkeys(ends, 2)),
+        (("--to-offset", "3"), dict.fromkeys(ends, 3)),
+        (("--to-datetime", "2020-01-01T00:00:00.000"), dict.fromkeys(ends, 0)),
+        (("--by-duration", "P1D"), dict.fromkeys(ends, 0)),
+        (("--to-latest",), ends),
+    ):
+        assert await reset(*how, "--execute") == wanted
+        assert committed() == wanted
+    assert await reset("--shift-by", "-1", "--execute", topic=f"{TOPIC}:0") == {"0": ends["0"] - 1}
+    deleted = await run(
+        "kafka-consumer-groups", "--group", "readers", "--delete-offsets", "--topic", f"{TOPIC}:0"
+    )
+    assert "Successful" in deleted.text
+    assert set(committed()) == {"1"}
+    removed = await run.checked("kafka-consumer-groups", "--group", "readers", "--delete")
+    assert "was successful" in removed.text
+    assert run.cluster.groups == []
+    assert (
+        "could not be deleted" in (await run("kafka-consumer-groups", "--group", "readers", "--delete")).text
+    )
 
 
 # -- performance --------------------------------------------------------------------------------------------------
 
 
-async def test_the_performance_tools(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 3)
-        amount = ("--topic", TOPIC, "--num-records", "3000", "--record-size", "100", "--throughput", "-1")
-        packed = ("--command-property", "compression.type=lz4", "--command-property", "acks=1")
-        assert "3000 records sent" in (await run.checked("kafka-producer-perf-test", *amount, *packed)).text
-        transactions = ("--transactional-id", "perf", "--transaction-duration-ms", "20")
-        assert (
-            "3000 records sent"
-            in (await run.checked("kafka-producer-perf-test", *amount, *transactions)).text
-        )
-        assert len(run.cluster.records(TOPIC)) == 6000
-        all_of_it = ("--topic", TOPIC, "--num-records", "6000", "--timeout", "20000", "--group", "perf")
-        read = (await run.checked("kafka-consumer-perf-test", *all_of_it)).lines[-1]
-        assert int(read.split(", ")[4]) == 6000
+async def test_the_performance_tools(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 3)
+    amount = ("--topic", TOPIC, "--num-records", "3000", "--record-size", "100", "--throughput", "-1")
+    packed = ("--command-property", "compression.type=lz4", "--command-property", "acks=1")
+    assert "3000 records sent" in (await run.checked("kafka-producer-perf-test", *amount, *packed)).text
+    transactions = ("--transactional-id", "perf", "--transaction-duration-ms", "20")
+    assert "3000 records sent" in (await run.checked("kafka-producer-perf-test", *amount, *transactions)).text
+    assert len(run.cluster.records(TOPIC)) == 6000
+    all_of_it = ("--topic", TOPIC, "--num-records", "6000", "--timeout", "20000", "--group", "perf")
+    read = (await run.checked("kafka-consumer-perf-test", *all_of_it)).lines[-1]
+    assert int(read.split(", ")[4]) == 6000
 
 
 # -- administration -----------------------------------------------------------------------------------------------
 
 
-async def test_settings_are_described_and_altered(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 1, configs={"retention.ms": "7000"})
-        topic = ("--entity-type", "topics", "--entity-name", TOPIC)
-        assert "retention.ms=7000" in (await run.checked("kafka-configs", "--describe", *topic)).text
-        changed = (
-            "--add-config",
-            "cleanup.policy=compact,max.message.bytes=2000",
-            "--delete-config",
-            "retention.ms",
+async def test_settings_are_described_and_altered(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 1, configs={"retention.ms": "7000"})
+    topic = ("--entity-type", "topics", "--entity-name", TOPIC)
+    assert "retention.ms=7000" in (await run.checked("kafka-configs", "--describe", *topic)).text
+    changed = (
+        "--add-config",
+        "cleanup.policy=compact,max.message.bytes=2000",
+        "--delete-config",
+        "retention.ms",
+    )
+    await run.checked("kafka-configs", "--alter", *topic, *changed)
+    shown = (await run.checked("kafka-configs", "--describe", *topic)).text
+    assert "cleanup.policy=compact" in shown
+    assert "max.message.bytes=2000" in shown
+    assert "retention.ms" not in shown
+    wrong = await run("kafka-configs", "--alter", *topic, "--add-config", "retention.ms=soon")
+    assert wrong.code == 1
+    assert "retention.ms" in wrong.text
+    node = (
+        await run.checked(
+            "kafka-configs", "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"
         )
-        await run.checked("kafka-configs", "--alter", *topic, *changed)
-        shown = (await run.checked("kafka-configs", "--describe", *topic)).text
-        assert "cleanup.policy=compact" in shown
-        assert "max.message.bytes=2000" in shown
-        assert "retention.ms" not in shown
-        wrong = await run("kafka-configs", "--alter", *topic, "--add-config", "retention.ms=soon")
-        assert wrong.code == 1
-        assert "retention.ms" in wrong.text
-        node = (
-            await run.checked(
-                "kafka-configs", "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all"
-            )
-        ).text
-        assert "broker.id=1" in node or "node.id=1" in node
+    ).text
+    assert "broker.id=1" in node or "node.id=1" in node
 
 
 async def test_offsets_are_looked_up_and_records_deleted(java_tools: JavaTools, tmp_path: Path) -> None:
@@ -340,21 +337,20 @@ async def test_offsets_are_looked_up_and_records_deleted(java_tools: JavaTools, 
         assert set(earliest) == {f"{TOPIC}:0:3", f"{TOPIC}:1:0"}
 
 
-async def test_transactions_are_listed_and_described(java_tools: JavaTools) -> None:
-    async with started(java_tools) as run:
-        run.cluster.create_topic(TOPIC, 1)
-        amount = ("--topic", TOPIC, "--num-records", "10", "--record-size", "10", "--throughput", "-1")
-        await run.checked("kafka-producer-perf-test", *amount, "--transactional-id", "perf")
-        (row,) = (await run.checked("kafka-transactions", "list")).table()
-        assert (row["TransactionalId"], row["TransactionState"]) == ("perf", "CompleteCommit")
-        (one,) = (await run.checked("kafka-transactions", "describe", "--transactional-id", "perf")).table()
-        assert int(one["ProducerId"]) == run.cluster.transactions["perf"].producer_id
-        partition = ("--topic", TOPIC, "--partition", "0")
-        (producer,) = (await run.checked("kafka-transactions", "describe-producers", *partition)).table()
-        assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (
-            row["ProducerId"],
-            "None",
-        )
+async def test_transactions_are_listed_and_described(run: ClusterTools, java_tools: JavaTools) -> None:
+    run.cluster.create_topic(TOPIC, 1)
+    amount = ("--topic", TOPIC, "--num-records", "10", "--record-size", "10", "--throughput", "-1")
+    await run.checked("kafka-producer-perf-test", *amount, "--transactional-id", "perf")
+    (row,) = (await run.checked("kafka-transactions", "list")).table()
+    assert (row["TransactionalId"], row["TransactionState"]) == ("perf", "CompleteCommit")
+    (one,) = (await run.checked("kafka-transactions", "describe", "--transactional-id", "perf")).table()
+    assert int(one["ProducerId"]) == run.cluster.transactions["perf"].producer_id
+    partition = ("--topic", TOPIC, "--partition", "0")
+    (producer,) = (await run.checked("kafka-transactions", "describe-producers", *partition)).table()
+    assert (producer["ProducerId"], producer["CurrentTransactionStartOffset"]) == (
+        row["ProducerId"],
+        "None",
+    )
 
 
 async def test_leader_election_and_reassignment(java_tools: JavaTools, tmp_path: Path) -> None:

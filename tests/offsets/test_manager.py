@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup import Cluster, ConsumerConfig, Record, TopicPartition
 from asyncgroup.broker import EmbeddedCluster
@@ -56,24 +57,30 @@ def now() -> float:
 # -- managing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_next_manager_begins_at_the_committed_offset() -> None:
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    """The brokers with the default options."""
     async with broker() as cluster:
-        async with manager(cluster, auto_commit=False) as offsets:
-            marks = await offsets.manage("t", 0)
-            assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (-1, "", -1)
-            marks.mark_offset(5, "five", 2)
-            marks.mark_offset(4, "four")
-            await offsets.commit()
-            assert committed(cluster) == (5, "five", 2)
-            assert repr(offsets) == "<OffsetManager open: <Committer 'g': 1 partitions, 0 to commit>>"
-        async with manager(cluster, auto_commit=False) as offsets:
-            marks = await offsets.manage("t", 0)
-            assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (5, "five", 2)
-            marks.reset_offset(3)
-            marks.reset_offset(4)
-            await offsets.commit()
-            assert committed(cluster) == (3, "", -1)
-        assert {e.version for e in cluster.history.of(COMMIT, "OffsetFetch")} == {10}
+        yield cluster
+
+
+async def test_the_next_manager_begins_at_the_committed_offset(cluster: EmbeddedCluster) -> None:
+    async with manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (-1, "", -1)
+        marks.mark_offset(5, "five", 2)
+        marks.mark_offset(4, "four")
+        await offsets.commit()
+        assert committed(cluster) == (5, "five", 2)
+        assert repr(offsets) == "<OffsetManager open: <Committer 'g': 1 partitions, 0 to commit>>"
+    async with manager(cluster, auto_commit=False) as offsets:
+        marks = await offsets.manage("t", 0)
+        assert (marks.next_offset, marks.metadata, marks.leader_epoch) == (5, "five", 2)
+        marks.reset_offset(3)
+        marks.reset_offset(4)
+        await offsets.commit()
+        assert committed(cluster) == (3, "", -1)
+    assert {e.version for e in cluster.history.of(COMMIT, "OffsetFetch")} == {10}
 
 
 async def test_many_partitions_are_looked_up_in_one_request() -> None:
@@ -164,33 +171,30 @@ async def test_new_marks_are_committed_at_the_interval() -> None:
         assert len(cluster.history.of(COMMIT)) == 5, "no request without new marks"
 
 
-async def test_the_last_marks_are_committed_at_close() -> None:
-    async with broker() as cluster:
-        async with manager(cluster, auto_commit_interval=1000.0) as offsets:
-            (await offsets.manage("t", 0)).mark_offset(5)
-        assert committed(cluster) == (5, "", -1)
-        await offsets.aclose()
-        assert len(cluster.history.of(COMMIT)) == 1
+async def test_the_last_marks_are_committed_at_close(cluster: EmbeddedCluster) -> None:
+    async with manager(cluster, auto_commit_interval=1000.0) as offsets:
+        (await offsets.manage("t", 0)).mark_offset(5)
+    assert committed(cluster) == (5, "", -1)
+    await offsets.aclose()
+    assert len(cluster.history.of(COMMIT)) == 1
 
 
-async def test_nothing_is_committed_at_close_without_auto_commit() -> None:
-    async with broker() as cluster:
-        async with manager(cluster, auto_commit=False) as offsets:
-            (await offsets.manage("t", 0)).mark_offset(5)
-            await asyncio.sleep(10)
-        assert cluster.history.of(COMMIT) == []
+async def test_nothing_is_committed_at_close_without_auto_commit(cluster: EmbeddedCluster) -> None:
+    async with manager(cluster, auto_commit=False) as offsets:
+        (await offsets.manage("t", 0)).mark_offset(5)
+        await asyncio.sleep(10)
+    assert cluster.history.of(COMMIT) == []
 
 
 @pytest.mark.parametrize("tries", [0, 3])
 async def test_the_last_commit_is_retried_commit_retry_max_times(
-    tries: int, caplog: pytest.LogCaptureFixture
+    cluster: EmbeddedCluster, tries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with broker() as cluster:
-        cluster.faults.on(COMMIT, times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        async with manager(cluster, auto_commit_interval=1000.0, commit_retry_max=tries) as offsets:
-            (await offsets.manage("t", 0)).mark_offset(5)
-        assert len(cluster.history.of(COMMIT)) == 1 + tries
-        assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
+    cluster.faults.on(COMMIT, times=None).error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    async with manager(cluster, auto_commit_interval=1000.0, commit_retry_max=tries) as offsets:
+        (await offsets.manage("t", 0)).mark_offset(5)
+    assert len(cluster.history.of(COMMIT)) == 1 + tries
+    assert "t-0: commit of t-0 at 5 by group 'g': COORDINATOR_LOAD_IN_PROGRESS" in caplog.text
 
 
 async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network) -> None:
@@ -211,15 +215,14 @@ async def test_a_late_unanswered_commit_is_overwritten_at_close(network: Network
 
 
 async def test_a_last_commit_without_a_response_ends_at_close_timeout(
-    caplog: pytest.LogCaptureFixture,
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with broker() as cluster:
-        cluster.faults.on(COMMIT, times=None).delay(1000.0)
-        async with manager(cluster, auto_commit_interval=1000.0, close_timeout=3.0) as offsets:
-            (await offsets.manage("t", 0)).mark_offset(5)
-            begin = now()
-        assert 3.0 <= now() - begin < 3.1
-        assert "the last commit took too long" in caplog.text
+    cluster.faults.on(COMMIT, times=None).delay(1000.0)
+    async with manager(cluster, auto_commit_interval=1000.0, close_timeout=3.0) as offsets:
+        (await offsets.manage("t", 0)).mark_offset(5)
+        begin = now()
+    assert 3.0 <= now() - begin < 3.1
+    assert "the last commit took too long" in caplog.text
 
 
 async def test_failed_automatic_commits_are_reported_and_continue(caplog: pytest.LogCaptureFixture) -> None:
@@ -337,21 +340,20 @@ async def test_a_shared_cluster_stays_open() -> None:
             OffsetManager(shared, "g", hooks=[object()])
 
 
-async def test_calls_before_opening_and_after_closing() -> None:
-    async with broker() as cluster:
-        offsets = manager(cluster)
-        for call in (offsets.commit(), offsets.manage("t", 0), offsets.release("t", 0)):
-            with pytest.raises(ClosedError, match="'g' is not open"):
-                await call
-        async with offsets:
-            marks = await offsets.manage("t", 0)
-        marks.mark_offset(7)
-        for call in (offsets.commit(), offsets.manage("t", 0)):
-            with pytest.raises(ClosedError):
-                await call
+async def test_calls_before_opening_and_after_closing(cluster: EmbeddedCluster) -> None:
+    offsets = manager(cluster)
+    for call in (offsets.commit(), offsets.manage("t", 0), offsets.release("t", 0)):
+        with pytest.raises(ClosedError, match="'g' is not open"):
+            await call
+    async with offsets:
+        marks = await offsets.manage("t", 0)
+    marks.mark_offset(7)
+    for call in (offsets.commit(), offsets.manage("t", 0)):
         with pytest.raises(ClosedError):
-            await offsets.__aenter__()
-        assert committed(cluster) is None
+            await call
+    with pytest.raises(ClosedError):
+        await offsets.__aenter__()
+    assert committed(cluster) is None
 
 
 async def test_a_canceled_enter_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,18 +383,17 @@ async def test_no_broker_answers() -> None:
         OffsetManager("10.0.0.9:9092", "g", "auto_commit")  # type: ignore[arg-type]
 
 
-async def test_a_canceled_close_is_completed() -> None:
-    async with broker() as cluster:
-        cluster.faults.on(COMMIT).delay(5.0)
-        offsets = await manager(cluster, auto_commit_interval=1000.0).__aenter__()
-        (await offsets.manage("t", 0)).mark_offset(5)
-        closing = asyncio.ensure_future(offsets.aclose())
-        await asyncio.sleep(1)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        assert committed(cluster) == (5, "", -1)
-        assert not offsets.cluster.is_open
+async def test_a_canceled_close_is_completed(cluster: EmbeddedCluster) -> None:
+    cluster.faults.on(COMMIT).delay(5.0)
+    offsets = await manager(cluster, auto_commit_interval=1000.0).__aenter__()
+    (await offsets.manage("t", 0)).mark_offset(5)
+    closing = asyncio.ensure_future(offsets.aclose())
+    await asyncio.sleep(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert committed(cluster) == (5, "", -1)
+    assert not offsets.cluster.is_open
 
 
 @pytest.mark.parametrize("high", [4, 5, 6, 9])

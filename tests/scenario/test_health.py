@@ -118,9 +118,8 @@ async def test_lag_and_stalls(env: VirtualEnvironment):
     ],
 )
 async def test_what_a_joining_member_waits_for(
-    env: VirtualEnvironment, api: str, nth: int, state: str, waits: str
+    handler: WorkHandler, env: VirtualEnvironment, api: str, nth: int, state: str, waits: str
 ):
-    handler = WorkHandler(env)
     times = None if api == "FindCoordinator" else 1
     held = env.cluster.faults.on(api, nth=nth, times=times, client_id="ann").hold()
     async with member(env) as group, running(group.run("orders", handler)):

@@ -6,6 +6,7 @@ import asyncio
 import errno
 
 import pytest
+import pytest_asyncio
 
 from tests.testing.streams import HOST, BufferedReader, Reader, connected, port_of
 
@@ -46,6 +47,12 @@ async def echo(reader, writer):
 # -- streams ------------------------------------------------------------------------------------------------------------
 
 
+@pytest_asyncio.fixture
+async def pair():
+    async with connected(Reader, Reader) as pair:
+        yield pair
+
+
 @both_loops
 async def test_streams_echo_lines():
     server, port, ended = await serve_once(echo)
@@ -83,11 +90,10 @@ async def test_five_mebibytes_are_echoed():
 
 
 @both_loops
-async def test_five_mebibytes_in_one_write():
+async def test_five_mebibytes_in_one_write(pair):
     payload = pattern(5 * MIB)
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.write(payload)
-        assert await pair.server.received(len(payload)) == payload
+    pair.client.transport.write(payload)
+    assert await pair.server.received(len(payload)) == payload
 
 
 @both_loops
@@ -110,16 +116,15 @@ async def test_an_early_end_raises_incomplete_read():
 
 
 @both_loops
-async def test_the_order_of_callbacks():
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.write(b"x")
-        await pair.server.received(1)
-        pair.client.transport.close()
-        assert pair.client.calls == ["made"], "connection_lost must not run inside close()"
-        assert await pair.client.lost is None
-        assert await pair.server.lost is None
-        assert pair.server.calls == ["made", "data", "eof", "lost"]
-        assert pair.client.calls == ["made", "lost"]
+async def test_the_order_of_callbacks(pair):
+    pair.client.transport.write(b"x")
+    await pair.server.received(1)
+    pair.client.transport.close()
+    assert pair.client.calls == ["made"], "connection_lost must not run inside close()"
+    assert await pair.client.lost is None
+    assert await pair.server.lost is None
+    assert pair.server.calls == ["made", "data", "eof", "lost"]
+    assert pair.client.calls == ["made", "lost"]
 
 
 @both_loops
@@ -151,59 +156,55 @@ async def test_write_eof_comes_after_everything_buffered():
 
 
 @both_loops
-async def test_close_sends_what_was_written():
+async def test_close_sends_what_was_written(pair):
     payload = pattern(8 * MIB)
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.write(payload)
-        assert pair.client.transport.get_write_buffer_size() > 0
-        pair.client.transport.close()
-        assert pair.client.transport.is_closing()
-        await pair.server.eof
-        assert bytes(pair.server.data) == payload
-        assert await pair.client.lost is None
+    pair.client.transport.write(payload)
+    assert pair.client.transport.get_write_buffer_size() > 0
+    pair.client.transport.close()
+    assert pair.client.transport.is_closing()
+    await pair.server.eof
+    assert bytes(pair.server.data) == payload
+    assert await pair.client.lost is None
 
 
 @both_loops
-async def test_abort_drops_the_buffer_and_ends_both_sides():
+async def test_abort_drops_the_buffer_and_ends_both_sides(pair):
     payload = pattern(16 * MIB)
-    async with connected(Reader, Reader) as pair:
-        pair.server.transport.pause_reading()
-        pair.client.transport.write(payload)
-        assert pair.client.transport.get_write_buffer_size() > 0
-        pair.client.transport.abort()
-        assert pair.client.transport.is_closing()
-        assert pair.client.transport.get_write_buffer_size() == 0
-        assert not pair.client.lost.done(), "connection_lost must not run inside abort()"
-        assert await pair.client.lost is None
-        pair.server.transport.resume_reading()
-        await pair.server.lost
-        assert payload.startswith(bytes(pair.server.data))
-        assert len(pair.server.data) < len(payload)
+    pair.server.transport.pause_reading()
+    pair.client.transport.write(payload)
+    assert pair.client.transport.get_write_buffer_size() > 0
+    pair.client.transport.abort()
+    assert pair.client.transport.is_closing()
+    assert pair.client.transport.get_write_buffer_size() == 0
+    assert not pair.client.lost.done(), "connection_lost must not run inside abort()"
+    assert await pair.client.lost is None
+    pair.server.transport.resume_reading()
+    await pair.server.lost
+    assert payload.startswith(bytes(pair.server.data))
+    assert len(pair.server.data) < len(payload)
 
 
 @both_loops
-async def test_bytes_sent_before_an_abort_arrive():
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.write(b"sent")
-        pair.client.transport.abort()
-        assert await pair.server.lost is None
-        assert bytes(pair.server.data) == b"sent"
-        assert pair.server.calls == ["made", "data", "eof", "lost"]
+async def test_bytes_sent_before_an_abort_arrive(pair):
+    pair.client.transport.write(b"sent")
+    pair.client.transport.abort()
+    assert await pair.server.lost is None
+    assert bytes(pair.server.data) == b"sent"
+    assert pair.server.calls == ["made", "data", "eof", "lost"]
 
 
 @both_loops
-async def test_closing_with_unread_bytes_resets_the_other_side():
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.pause_reading()
-        pair.server.transport.write(b"nobody reads this")
-        pair.server.transport.write(b"; something to wait for: ")
-        # once a byte sent in the other direction is answered, the bytes sent before have arrived
-        pair.client.transport.write(b"?")
-        await pair.server.received(1)
-        await asyncio.sleep(0)
-        pair.client.transport.abort()
-        assert isinstance(await pair.server.lost, ConnectionResetError)
-        assert "eof" not in pair.server.calls
+async def test_closing_with_unread_bytes_resets_the_other_side(pair):
+    pair.client.transport.pause_reading()
+    pair.server.transport.write(b"nobody reads this")
+    pair.server.transport.write(b"; something to wait for: ")
+    # once a byte sent in the other direction is answered, the bytes sent before have arrived
+    pair.client.transport.write(b"?")
+    await pair.server.received(1)
+    await asyncio.sleep(0)
+    pair.client.transport.abort()
+    assert isinstance(await pair.server.lost, ConnectionResetError)
+    assert "eof" not in pair.server.calls
 
 
 @both_loops
@@ -220,52 +221,49 @@ async def test_writing_to_a_closed_peer_fails():
 
 
 @both_loops
-async def test_a_waiting_writer_notices_a_reset_without_reading():
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.pause_reading()
-        pair.server.transport.pause_reading()
-        pair.client.transport.write(bytes(16 * MIB))
-        assert pair.client.transport.get_write_buffer_size() > 0
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        pair.server.transport.abort()
-        assert isinstance(await pair.client.lost, (BrokenPipeError, ConnectionResetError))
-        assert pair.client.calls[-1] == "lost"
+async def test_a_waiting_writer_notices_a_reset_without_reading(pair):
+    pair.client.transport.pause_reading()
+    pair.server.transport.pause_reading()
+    pair.client.transport.write(bytes(16 * MIB))
+    assert pair.client.transport.get_write_buffer_size() > 0
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    pair.server.transport.abort()
+    assert isinstance(await pair.client.lost, (BrokenPipeError, ConnectionResetError))
+    assert pair.client.calls[-1] == "lost"
 
 
 @both_loops
-async def test_close_can_be_called_twice():
-    async with connected(Reader, Reader) as pair:
-        for _ in range(2):
-            pair.client.transport.close()
-        pair.client.transport.abort()
-        await pair.client.lost
+async def test_close_can_be_called_twice(pair):
+    for _ in range(2):
         pair.client.transport.close()
-        assert pair.client.calls == ["made", "lost"]
+    pair.client.transport.abort()
+    await pair.client.lost
+    pair.client.transport.close()
+    assert pair.client.calls == ["made", "lost"]
 
 
 # -- flow control -------------------------------------------------------------------------------------------------------
 
 
 @both_loops
-async def test_pausing_the_reader_pauses_the_writer():
+async def test_pausing_the_reader_pauses_the_writer(pair):
     block, written = pattern(256 * 1024), 0
-    async with connected(Reader, Reader) as pair:
-        pair.server.transport.pause_reading()
-        assert not pair.server.transport.is_reading()
-        while "pause" not in pair.client.calls:
-            pair.client.transport.write(block)
-            written += len(block)
-            await asyncio.sleep(0)
-            assert written < 64 * MIB, "a paused reader must eventually pause the writer"
-        low, high = pair.client.transport.get_write_buffer_limits()
-        assert pair.client.transport.get_write_buffer_size() > high > low
-        assert "resume" not in pair.client.calls
-        pair.server.transport.resume_reading()
-        await pair.client.until(lambda: "resume" in pair.client.calls)
-        await pair.server.received(written)
-        assert bytes(pair.server.data) == block * (written // len(block))
-        assert pair.client.calls == ["made", "pause", "resume"]
+    pair.server.transport.pause_reading()
+    assert not pair.server.transport.is_reading()
+    while "pause" not in pair.client.calls:
+        pair.client.transport.write(block)
+        written += len(block)
+        await asyncio.sleep(0)
+        assert written < 64 * MIB, "a paused reader must eventually pause the writer"
+    low, high = pair.client.transport.get_write_buffer_limits()
+    assert pair.client.transport.get_write_buffer_size() > high > low
+    assert "resume" not in pair.client.calls
+    pair.server.transport.resume_reading()
+    await pair.client.until(lambda: "resume" in pair.client.calls)
+    await pair.server.received(written)
+    assert bytes(pair.server.data) == block * (written // len(block))
+    assert pair.client.calls == ["made", "pause", "resume"]
 
 
 @both_loops
@@ -297,28 +295,26 @@ async def test_drain_waits_for_a_slow_reader():
     ("high", "low", "limits"),
     [(None, None, (16384, 65536)), (1000, None, (250, 1000)), (None, 100, (100, 400)), (10, 10, (10, 10))],
 )
-async def test_write_buffer_limits(high, low, limits):
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.set_write_buffer_limits(high=high, low=low)
-        assert pair.client.transport.get_write_buffer_limits() == limits
-        with pytest.raises(ValueError, match="must be >="):
-            pair.client.transport.set_write_buffer_limits(high=1, low=2)
+async def test_write_buffer_limits(pair, high, low, limits):
+    pair.client.transport.set_write_buffer_limits(high=high, low=low)
+    assert pair.client.transport.get_write_buffer_limits() == limits
+    with pytest.raises(ValueError, match="must be >="):
+        pair.client.transport.set_write_buffer_limits(high=1, low=2)
 
 
 @both_loops
-async def test_nothing_is_delivered_while_reading_is_paused():
-    async with connected(Reader, Reader) as pair:
-        pair.server.transport.pause_reading()
-        pair.client.transport.write(b"later")
-        pair.client.transport.close()
-        await pair.client.lost
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert pair.server.calls == ["made"]
-        pair.server.transport.resume_reading()
-        await pair.server.lost
-        assert pair.server.calls == ["made", "data", "eof", "lost"]
-        assert bytes(pair.server.data) == b"later"
+async def test_nothing_is_delivered_while_reading_is_paused(pair):
+    pair.server.transport.pause_reading()
+    pair.client.transport.write(b"later")
+    pair.client.transport.close()
+    await pair.client.lost
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert pair.server.calls == ["made"]
+    pair.server.transport.resume_reading()
+    await pair.server.lost
+    assert pair.server.calls == ["made", "data", "eof", "lost"]
+    assert bytes(pair.server.data) == b"later"
 
 
 # -- protocols ----------------------------------------------------------------------------------------------------------
@@ -363,48 +359,45 @@ async def test_a_protocol_that_raises_loses_its_connection():
 
 
 @both_loops
-async def test_set_protocol_changes_who_receives():
-    async with connected(Reader, Reader) as pair:
-        pair.client.transport.write(b"first")
-        await pair.server.received(5)
-        other = BufferedReader(100)
-        pair.server.transport.set_protocol(other)
-        assert pair.server.transport.get_protocol() is other
-        pair.client.transport.write(b"second")
-        assert await other.received(6) == b"second"
-        assert bytes(pair.server.data) == b"first"
-        pair.server.transport.set_protocol(pair.server)
+async def test_set_protocol_changes_who_receives(pair):
+    pair.client.transport.write(b"first")
+    await pair.server.received(5)
+    other = BufferedReader(100)
+    pair.server.transport.set_protocol(other)
+    assert pair.server.transport.get_protocol() is other
+    pair.client.transport.write(b"second")
+    assert await other.received(6) == b"second"
+    assert bytes(pair.server.data) == b"first"
+    pair.server.transport.set_protocol(pair.server)
 
 
 @both_loops
-async def test_write_takes_every_kind_of_bytes_and_keeps_a_copy():
+async def test_write_takes_every_kind_of_bytes_and_keeps_a_copy(pair):
     changing = bytearray(b"b")
-    async with connected(Reader, Reader) as pair:
-        transport = pair.client.transport
-        transport.write(b"a")
-        transport.write(changing)
-        changing[0] = 0
-        transport.write(memoryview(b"xcx")[1:2])
-        transport.write(b"")
-        transport.writelines([b"d", bytearray(b"e"), memoryview(b"f")])
-        assert await pair.server.received(6) == b"abcdef"
-        with pytest.raises(TypeError, match="bytes-like"):
-            transport.write("text")
-        transport.write_eof()
-        with pytest.raises(RuntimeError, match="write_eof"):
-            transport.write(b"more")
+    transport = pair.client.transport
+    transport.write(b"a")
+    transport.write(changing)
+    changing[0] = 0
+    transport.write(memoryview(b"xcx")[1:2])
+    transport.write(b"")
+    transport.writelines([b"d", bytearray(b"e"), memoryview(b"f")])
+    assert await pair.server.received(6) == b"abcdef"
+    with pytest.raises(TypeError, match="bytes-like"):
+        transport.write("text")
+    transport.write_eof()
+    with pytest.raises(RuntimeError, match="write_eof"):
+        transport.write(b"more")
 
 
 # -- addresses ----------------------------------------------------------------------------------------------------------
 
 
 @both_loops
-async def test_each_end_names_the_other():
-    async with connected(Reader, Reader) as pair:
-        client, server = pair.client.transport, pair.server.transport
-        assert client.get_extra_info("peername") == (HOST, pair.port) == server.get_extra_info("sockname")
-        assert client.get_extra_info("sockname") == server.get_extra_info("peername")
-        assert client.get_extra_info("no such thing", "default") == "default"
+async def test_each_end_names_the_other(pair):
+    client, server = pair.client.transport, pair.server.transport
+    assert client.get_extra_info("peername") == (HOST, pair.port) == server.get_extra_info("sockname")
+    assert client.get_extra_info("sockname") == server.get_extra_info("peername")
+    assert client.get_extra_info("no such thing", "default") == "default"
 
 
 @both_loops
@@ -452,14 +445,13 @@ async def test_a_port_is_in_use_until_its_server_closes():
 
 
 @both_loops
-async def test_closing_the_server_does_not_close_connections():
-    async with connected(Reader, Reader) as pair:
-        pair.listener.close()
-        await asyncio.sleep(0)
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.get_running_loop().create_connection(Reader, HOST, pair.port)
-        pair.client.transport.write(b"still here")
-        assert await pair.server.received(10) == b"still here"
+async def test_closing_the_server_does_not_close_connections(pair):
+    pair.listener.close()
+    await asyncio.sleep(0)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.get_running_loop().create_connection(Reader, HOST, pair.port)
+    pair.client.transport.write(b"still here")
+    assert await pair.server.received(10) == b"still here"
 
 
 @both_loops

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from asyncgroup import Delivery, UsageError, WorkQueue
 from asyncgroup.workqueue import AckOutcome, BatchPolicy, QueueInterceptor
@@ -55,47 +56,51 @@ async def left(side: Side, **settings: Any) -> list[tuple[bytes | None, int]]:
     return found
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_what_is_acknowledged_does_not_come_again(engine: str, mode: str) -> None:
+@pytest_asyncio.fixture
+async def side(engine: str) -> AsyncIterator[Side]:
+    """The topic of the stories behind the engine."""
     async with SIDES[engine]() as side:
-        await side.send(b"a", b"b", b"c", b"d")
-        async with side.queue(mode=mode) as queue:
-            taken = [await queue.receive() for _ in range(4)]
-            assert [each.value for each in taken] == [b"a", b"b", b"c", b"d"]
-            assert [each.attempt for each in taken] == [1] * 4
-            for each in (taken[0], taken[2]):
-                assert await each.ack()
-            assert queue.statistics().counts.acked == 2
-        assert [value for value, _ in await left(side, mode=mode)] == [b"b", b"d"]
-        assert await left(side, mode=mode) == []
-
-
-async def test_a_durable_acknowledgement(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue() as queue:
-            assert await (await queue.receive()).ack(durable=True) is AckOutcome.COMMITTED
-
-
-async def test_a_nack_delivers_again_after_its_delay(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue(nack_backoff=7) as queue:
-            first = await queue.receive()
-            began = now()
-            assert await first.nack()
-            second = await queue.receive()
-            assert 7.0 <= now() - began < 8.0
-            assert (second.value, second.attempt, second.redelivery_count) == (b"a", 2, 1)
-            await second.nack(delay=30)
-            third = await queue.receive()
-            assert 37.0 <= now() - began < 39.0
-            assert third.attempt == 3
-            await third.ack()
+        yield side
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_record_that_fails_each_time_is_a_dead_letter(engine: str, mode: str) -> None:
+async def test_what_is_acknowledged_does_not_come_again(side: Side, engine: str, mode: str) -> None:
+    await side.send(b"a", b"b", b"c", b"d")
+    async with side.queue(mode=mode) as queue:
+        taken = [await queue.receive() for _ in range(4)]
+        assert [each.value for each in taken] == [b"a", b"b", b"c", b"d"]
+        assert [each.attempt for each in taken] == [1] * 4
+        for each in (taken[0], taken[2]):
+            assert await each.ack()
+        assert queue.statistics().counts.acked == 2
+    assert [value for value, _ in await left(side, mode=mode)] == [b"b", b"d"]
+    assert await left(side, mode=mode) == []
+
+
+async def test_a_durable_acknowledgement(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue() as queue:
+        assert await (await queue.receive()).ack(durable=True) is AckOutcome.COMMITTED
+
+
+async def test_a_nack_delivers_again_after_its_delay(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue(nack_backoff=7) as queue:
+        first = await queue.receive()
+        began = now()
+        assert await first.nack()
+        second = await queue.receive()
+        assert 7.0 <= now() - began < 8.0
+        assert (second.value, second.attempt, second.redelivery_count) == (b"a", 2, 1)
+        await second.nack(delay=30)
+        third = await queue.receive()
+        assert 37.0 <= now() - began < 39.0
+        assert third.attempt == 3
+        await third.ack()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_record_that_fails_each_time_is_a_dead_letter(side: Side, engine: str, mode: str) -> None:
     attempts: list[int] = []
     done: list[bytes | None] = []
 
@@ -105,68 +110,63 @@ async def test_a_record_that_fails_each_time_is_a_dead_letter(engine: str, mode:
             raise ValueError("no such order")
         done.append(delivery.value)
 
-    async with SIDES[engine]() as side:
-        await side.send(b"a", b"bad", b"b")
-        async with side.queue(mode=mode, nack_backoff=0, dead_letter=2) as queue, running(queue, handle):
-            await until(lambda: bool(side.dead_letters()) and len(done) == 2)
-        ((value, headers),) = side.dead_letters()
-        assert (value, attempts, done) == (b"bad", [1, 2, 3], [b"a", b"b"])
-        assert headers["__dlq.errors.message"] == b"ValueError: no such order"
-        assert headers["__dlq.errors.delivery.count"] == b"3"
-        assert await left(side, mode=mode) == []
+    await side.send(b"a", b"bad", b"b")
+    async with side.queue(mode=mode, nack_backoff=0, dead_letter=2) as queue, running(queue, handle):
+        await until(lambda: bool(side.dead_letters()) and len(done) == 2)
+    ((value, headers),) = side.dead_letters()
+    assert (value, attempts, done) == (b"bad", [1, 2, 3], [b"a", b"b"])
+    assert headers["__dlq.errors.message"] == b"ValueError: no such order"
+    assert headers["__dlq.errors.delivery.count"] == b"3"
+    assert await left(side, mode=mode) == []
 
 
-async def test_reject(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue(dead_letter=True) as queue:
-            assert await (await queue.receive()).reject("wrong currency")
-        ((value, headers),) = side.dead_letters()
-        assert (value, headers["__dlq.errors.message"]) == (b"a", b"wrong currency")
+async def test_reject(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue(dead_letter=True) as queue:
+        assert await (await queue.receive()).reject("wrong currency")
+    ((value, headers),) = side.dead_letters()
+    assert (value, headers["__dlq.errors.message"]) == (b"a", b"wrong currency")
 
 
-async def test_reconsume_later(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue(retry=True, dead_letter=1) as queue:
-            first = await queue.receive()
-            began = now()
-            assert await first.reconsume_later(20, [("why", b"busy")])
-            second = await queue.receive()
-            assert 20.0 <= now() - began < 22.0
-            assert (second.value, second.attempt, dict(second.headers)["why"]) == (b"a", 2, b"busy")
-            assert await second.reconsume_later(20)
-        ((value, headers),) = side.dead_letters()
-        assert (value, headers["REAL_TOPIC"]) == (b"a", b"orders")
-        assert await left(side, retry=True) == []
+async def test_reconsume_later(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue(retry=True, dead_letter=1) as queue:
+        first = await queue.receive()
+        began = now()
+        assert await first.reconsume_later(20, [("why", b"busy")])
+        second = await queue.receive()
+        assert 20.0 <= now() - began < 22.0
+        assert (second.value, second.attempt, dict(second.headers)["why"]) == (b"a", 2, b"busy")
+        assert await second.reconsume_later(20)
+    ((value, headers),) = side.dead_letters()
+    assert (value, headers["REAL_TOPIC"]) == (b"a", b"orders")
+    assert await left(side, retry=True) == []
 
 
-async def test_a_queue_without_copies_has_none(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue() as queue:
-            delivery = await queue.receive()
-            with pytest.raises(UsageError, match="dead_letter"):
-                await delivery.reject()
-            with pytest.raises(UsageError, match="retry"):
-                await delivery.reconsume_later(1)
+async def test_a_queue_without_copies_has_none(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue() as queue:
+        delivery = await queue.receive()
+        with pytest.raises(UsageError, match="dead_letter"):
+            await delivery.reject()
+        with pytest.raises(UsageError, match="retry"):
+            await delivery.reconsume_later(1)
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_ack_timeout(engine: str, mode: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue(mode=mode, ack_timeout=5) as queue:
-            first = await queue.receive()
-            began = now()
-            second = await queue.receive()
-            assert 5.0 <= now() - began < 7.0
-            assert second.attempt == 2
-            assert await first.ack() is AckOutcome.EXPIRED
-            await asyncio.sleep(3)
-            assert await second.renew()
-            await asyncio.sleep(3)
-            assert await second.ack()
+async def test_the_ack_timeout(side: Side, engine: str, mode: str) -> None:
+    await side.send(b"a")
+    async with side.queue(mode=mode, ack_timeout=5) as queue:
+        first = await queue.receive()
+        began = now()
+        second = await queue.receive()
+        assert 5.0 <= now() - began < 7.0
+        assert second.attempt == 2
+        assert await first.ack() is AckOutcome.EXPIRED
+        await asyncio.sleep(3)
+        assert await second.renew()
+        await asyncio.sleep(3)
+        assert await second.ack()
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled(engine: str) -> None:
@@ -187,81 +187,75 @@ async def test_a_handler_that_takes_too_long_is_cancelled(engine: str) -> None:
 
 
 @pytest.mark.parametrize("mode", IN_ORDER)
-async def test_in_order_a_nack_repeats_all_that_follow(engine: str, mode: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a", b"b", b"c")
-        async with side.queue(mode=mode, nack_backoff=3) as queue:
-            a, b, c = [await queue.receive() for _ in range(3)]
-            await a.ack()
-            await b.nack()
-            again = [await queue.receive() for _ in range(2)]
-            assert [(each.value, each.attempt) for each in again] == [(b"b", 2), (b"c", 1)]
-            assert await c.ack() is AckOutcome.EXPIRED
-            for each in again:
-                assert await each.ack()
+async def test_in_order_a_nack_repeats_all_that_follow(side: Side, engine: str, mode: str) -> None:
+    await side.send(b"a", b"b", b"c")
+    async with side.queue(mode=mode, nack_backoff=3) as queue:
+        a, b, c = [await queue.receive() for _ in range(3)]
+        await a.ack()
+        await b.nack()
+        again = [await queue.receive() for _ in range(2)]
+        assert [(each.value, each.attempt) for each in again] == [(b"b", 2), (b"c", 1)]
+        assert await c.ack() is AckOutcome.EXPIRED
+        for each in again:
+            assert await each.ack()
 
 
 @pytest.mark.parametrize("mode", IN_ORDER)
-async def test_cumulative_acknowledgements(engine: str, mode: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a", b"b", b"c", b"d")
-        async with side.queue(mode=mode) as queue:
-            taken = [await queue.receive() for _ in range(4)]
-            assert await taken[2].ack_cumulative()
-        assert [value for value, _ in await left(side, mode=mode)] == [b"d"]
+async def test_cumulative_acknowledgements(side: Side, engine: str, mode: str) -> None:
+    await side.send(b"a", b"b", b"c", b"d")
+    async with side.queue(mode=mode) as queue:
+        taken = [await queue.receive() for _ in range(4)]
+        assert await taken[2].ack_cumulative()
+    assert [value for value, _ in await left(side, mode=mode)] == [b"d"]
 
 
-async def test_without_an_order_nothing_is_acknowledged_cumulatively(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue() as queue:
-            delivery = await queue.receive()
-            with pytest.raises(UsageError, match="mode shared has no order"):
-                await delivery.ack_cumulative()
+async def test_without_an_order_nothing_is_acknowledged_cumulatively(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue() as queue:
+        delivery = await queue.receive()
+        with pytest.raises(UsageError, match="mode shared has no order"):
+            await delivery.ack_cumulative()
 
 
-async def test_records_of_a_key_one_after_another(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a1", b"a2", key=b"a")
-        await side.send(b"b1", key=b"b")
-        async with side.queue(mode="key_shared", nack_backoff=5) as queue:
-            first, other = await queue.receive(), await queue.receive()
-            assert (first.value, other.value) == (b"a1", b"b1")
-            waiting = asyncio.create_task(queue.receive())
-            await asyncio.sleep(1)
-            assert not waiting.done()
-            await first.nack()
-            again = await waiting
-            assert (again.value, again.attempt) == (b"a1", 2)
-            await again.ack()
-            assert (await queue.receive()).value == b"a2"
+async def test_records_of_a_key_one_after_another(side: Side, engine: str) -> None:
+    await side.send(b"a1", b"a2", key=b"a")
+    await side.send(b"b1", key=b"b")
+    async with side.queue(mode="key_shared", nack_backoff=5) as queue:
+        first, other = await queue.receive(), await queue.receive()
+        assert (first.value, other.value) == (b"a1", b"b1")
+        waiting = asyncio.create_task(queue.receive())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await first.nack()
+        again = await waiting
+        assert (again.value, again.attempt) == (b"a1", 2)
+        await again.ack()
+        assert (await queue.receive()).value == b"a2"
 
 
-async def test_a_delivery_time(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        loop: Any = asyncio.get_running_loop()
-        due = loop.wall_clock() + 30_000
-        await side.send(b"later", headers=[("ag-deliver-at", b"%d" % due)])
-        await side.send(b"now")
-        async with side.queue() as queue:
-            assert (await queue.receive()).value == b"now"
-            assert (await queue.receive()).value == b"later"
-            assert loop.wall_clock() >= due
+async def test_a_delivery_time(side: Side, engine: str) -> None:
+    loop: Any = asyncio.get_running_loop()
+    due = loop.wall_clock() + 30_000
+    await side.send(b"later", headers=[("ag-deliver-at", b"%d" % due)])
+    await side.send(b"now")
+    async with side.queue() as queue:
+        assert (await queue.receive()).value == b"now"
+        assert (await queue.receive()).value == b"later"
+        assert loop.wall_clock() >= due
 
 
-async def test_batches(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(*(b"%d" % number for number in range(5)))
-        async with side.queue() as queue:
-            batch = await queue.batch_receive(BatchPolicy(max_records=3, timeout=10.0))
-            assert [each.value for each in batch] == [b"0", b"1", b"2"]
-            async with batch:
-                await batch[1].nack(delay=0)
-            rest = await queue.batch_receive(BatchPolicy(max_records=3, timeout=10.0))
-            assert sorted((each.value, each.attempt) for each in rest) == [(b"1", 2), (b"3", 1), (b"4", 1)]
-            async with rest:
-                pass
-        assert await left(side) == []
+async def test_batches(side: Side, engine: str) -> None:
+    await side.send(*(b"%d" % number for number in range(5)))
+    async with side.queue() as queue:
+        batch = await queue.batch_receive(BatchPolicy(max_records=3, timeout=10.0))
+        assert [each.value for each in batch] == [b"0", b"1", b"2"]
+        async with batch:
+            await batch[1].nack(delay=0)
+        rest = await queue.batch_receive(BatchPolicy(max_records=3, timeout=10.0))
+        assert sorted((each.value, each.attempt) for each in rest) == [(b"1", 2), (b"3", 1), (b"4", 1)]
+        async with rest:
+            pass
+    assert await left(side) == []
 
 
 async def test_what_runs_at_the_close_is_finished_or_comes_again(engine: str) -> None:
@@ -281,50 +275,46 @@ async def test_what_runs_at_the_close_is_finished_or_comes_again(engine: str) ->
         assert await left(side) == [(b"long", 1)]
 
 
-async def test_numbers_of_deliveries_go_on(engine: str) -> None:
-    async with SIDES[engine]() as side:
+async def test_numbers_of_deliveries_go_on(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue(nack_backoff=1) as queue:
+        await (await queue.receive()).nack()
+    assert await left(side) == [(b"a", 2)]
+
+
+async def test_seek(side: Side, engine: str) -> None:
+    await side.send(b"a", b"b")
+    async with side.queue() as queue:
+        for _ in range(2):
+            await (await queue.receive()).ack()
+        await queue.seek("earliest")
+        assert [(await queue.receive()).value for _ in range(2)] == [b"a", b"b"]
+
+
+async def test_pause(side: Side, engine: str) -> None:
+    async with side.queue() as queue:
+        queue.pause()
         await side.send(b"a")
-        async with side.queue(nack_backoff=1) as queue:
-            await (await queue.receive()).nack()
-        assert await left(side) == [(b"a", 2)]
+        receiving = asyncio.create_task(queue.receive())
+        await asyncio.sleep(5)
+        assert not receiving.done()
+        queue.resume()
+        assert await (await receiving).ack()
 
 
-async def test_seek(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a", b"b")
-        async with side.queue() as queue:
-            for _ in range(2):
-                await (await queue.receive()).ack()
-            await queue.seek("earliest")
-            assert [(await queue.receive()).value for _ in range(2)] == [b"a", b"b"]
-
-
-async def test_pause(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        async with side.queue() as queue:
-            queue.pause()
-            await side.send(b"a")
-            receiving = asyncio.create_task(queue.receive())
-            await asyncio.sleep(5)
-            assert not receiving.done()
-            queue.resume()
-            assert await (await receiving).ack()
-
-
-async def test_a_record_that_cannot_be_decoded(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"12", b"x", b"7")
-        async with side.queue(decode=lambda record: int(record.value or b""), dead_letter=3) as queue:
-            decoded = []
-            for _ in range(2):
-                delivery = await queue.receive()
-                decoded.append(delivery.decoded)
-                await delivery.ack()
-            await until(lambda: bool(side.dead_letters()))
-        assert decoded == [12, 7]
-        assert side.dead_letters()[0][1]["__dlq.errors.message"] == (
-            b"cannot be decoded: ValueError: invalid literal for int() with base 10: b'x'"
-        )
+async def test_a_record_that_cannot_be_decoded(side: Side, engine: str) -> None:
+    await side.send(b"12", b"x", b"7")
+    async with side.queue(decode=lambda record: int(record.value or b""), dead_letter=3) as queue:
+        decoded = []
+        for _ in range(2):
+            delivery = await queue.receive()
+            decoded.append(delivery.decoded)
+            await delivery.ack()
+        await until(lambda: bool(side.dead_letters()))
+    assert decoded == [12, 7]
+    assert side.dead_letters()[0][1]["__dlq.errors.message"] == (
+        b"cannot be decoded: ValueError: invalid literal for int() with base 10: b'x'"
+    )
 
 
 class Calls(QueueInterceptor):
@@ -356,39 +346,37 @@ async def test_interceptors(engine: str) -> None:
     assert calls.seen == ["consume 1", "ack 1", "nack 1: ValueError('not yet')", "consume 2", "ack 2"]
 
 
-async def test_consumers_of_one_process(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(*(b"%d" % number for number in range(4)))
-        async with side.queue() as queue:
-            async with (
-                queue.consumer("fast", priority=0, receiver_queue=2) as fast,
-                queue.consumer("slow", priority=1) as slow,
-            ):
-                first = [await fast.receive() for _ in range(2)]
-                assert [each.value for each in first] == [b"0", b"1"]
-                for each in first:
-                    await each.ack()
-                for _ in range(2):
-                    done, _pending = await asyncio.wait(
-                        tasks := [asyncio.create_task(each.receive()) for each in (fast, slow)],
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                    for task in done:
-                        await task.result().ack()
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.wait(tasks)
-            assert queue.statistics().counts.acked >= 3
+async def test_consumers_of_one_process(side: Side, engine: str) -> None:
+    await side.send(*(b"%d" % number for number in range(4)))
+    async with side.queue() as queue:
+        async with (
+            queue.consumer("fast", priority=0, receiver_queue=2) as fast,
+            queue.consumer("slow", priority=1) as slow,
+        ):
+            first = [await fast.receive() for _ in range(2)]
+            assert [each.value for each in first] == [b"0", b"1"]
+            for each in first:
+                await each.ack()
+            for _ in range(2):
+                done, _pending = await asyncio.wait(
+                    tasks := [asyncio.create_task(each.receive()) for each in (fast, slow)],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    await task.result().ack()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+        assert queue.statistics().counts.acked >= 3
 
 
-async def test_health_and_errors(engine: str) -> None:
-    async with SIDES[engine]() as side:
-        await side.send(b"a")
-        async with side.queue() as queue:
-            await (await queue.receive()).ack()
-            assert queue.health().is_healthy
-            assert queue.health().state == "stable"
-            errors = queue.errors()
-            await errors.aclose()
-            (partition,) = queue.statistics().partitions
-            assert (partition.base, partition.queued, partition.acquired) == (1, 0, 0)
+async def test_health_and_errors(side: Side, engine: str) -> None:
+    await side.send(b"a")
+    async with side.queue() as queue:
+        await (await queue.receive()).ack()
+        assert queue.health().is_healthy
+        assert queue.health().state == "stable"
+        errors = queue.errors()
+        await errors.aclose()
+        (partition,) = queue.statistics().partitions
+        assert (partition.base, partition.queued, partition.acquired) == (1, 0, 0)

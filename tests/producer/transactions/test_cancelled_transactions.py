@@ -346,16 +346,15 @@ async def test_the_error_of_other_offsets_shows_the_form() -> None:
                 await producer.send_offsets(GroupOffsets("g", {TopicPartition(INPUT, 0): "5"}))  # type: ignore[dict-item]
 
 
-async def test_offsets_of_an_object_and_no_offsets() -> None:
+async def test_offsets_of_an_object_and_no_offsets(cluster: EmbeddedCluster, producer: Producer) -> None:
     class Session:
         def group_offsets(self) -> GroupOffsets:
             return offsets_of("g", 9, member_id="", generation_id=-1)
 
-    async with transacting() as (cluster, producer):
-        async with producer.transaction():
-            await producer.send_offsets(GroupOffsets("g", {}))
-        assert requests(cluster) == ["InitProducerId"]
-        async with producer.transaction():
-            await producer.send_offsets(Session())
-        offset = cluster.group("g").offsets[TopicPartition(INPUT, 0)]
-        assert (offset.offset, offset.metadata) == (9, "meta")
+    async with producer.transaction():
+        await producer.send_offsets(GroupOffsets("g", {}))
+    assert requests(cluster) == ["InitProducerId"]
+    async with producer.transaction():
+        await producer.send_offsets(Session())
+    offset = cluster.group("g").offsets[TopicPartition(INPUT, 0)]
+    assert (offset.offset, offset.metadata) == (9, "meta")

@@ -319,15 +319,14 @@ async def test_a_group_that_may_not_be_looked_up_aborts(cluster: EmbeddedCluster
     "code", [E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_PRODUCER_ID_MAPPING, E.PRODUCER_FENCED]
 )
 async def test_refused_partitions_are_not_added_to_the_aborted_transaction(
-    code: ErrorCode, version: int
+    cluster: EmbeddedCluster, producer: Producer, code: ErrorCode, version: int
 ) -> None:
     """They would make it one that the coordinator knows; as in Java, the abort needs no EndTxn then."""
-    async with transacting() as (cluster, producer):
-        cluster.faults.on("AddPartitionsToTxn").error(code)
-        with pytest.raises(AsyncGroupError):
-            async with producer.transaction():
-                await producer.enqueue(TOPIC, b"a", partition=0)
-                await producer.enqueue(TOPIC, b"b", partition=1)
-        sent = requests(cluster)
-        assert sent.count("AddPartitionsToTxn") == 1, sent
-        assert "EndTxn" not in sent
+    cluster.faults.on("AddPartitionsToTxn").error(code)
+    with pytest.raises(AsyncGroupError):
+        async with producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
+            await producer.enqueue(TOPIC, b"b", partition=1)
+    sent = requests(cluster)
+    assert sent.count("AddPartitionsToTxn") == 1, sent
+    assert "EndTxn" not in sent

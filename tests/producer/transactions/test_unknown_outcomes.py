@@ -185,23 +185,22 @@ async def commit(_: Producer) -> None:
 @VERSIONS
 @pytest.mark.parametrize("act", [send, send_elsewhere, enqueue, send_offsets, commit])
 async def test_a_transaction_over_its_timeout_has_one_error(
-    version: int, act: Callable[[Producer], Awaitable[None]]
+    cluster: EmbeddedCluster, version: int, act: Callable[[Producer], Awaitable[None]]
 ) -> None:
-    async with cluster_with_topics() as cluster:
-        async with producer_of(cluster, transaction_timeout=5.0) as producer:
-            with pytest.raises(
-                ProducerFencedError, match=r"took longer than transaction_timeout=5 s.*Close this producer"
-            ) as raised:
-                async with producer.transaction():
-                    await producer.send(TOPIC, b"a", partition=0)
-                    await asyncio.sleep(10.0)
-                    await act(producer)
-            assert raised.value.current == (raised.value.producer_id, raised.value.epoch + 1)
-            assert raised.value.state == "CompleteAbort"
-            with pytest.raises(ProducerFencedError):
-                async with producer.transaction():
-                    pass
-        assert committed(cluster) == []
+    async with producer_of(cluster, transaction_timeout=5.0) as producer:
+        with pytest.raises(
+            ProducerFencedError, match=r"took longer than transaction_timeout=5 s.*Close this producer"
+        ) as raised:
+            async with producer.transaction():
+                await producer.send(TOPIC, b"a", partition=0)
+                await asyncio.sleep(10.0)
+                await act(producer)
+        assert raised.value.current == (raised.value.producer_id, raised.value.epoch + 1)
+        assert raised.value.state == "CompleteAbort"
+        with pytest.raises(ProducerFencedError):
+            async with producer.transaction():
+                pass
+    assert committed(cluster) == []
 
 
 @VERSIONS

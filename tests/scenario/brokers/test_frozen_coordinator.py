@@ -121,10 +121,9 @@ async def test_the_late_refusal_of_a_commit_does_not_end_the_session(
 
 @pytest.mark.parametrize("by_commit", [False, True])
 async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
-    env: VirtualEnvironment, by_commit: bool
+    handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment, by_commit: bool
 ):
     """The new coordinator confirms the refusal: the session ends at once."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     interval = 0.5 if by_commit else 3000.0
     async with (
         member(env, hooks=(ends,), auto_commit_interval=interval) as group,
@@ -151,10 +150,9 @@ async def test_a_member_that_the_new_coordinator_does_not_know_is_lost_at_once(
 
 
 async def test_a_refusal_by_the_coordinator_of_the_last_heartbeat_needs_no_second_one(
-    env: VirtualEnvironment,
+    handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment
 ):
     """The same coordinator answered before, so no lookup and no further heartbeat are needed."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         await asyncio.sleep(2.5 * env.heartbeat_interval)

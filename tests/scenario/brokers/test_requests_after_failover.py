@@ -30,10 +30,9 @@ def first_at_another(env: VirtualEnvironment, frozen: FrozenCoordinator, api: st
 @pytest.mark.parametrize("automatic", [True, False])
 @pytest.mark.parametrize("known_after", [1.0, 7.0, 8.0])
 async def test_commits_reach_the_new_coordinator_with_the_heartbeats(
-    env: VirtualEnvironment, known_after: float, automatic: bool
+    handler: WorkHandler, ends: SessionEndHook, env: VirtualEnvironment, known_after: float, automatic: bool
 ):
     """The old one stays frozen: no request waits for it, and session.commit() does not fail."""
-    handler, ends = WorkHandler(env), SessionEndHook()
     config = {"auto_commit_interval": 0.5} if automatic else {"auto_commit": False}
     async with member(env, hooks=(ends,), **config) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")

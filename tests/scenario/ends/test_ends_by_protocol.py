@@ -204,9 +204,8 @@ async def test_a_handler_raises(env: VirtualEnvironment) -> None:
 
 @pytest.mark.parametrize("is_cancelled", [False, True], ids=["closed", "cancelled"])
 async def test_the_group_is_closed_or_the_caller_cancelled(
-    env: VirtualEnvironment, is_cancelled: bool
+    handler: WorkHandler, env: VirtualEnvironment, is_cancelled: bool
 ) -> None:
-    handler = WorkHandler(env)
     await env.produce(5, range(4))
     async with member(env, auto_commit_interval=3000.0) as group:
         async with running(group.run("orders", handler)) as run:

@@ -235,9 +235,8 @@ async def test_heartbeats_are_not_answered(env: VirtualEnvironment, caplog: pyte
 
 
 async def test_a_lost_membership_is_logged_and_in_errors(
-    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+    handler: WorkHandler, env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         errors = group.errors()

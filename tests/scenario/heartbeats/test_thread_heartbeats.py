@@ -175,9 +175,8 @@ async def test_another_block_after_the_member_has_left(env: VirtualEnvironment) 
 
 
 async def test_the_log_says_which_heartbeat_was_not_answered(
-    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+    handler: WorkHandler, env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handler = WorkHandler(env)
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         fault = hold_heartbeats(env)

@@ -70,13 +70,12 @@ async def env() -> AsyncIterator[VirtualEnvironment]:
 
 @pytest.mark.parametrize(("name", "nth"), CASES)
 async def test_the_member_recovers_from_a_wrong_response(
-    env: VirtualEnvironment, name: str, nth: int
+    handler: WorkHandler, env: VirtualEnvironment, name: str, nth: int
 ) -> None:
     def change(response: Response) -> Response:
         CHANGES[name](response, group.cluster._inner.view.topics[env.topic].topic_id)
         return response
 
-    handler = WorkHandler(env)
     fault = env.cluster.faults.on("ConsumerGroupHeartbeat", nth=nth).mutate(change)
     async with member(env) as group, running(group.run(env.topic, handler)):
         await env.bell.until(lambda: fault.hits == 1, "the wrong response", env.limit)

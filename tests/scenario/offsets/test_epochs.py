@@ -140,10 +140,9 @@ async def test_a_topic_that_the_broker_does_not_know_is_reported_once(env: Virtu
 
 
 async def test_a_pending_automatic_commit_at_the_end_is_no_failure(
-    env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
+    handler: WorkHandler, env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ):
     """Regression test: its task got an error because commits were closed, and reported it as a bug."""
-    handler = WorkHandler(env)
     await env.produce(1, [0])
     async with member(env, close_timeout=2.0) as group, running(group.run("orders", handler)) as run:
         await handler.until("done 0@0")

@@ -100,11 +100,10 @@ async def test_marks_of_truncated_records_are_dropped_after_a_seek_back(env: Vir
 
 
 async def test_a_committed_offset_after_truncated_records_is_detected_at_the_start(
-    env: VirtualEnvironment,
+    handler: WorkHandler, env: VirtualEnvironment
 ) -> None:
     """The log was truncated and refilled while the group had no members: its end alone would not show it (sarama #2863)."""
     await fill(env)
-    handler = WorkHandler(env)
     async with member(env, auto_offset_reset="earliest") as group, running(group.run("orders", handler)):
         await handler.until("done 0@9")
         await until_committed(env, 10)

@@ -99,10 +99,9 @@ async def test_every_request_of_a_member_carries_its_instance_id(env: VirtualEnv
     ],
 )
 async def test_which_members_leave(
-    env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool
+    handler: WorkHandler, env: VirtualEnvironment, instance: str | None, leave: bool | None, gone: bool
 ):
     """By default a dynamic member leaves and a static one stays; both can be changed (KIP-1092)."""
-    handler = WorkHandler(env)
     async with member(env, group_instance_id=instance) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         await group.aclose(leave=leave)
