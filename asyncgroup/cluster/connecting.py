@@ -28,7 +28,7 @@ from asyncgroup.net.transport import describe_connect_error, open_transport
 from asyncgroup.security import OAuthBearer, Plain
 from asyncgroup.version import __version__
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.schema import VersionRange
 
 __all__ = ["connect", "tls_context", "warn_if_credentials_unencrypted"]

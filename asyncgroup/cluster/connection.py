@@ -26,10 +26,10 @@ from asyncgroup.hooks import Hooks
 from asyncgroup.net.addresses import host_and_port
 from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.net.slots import Slots
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request, read_correlation_id
 from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import Message, Request
-from asyncgroup.wire.protocol import APIS
 from asyncgroup.wire.schema import VersionRange
 
 __all__ = ["Address", "Connection", "LastResponses", "OnResponse"]

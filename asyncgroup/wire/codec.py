@@ -26,13 +26,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages
+from asyncgroup.wire.apis import API_VERSIONS_KEY, APIS
 from asyncgroup.wire.compiling import MAX_STRING
 from asyncgroup.wire.decoder import decoder_source
 from asyncgroup.wire.encoder import encoder_source
 from asyncgroup.wire.kafka_releases import needs_release
 from asyncgroup.wire.message import NO_UUID, Message
 from asyncgroup.wire.primitives import Buffer, packer, read_uuid, read_uvarint, skip_tags, unpacker, uvarint
-from asyncgroup.wire.protocol import API_VERSIONS_KEY, APIS
 from asyncgroup.wire.schema import MessageSpec, message_spec
 
 __all__ = [

@@ -12,9 +12,9 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.net.connection import ServerConnection
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request
 from asyncgroup.wire.message import Message, Request
-from asyncgroup.wire.protocol import APIS
 from benchmarks.broker.member import HEARTBEAT, JOIN, SUBSCRIPTION, SYNC
 
 __all__ = ["costs"]

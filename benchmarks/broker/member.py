@@ -10,9 +10,9 @@ from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES, FrameBuffer
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import BrokerError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request
 from asyncgroup.wire.message import Message, Request
-from asyncgroup.wire.protocol import APIS
 
 __all__ = ["GroupProgress", "Member", "RawConnection"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request, read_correlation_id
-from asyncgroup.wire.protocol import APIS
 
 VERSIONS = m.ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
 """The first request of every client."""

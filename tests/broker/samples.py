@@ -9,7 +9,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import HANDLERS
 from asyncgroup.broker.transactions.metadata import ProducerIdAndEpoch
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.apis import APIS
 from tests.broker.batches import batch
 from tests.broker.requests import commit_request, fetch, produce
 from tests.broker.transactional import add_partitions, txn_offset_commit, write_markers

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from asyncgroup.broker.net.frames import decode_request_body, decode_request_header, encode_response
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import API_BY_NAME, API_VERSIONS_KEY, APIS
+from asyncgroup.wire.apis import API_BY_NAME, API_VERSIONS_KEY, APIS
 
 PORT = 9092
 

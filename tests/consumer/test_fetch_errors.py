@@ -16,7 +16,7 @@ from asyncgroup.errors import (
 )
 from asyncgroup.testing import current_network
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.apis import APIS
 from tests.broker.internals import log_of
 from tests.consumer.brokers import PARTITIONS, caught_up, client, fetches, fill, now, read
 

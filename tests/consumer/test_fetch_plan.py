@@ -18,8 +18,8 @@ from asyncgroup.consumer.fetch_session import (
 from asyncgroup.model import TopicPartition
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import API_BY_NAME
 from asyncgroup.wire.codec import decode, encode
-from asyncgroup.wire.protocol import API_BY_NAME
 from tests.consumer.support import batch, feed, make_consumer
 from tests.profiles import examples
 

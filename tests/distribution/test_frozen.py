@@ -19,7 +19,7 @@ import asyncgroup.broker.handlers
 from asyncgroup.broker.handlers import registry
 from asyncgroup.broker.handlers.registry import HandlersMissing, check_all_registered
 from asyncgroup.errors import AsyncGroupError
-from asyncgroup.wire.protocol import APIS
+from asyncgroup.wire.apis import APIS
 from tests.distribution.built import ROOT
 
 PROGRAM = """

@@ -18,7 +18,7 @@ from asyncgroup.errors import GroupClosed, Rebalanced, SessionEnd
 from asyncgroup.group import Assignment, RangeAssignor
 from asyncgroup.group.health.diagnosis import HOOK_TIMEOUT_SHOWN
 from asyncgroup.group.sessions.end_limits import EndLimits
-from asyncgroup.wire.protocol import API_BY_NAME
+from asyncgroup.wire.apis import API_BY_NAME
 from tests.guide.pages import page, snippet
 
 pytestmark = pytest.mark.virtual

@@ -9,10 +9,10 @@ from hypothesis import given, strategies as st
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import API_BY_NAME
 from asyncgroup.wire.codec import decode, decode_from, encode, write_pieces
 from asyncgroup.wire.kafka_releases import API_RELEASES, FIELD_RELEASES
 from asyncgroup.wire.primitives import read_uvarint, skip_tags, uvarint
-from asyncgroup.wire.protocol import API_BY_NAME
 
 Topic = m.FetchRequest.FetchTopic
 Partition = m.FetchRequest.FetchPartition

@@ -28,7 +28,7 @@ from asyncgroup.broker.traffic.injection import Cut, Injector
 from asyncgroup.broker.traffic.matching import check_counts, request_filter
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import ConfigError, UsageError
-from asyncgroup.wire.protocol import API_BY_NAME
+from asyncgroup.wire.apis import API_BY_NAME
 
 __all__ = ["Cut", "Fault", "Faults"]
 

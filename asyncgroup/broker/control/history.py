@@ -11,7 +11,7 @@ from asyncgroup.broker.control.message_fields import (
 from asyncgroup.broker.control.recorder import Exchange, ExchangeRecorder, summary
 from asyncgroup.broker.traffic.history import TrafficHistory
 from asyncgroup.errors import UsageError
-from asyncgroup.wire.protocol import API_BY_NAME
+from asyncgroup.wire.apis import API_BY_NAME
 
 __all__ = ["History"]
 

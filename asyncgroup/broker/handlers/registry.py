@@ -8,7 +8,7 @@ from typing import Any, Final
 from asyncgroup.broker.net.service import ApiHandler
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import API_BY_NAME, APIS
+from asyncgroup.wire.apis import API_BY_NAME, APIS
 from asyncgroup.wire.schema import VersionRange
 
 __all__ = ["HANDLERS", "HandlersMissing", "check_all_registered", "register", "version_ranges"]

@@ -31,8 +31,8 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError, ProtocolError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import start_task
+from asyncgroup.wire.apis import API_VERSIONS_KEY
 from asyncgroup.wire.message import Message
-from asyncgroup.wire.protocol import API_VERSIONS_KEY
 
 __all__ = ["ServerConnection"]
 

@@ -10,10 +10,10 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
+from asyncgroup.wire.apis import API_VERSIONS_KEY, APIS
 from asyncgroup.wire.codec import INT16, INT32, REQUEST_HEADER, decode_from, with_size
 from asyncgroup.wire.message import Message
 from asyncgroup.wire.primitives import Buffer, skip_tags
-from asyncgroup.wire.protocol import API_VERSIONS_KEY, APIS
 
 __all__ = [
     "MAX_REQUEST_BYTES",

@@ -17,8 +17,8 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import DecodeError
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import encode, encode_request
-from asyncgroup.wire.protocol import APIS
 from asyncgroup.wire.records import BatchBuilder
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of

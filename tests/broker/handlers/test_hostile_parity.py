@@ -11,8 +11,8 @@ import pytest
 
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode
-from asyncgroup.wire.protocol import APIS
 from tests.real.support import RunningKafka
 
 PRODUCE, METADATA, HEARTBEAT, API_VERSIONS = 0, 3, 12, 18

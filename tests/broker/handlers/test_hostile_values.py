@@ -22,8 +22,8 @@ from asyncgroup.error_codes import ErrorCode
 from asyncgroup.errors import UnsupportedVersionError
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request
-from asyncgroup.wire.protocol import APIS
 from tests.broker.batches import batch
 from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.odd_requests import OddRequests

@@ -13,8 +13,8 @@ from asyncgroup.broker import EmbeddedCluster, handlers
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.testing import run_virtual
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import APIS
 from asyncgroup.wire.codec import decode_response, encode_request
-from asyncgroup.wire.protocol import APIS
 from tests.broker.client import VERSIONS, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
 from tests.profiles import examples

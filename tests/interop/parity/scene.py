@@ -12,8 +12,8 @@ from uuid import UUID
 
 from asyncgroup.error_codes import ErrorCode
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import API_BY_NAME, APIS
 from asyncgroup.wire.message import Message
-from asyncgroup.wire.protocol import API_BY_NAME, APIS
 from tests.broker.client import Client, Disconnected
 from tests.interop.parity.plain import Names, plain
 

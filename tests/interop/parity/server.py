@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import API_BY_NAME, APIS
+from asyncgroup.wire.apis import API_BY_NAME, APIS
 from tests.broker.client import Disconnected
 from tests.interop.parity.scene import Scene
 

@@ -21,7 +21,7 @@ from asyncgroup import (
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.handlers import api_versions
 from asyncgroup.wire import messages as m
-from asyncgroup.wire.protocol import API_BY_NAME, APIS
+from asyncgroup.wire.apis import API_BY_NAME, APIS
 from tests.stories import membership
 from tests.stories.environment import Environment
 from tests.stories.virtual import VirtualEnvironment

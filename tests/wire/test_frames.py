@@ -18,8 +18,8 @@ from asyncgroup.broker.net.frames import (
 )
 from asyncgroup.errors import DecodeError, UnsupportedVersionError
 from asyncgroup.wire import messages as m
+from asyncgroup.wire.apis import API_BY_NAME, APIS
 from asyncgroup.wire.codec import decode, decode_response, encode, encode_request, read_correlation_id
-from asyncgroup.wire.protocol import API_BY_NAME, APIS
 from asyncgroup.wire.schema import message_spec
 from tests.profiles import thinned
 from tests.wire.kio_oracle import KNOWN_TO_BOTH, Oracle
