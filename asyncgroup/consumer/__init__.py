@@ -13,11 +13,13 @@ interceptors and return the records.
 
 The modules:
 
-- `partition` is a partition's private state (with `buffer`, `decoding`, and the parts in `fetch_state`); marks follow it as its
-  `position_listener`. `partition_consumer` is the public object over it, with `interceptors` and the streams of
-  `error_stream`; `merged_reader` reads several as one.
+- `partition` is a partition's private state, with the parts in `fetch_state`; what it asks of those that fetch it is in
+  `partition_fetcher`, and marks follow it as its `position_listener`. `partition_consumer` is the public object over it, with
+  `interceptors` and the streams of `error_stream`; `merged_reader` reads several as one.
+- `buffer` has the records that were fetched: undecoded in a `batch_queue`, then by `decoding`. `chunk_filter` and
+  `chunk_assembler` put the chunks of large values together.
 - `fetch_scheduler` plans requests and applies outcomes, on the states of `partition_states` (with `retries`) and for each
-  broker on `broker_partitions` (with `fetch_session`).
+  broker on `broker_partitions` (with `fetch_plan` and `fetch_session`).
 - `fetch_outcome` says what a response means for each partition, `validation` what an epoch's end means (KIP-320),
   `offset_resets` where reading continues if a position is not in the log.
 - `fetcher` and `broker_task` send the requests and wait; Spark's range reader has its own tasks.
