@@ -156,7 +156,7 @@ async def test_a_bug_in_the_sender_fails_waiting_callers(
 ) -> None:
     async with writing(nodes=1) as (_, producer):
         await producer.send(TOPIC, b"x")
-        producer._inner.accumulator.plan = lambda *_, **__: 1 / 0  # type: ignore[assignment, method-assign]
+        producer._inner.accumulator.schedule.plan = lambda *_, **__: 1 / 0  # type: ignore[assignment, method-assign]
         with pytest.raises(ZeroDivisionError):
             await producer.send(TOPIC, b"y")
         with pytest.raises(ClosedError):

@@ -14,10 +14,10 @@ import pytest
 
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import TopicPartition
-from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import PartitionQueue
 from asyncgroup.producer.batches.results import CallbackQueue, CallerFuture
+from asyncgroup.producer.batches.schedule import SendSchedule
 from tests.producer.batches.test_accumulator import made, put
 from tests.producer.support import TOPIC, produced, stored, writing
 
@@ -51,12 +51,12 @@ def test_a_plan_looks_at_what_has_changed(partitions: int, looks: Counter[str]) 
     accumulator.set_producer_id(1)
     for number in range(partitions):
         put(accumulator, TopicPartition("t", number), b"lingers")
-    accumulator.plan(time.now, node_of, ())
+    accumulator.schedule.plan(time.now, node_of, ())
     looks.clear()
     for _ in range(100):
         time.now += 0.001
         put(accumulator, TopicPartition("t", 0), b"." * 100)  # fills the batch before it
-        plan = accumulator.plan(time.now, node_of, ())
+        plan = accumulator.schedule.plan(time.now, node_of, ())
         for batch in (batch for batches in plan.requests.values() for batch in batches):
             accumulator.succeed(batch)
             accumulator.deallocate(batch)
@@ -76,14 +76,14 @@ def test_a_plan_does_not_look_at_partitions_that_cannot_send(state: str, looks: 
         return -1 if state == "leaderless" and tp.partition % 3 == 2 else tp.partition % 3
 
     if state == "backing off":
-        while requests := accumulator.plan(time.now, leader, ()).requests:
+        while requests := accumulator.schedule.plan(time.now, leader, ()).requests:
             for batch in requests[2]:
                 accumulator.retry(batch, time.now + 60.0)
-    accumulator.plan(time.now, leader, busy)
+    accumulator.schedule.plan(time.now, leader, busy)
     looks.clear()
     for _ in range(100):
         put(accumulator, TopicPartition("t", 0), b"goes")
-        (batch,) = accumulator.plan(time.now, leader, busy).requests[0]
+        (batch,) = accumulator.schedule.plan(time.now, leader, busy).requests[0]
         accumulator.succeed(batch)
         accumulator.deallocate(batch)
     assert looks.total() < 100 * 10
@@ -115,14 +115,14 @@ async def test_a_record_costs_no_plan(
     how: str, topics: int, monkeypatch: pytest.MonkeyPatch, looks: Counter[str]
 ) -> None:
     """3,000 records for 1,000 partitions, one after the other, share 1,000 batches."""
-    plans, plan = 0, RecordAccumulator.plan
+    plans, plan = 0, SendSchedule.plan
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal plans
         plans += 1
         return plan(*args, **kwargs)
 
-    monkeypatch.setattr(RecordAccumulator, "plan", counted)
+    monkeypatch.setattr(SendSchedule, "plan", counted)
     partitions = 1000 // topics
     names = [TOPIC, *(f"{TOPIC}-{number}" for number in range(1, topics))]
     config = {"partitioner": "round_robin"} if how == "round robin" else {}

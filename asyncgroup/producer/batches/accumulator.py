@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from asyncgroup.cluster.metadata import ClusterView
@@ -18,7 +18,7 @@ from asyncgroup.model import Header, TopicPartition
 from asyncgroup.producer.batches.batch import BatchFormat, ProducerBatch
 from asyncgroup.producer.batches.partition_queue import LONG_AGO, NO_ID, PartitionQueue
 from asyncgroup.producer.batches.results import ResultReceiver
-from asyncgroup.producer.batches.schedule import NEVER, SendPlan, SendSchedule
+from asyncgroup.producer.batches.schedule import NEVER, SendSchedule
 from asyncgroup.wire.messages import NO_UUID
 
 __all__ = ["RecordAccumulator"]
@@ -216,32 +216,6 @@ class RecordAccumulator:
         for batch in self.incomplete:
             if not batch.closed:
                 self.close(self.queues[batch.tp])
-
-    # --- send plan ---------------------------------------------------------------------------------------------
-
-    def plan(
-        self,
-        now: float,
-        leader: Callable[[TopicPartition], int],
-        busy_nodes: Container[int],
-        *,
-        skip_linger: bool = False,
-        owed: float = 0.0,
-        admit: Callable[[TopicPartition], bool] | None = None,
-    ) -> SendPlan:
-        """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
-
-        Open batches linger for `owed` seconds if that is longer.
-
-        `leader` returns the node id of a partition's leader, -1 if it is unknown: another function for other metadata, as its
-        answers are remembered. `admit`, if given, says whether a partition belongs to the transaction already; if not, its
-        batches wait for `schedule.on_partitions_added`.
-
-        Nodes in `busy_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must call
-        `succeed`, `retry`, `drop` or `split` for each. The caller must also `deallocate` and fail the `expired` ones; one
-        that is in flight still gets its result.
-        """
-        return self.schedule.plan(now, leader, busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit)
 
     # --- results ------------------------------------------------------------------------------------------------
 

@@ -219,11 +219,22 @@ class SendSchedule:
         leader: Leader,
         busy_nodes: Container[int],
         *,
-        skip_linger: bool,
-        owed: float,
-        admit: Callable[[TopicPartition], bool] | None,
+        skip_linger: bool = False,
+        owed: float = 0.0,
+        admit: Callable[[TopicPartition], bool] | None = None,
     ) -> SendPlan:
-        """Return the plan of `RecordAccumulator.plan`; the batches of its requests are in flight."""
+        """Plan at most one request to each node at loop time `now`; `skip_linger` sends open batches at once.
+
+        Open batches linger for `owed` seconds if that is longer.
+
+        `leader` returns the node id of a partition's leader, -1 if it is unknown: another function for other metadata, as its
+        answers are remembered. `admit`, if given, says whether a partition belongs to the transaction already; if not, its
+        batches wait for `on_partitions_added`.
+
+        Nodes in `busy_nodes` get nothing. The batches of `requests` are in flight from here on: the caller must call
+        `succeed`, `retry`, `drop` or `split` of the accumulator for each. The caller must also `deallocate` and fail the `expired`
+        ones; one that is in flight still gets its result.
+        """
         longer = max(owed - self._linger, 0.0) if self._linger else 0.0
         lingered_at = now - longer + ROUNDING if longer else now
         given = _Conditions(now, NEVER if skip_linger else lingered_at, leader, admit)

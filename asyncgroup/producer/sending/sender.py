@@ -130,7 +130,7 @@ class Sender:
         admit = None if self._transaction is None else self._transaction.admit
         owed = self._load.owed(now)
         while True:
-            plan = self._accumulator.plan(
+            plan = self._accumulator.schedule.plan(
                 now, leader, self._in_flight.busy_nodes, skip_linger=skip_linger, owed=owed, admit=admit
             )
             if plan.to_compress:

@@ -101,7 +101,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         skip_linger=st.booleans(),
     )
     def send(self, busy: set[int], leaderless: set[TopicPartition], skip_linger: bool) -> Any:
-        plan = self.accumulator.plan(
+        plan = self.accumulator.schedule.plan(
             self.time.now, lambda tp: -1 if tp in leaderless else LEADER[tp], busy, skip_linger=skip_linger
         )
         assert leaderless or not plan.has_leaderless
@@ -196,17 +196,17 @@ def test_a_batch_lingers_until_wake_at() -> None:
     assert put(accumulator, TPS[0], b"x") is False
     assert put(accumulator, TPS[0], b"y") is False
     time.now = 0.5
-    plan = accumulator.plan(0.5, leader, ())
+    plan = accumulator.schedule.plan(0.5, leader, ())
     assert not plan.requests
     assert plan.wake_at == 2.0
-    (batch,) = accumulator.plan(2.0, leader, ()).requests[0]
+    (batch,) = accumulator.schedule.plan(2.0, leader, ()).requests[0]
     assert values(batch) == [b"x", b"y"]
 
 
 def test_a_full_batch_does_not_linger() -> None:
     accumulator, _ = made(linger=50.0, batch_size=200)
     assert [put(accumulator, TPS[0], b"." * 90) for _ in range(3)] == [False, True, True]
-    (batch,) = accumulator.plan(0.0, leader, ()).requests[0]
+    (batch,) = accumulator.schedule.plan(0.0, leader, ()).requests[0]
     assert batch.count == 1
 
 
@@ -216,7 +216,7 @@ def test_a_record_larger_than_batch_size_has_its_own_batch() -> None:
         put(accumulator, TPS[0], value)
     sizes = []
     for _ in range(3):
-        (batch,) = accumulator.plan(1.0, leader, ()).requests[0]
+        (batch,) = accumulator.schedule.plan(1.0, leader, ()).requests[0]
         sizes.append(values(batch))
         accumulator.succeed(batch)
         accumulator.deallocate(batch)
@@ -231,7 +231,7 @@ def test_partitions_take_turns_when_a_request_cannot_hold_them_all() -> None:
             put(accumulator, tp, b"." * 900)
     served = []
     for _ in range(12):
-        (batch,) = accumulator.plan(0.0, lambda _: 7, ()).requests[7]
+        (batch,) = accumulator.schedule.plan(0.0, lambda _: 7, ()).requests[7]
         served.append(batch.tp.partition)
         accumulator.succeed(batch)
         accumulator.deallocate(batch)
@@ -241,26 +241,26 @@ def test_partitions_take_turns_when_a_request_cannot_hold_them_all() -> None:
 def test_an_expired_batch_in_flight_is_reported_once_and_blocks_until_its_response() -> None:
     accumulator, time = made(linger=0.0)
     put(accumulator, TPS[0], b"first")
-    (batch,) = accumulator.plan(0.0, leader, ()).requests[0]
+    (batch,) = accumulator.schedule.plan(0.0, leader, ()).requests[0]
     put(accumulator, TPS[0], b"second")
-    plan = accumulator.plan(120.0, leader, ())
+    plan = accumulator.schedule.plan(120.0, leader, ())
     assert batch in plan.expired
     for expired in plan.expired:
         accumulator.deallocate(expired)
         expired.fail(TimeoutError)
     time.now = 121.0
     put(accumulator, TPS[0], b"third")
-    assert not accumulator.plan(121.0, leader, ()).requests
-    assert not accumulator.plan(121.0, leader, ()).expired
+    assert not accumulator.schedule.plan(121.0, leader, ()).requests
+    assert not accumulator.schedule.plan(121.0, leader, ()).expired
     accumulator.retry(batch, 0.0)  # the response came too late: the batch is not sent again
-    (late,) = accumulator.plan(121.0, leader, ()).requests[0]
+    (late,) = accumulator.schedule.plan(121.0, leader, ()).requests[0]
     assert values(late) == [b"third"]
 
 
 def test_a_leaderless_partition_reports_its_topic_and_waits() -> None:
     accumulator, _ = made(linger=0.0)
     put(accumulator, TPS[0], b"x")
-    plan = accumulator.plan(0.0, lambda _: -1, ())
+    plan = accumulator.schedule.plan(0.0, lambda _: -1, ())
     assert plan.has_leaderless
     assert plan.wake_at == 120.0
 
@@ -280,5 +280,5 @@ def test_every_codec(codec: Any) -> None:
     accumulator, _ = made(compression_type=codec, linger=0.0)
     for number in range(20):
         put(accumulator, TPS[0], b"%03d" % number)
-    (batch,) = accumulator.plan(0.0, leader, ()).requests[0]
+    (batch,) = accumulator.schedule.plan(0.0, leader, ()).requests[0]
     assert values(batch) == [b"%03d" % number for number in range(20)]

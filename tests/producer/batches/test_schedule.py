@@ -160,7 +160,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         leaders = self.leaders
         admit = self.added.__contains__ if self.is_transactional else None
         while True:
-            plan: SendPlan = self.accumulator.plan(
+            plan: SendPlan = self.accumulator.schedule.plan(
                 self.time.now,
                 leaders.__getitem__,
                 self.busy,

@@ -42,7 +42,7 @@ def test_what_is_owed_is_the_time_taken_less_the_time_left(turns: list[tuple[flo
 
 def planned(accumulator: RecordAccumulator, at: float, owed: float = 0.0) -> tuple[list[int], float]:
     """Return the partitions whose batches are sent at a loop time, and when the next plan is due."""
-    plan = accumulator.plan(at, lambda _: 0, (), owed=owed)
+    plan = accumulator.schedule.plan(at, lambda _: 0, (), owed=owed)
     return [batch.tp.partition for batch in plan.requests.get(0, ())], plan.wake_at
 
 
@@ -71,7 +71,7 @@ def test_a_batch_that_has_lingered_takes_others_along() -> None:
 def test_only_batches_of_its_node_go_along() -> None:
     """Even partitions belong to node 0, odd ones to node 1."""
     accumulator = filled(linger=0.010)
-    plan = accumulator.plan(0.010, lambda tp: tp.partition % 2, ())
+    plan = accumulator.schedule.plan(0.010, lambda tp: tp.partition % 2, ())
     assert {node: [batch.tp.partition for batch in batches] for node, batches in plan.requests.items()} == {
         0: [0, 2, 4]
     }
@@ -91,10 +91,10 @@ def test_batches_that_compress_on_a_thread_do_not_go_along() -> None:
     time.now = 0.001
     put(accumulator, TopicPartition("t", 1), b"." * COMPRESS_OFF_LOOP)
     put(accumulator, TopicPartition("t", 2), b"x")
-    plan = accumulator.plan(0.010, lambda _: 0, ())
+    plan = accumulator.schedule.plan(0.010, lambda _: 0, ())
     assert [batch.tp.partition for batch in plan.requests[0]] == [0, 2]
     assert not plan.to_compress
-    (large,) = accumulator.plan(0.011, lambda _: 0, ()).to_compress
+    (large,) = accumulator.schedule.plan(0.011, lambda _: 0, ()).to_compress
     assert large.tp.partition == 1
 
 
