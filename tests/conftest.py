@@ -75,8 +75,8 @@ __all__ = [
 TESTS = Path(__file__).parent
 
 IN_VIRTUAL_TIME = (
-    "admin", "broker/control", "broker/groups", "broker/handlers", "broker/log", "broker/metadata", "broker/storage",
-    "broker/traffic", "cluster/requests", "consumer", "group", "offsets", "producer", "scenario", "workqueue",
+    "admin", "broker", "cli", "cluster/requests", "consumer", "demo", "group", "guide", "offsets", "producer", "scenario",
+    "telemetry", "workqueue",
 )  # fmt: skip
 """Directories whose async tests run in virtual time."""
 

@@ -36,14 +36,12 @@ def test_invalid_cluster_options(options):
         EmbeddedCluster(**options)
 
 
-@pytest.mark.virtual
 async def test_addresses_of_ipv6_stand_in_brackets():
     async with EmbeddedCluster(nodes=2, ports=[9092, 9093], advertised_host="::1") as cluster:
         assert cluster.bootstrap_servers == "[::1]:9092,[::1]:9093"
         assert [node.advertised_host for node in cluster.nodes.values()] == ["::1", "::1"]
 
 
-@pytest.mark.virtual
 async def test_addresses():
     async with EmbeddedCluster(nodes=3, ports=[9092, 9093, 9094], advertised_host="kafka") as cluster:
         assert cluster.bootstrap_servers == "kafka:9092,kafka:9093,kafka:9094"
@@ -53,7 +51,6 @@ async def test_addresses():
             pass
 
 
-@pytest.mark.virtual
 async def test_a_port_that_is_taken_leaves_nothing_running():
     async with EmbeddedCluster(ports=[9092]) as one:
         with pytest.raises(OSError, match="in use"):
@@ -64,7 +61,6 @@ async def test_a_port_that_is_taken_leaves_nothing_running():
         pass
 
 
-@pytest.mark.virtual
 async def test_two_clusters_with_one_seed_are_the_same():
     ids = []
     for _ in range(2):
@@ -75,7 +71,6 @@ async def test_two_clusters_with_one_seed_are_the_same():
     assert ids[0] == ids[1]
 
 
-@pytest.mark.virtual
 async def test_exit_closes_everything():
     cluster = EmbeddedCluster(nodes=2)
     async with cluster:
@@ -158,7 +153,6 @@ async def test_a_node_does_not_start_in_a_cluster_that_has_ended():
     assert not any(node.running for node in cluster.nodes.values())
 
 
-@pytest.mark.virtual
 async def test_usage_errors():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 2)
@@ -186,7 +180,6 @@ async def test_usage_errors():
 # -- topics --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_replicas_and_leaders_are_distributed():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
@@ -197,7 +190,6 @@ async def test_replicas_and_leaders_are_distributed():
         assert sorted(cluster.leader("t", p) for p in range(9)) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-@pytest.mark.virtual
 async def test_records_are_decoded(cluster, client):
     cluster.create_topic("t", 2)
     await put(client, cluster, batch(b"a"), batch(b"b", b"c"))
@@ -209,7 +201,6 @@ async def test_records_are_decoded(cluster, client):
     assert [r.value for r in cluster.records("t", 1)] == [b"b", b"c"]
 
 
-@pytest.mark.virtual
 async def test_deleting_a_topic_deletes_its_committed_offsets(cluster, client):
     cluster.create_topic("t")
     partition = m.OffsetCommitRequest.OffsetCommitRequestPartition(0, 4)
@@ -223,7 +214,6 @@ async def test_deleting_a_topic_deletes_its_committed_offsets(cluster, client):
 # -- nodes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
     async with EmbeddedCluster(nodes=3) as cluster:
         cluster.create_topic("t", 6)
@@ -250,7 +240,6 @@ async def test_leaders_and_coordinators_move_to_live_nodes_and_stay_there():
         assert {cluster.coordinator(g) for g in groups} == {3}
 
 
-@pytest.mark.virtual
 async def test_a_stopped_node_refuses_connections_and_comes_back_at_its_port():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
@@ -267,6 +256,7 @@ async def test_a_stopped_node_refuses_connections_and_comes_back_at_its_port():
             assert len((await client.ask(m.MetadataRequest())).brokers) == 2
 
 
+@pytest.mark.real
 async def test_ports_stay_reserved_on_a_real_network():
     async with EmbeddedCluster() as cluster:
         port = cluster.nodes[1].port
@@ -284,7 +274,6 @@ async def test_ports_stay_reserved_on_a_real_network():
         again.bind(("127.0.0.1", port))
 
 
-@pytest.mark.virtual
 async def test_records_survive_the_stop_of_their_leader():
     async with EmbeddedCluster(nodes=2) as cluster, connect(cluster, 2) as survivor:
         cluster.create_topic("t")
@@ -297,7 +286,6 @@ async def test_records_survive_the_stop_of_their_leader():
         assert [(r.value, r.leader_epoch) for r in cluster.records("t")] == [(b"a", 1), (b"b", 2)]
 
 
-@pytest.mark.virtual
 async def test_requests_parked_at_a_killed_node_get_no_response():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t")
@@ -313,7 +301,6 @@ async def test_requests_parked_at_a_killed_node_get_no_response():
 # -- coordinators --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("how", ["move", "stop"])
 async def test_a_group_survives_its_coordinator(how):
     async with EmbeddedCluster(nodes=2) as cluster:
@@ -347,7 +334,6 @@ async def test_a_group_survives_its_coordinator(how):
         assert cluster.group("g").state == "Empty"  # no heartbeats reached the new coordinator
 
 
-@pytest.mark.virtual
 async def test_a_parked_join_gets_not_coordinator_after_a_move():
     async with EmbeddedCluster(nodes=2, initial_rebalance_delay=3.0) as cluster:
         old = cluster.coordinator("g")
@@ -361,7 +347,6 @@ async def test_a_parked_join_gets_not_coordinator_after_a_move():
 # -- snapshots of groups -------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_groups_of_other_protocol_types_are_not_decoded(cluster, client):
     cluster.group("g")
     protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("default", b"\x00")]
@@ -371,7 +356,6 @@ async def test_groups_of_other_protocol_types_are_not_decoded(cluster, client):
     assert view.members[joined.member_id].assignment == {}
 
 
-@pytest.mark.virtual
 async def test_undecodable_member_metadata_is_shown_as_empty(cluster, client):
     protocols = [m.JoinGroupRequest.JoinGroupRequestProtocol("range", b"\x00\x00rubbish")]
     joined = await join(client, protocols=protocols)
@@ -380,7 +364,6 @@ async def test_undecodable_member_metadata_is_shown_as_empty(cluster, client):
     assert (shown.topics, shown.assignment) == ((), {})
 
 
-@pytest.mark.virtual
 async def test_a_new_leader_is_added_to_the_replicas():
     async with EmbeddedCluster(nodes=2) as cluster:
         cluster.create_topic("t", 1, 1)

@@ -129,6 +129,7 @@ def test_the_server() -> None:
         assert public(running.faults.on("Fetch", optional=True)) == fault
 
 
+@pytest.mark.real
 async def test_the_clusters_faults_and_history() -> None:
     async with EmbeddedCluster() as cluster, connect(cluster, 1) as client:
         fault = cluster.faults.on("Metadata")
@@ -148,7 +149,6 @@ def test_the_views(view: type) -> None:
     assert public(view) == VIEWS[view]
 
 
-@pytest.mark.virtual
 async def test_views_are_snapshots_of_plain_values() -> None:
     """They refer to nothing that the cluster works with, and keep their values when it changes."""
     async with EmbeddedCluster(nodes=2, racks=["a", None]) as cluster:

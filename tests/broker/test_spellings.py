@@ -11,8 +11,6 @@ from asyncgroup.broker import ClusterOptions, EmbeddedCluster, ListenerSecurity
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import TopicPartition
 
-pytestmark = pytest.mark.virtual
-
 TEN = timedelta(seconds=10)
 
 

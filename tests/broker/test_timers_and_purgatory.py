@@ -14,7 +14,6 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.virtual
 async def test_a_timer_fires_once_at_its_time():
     fired: list[tuple[str, float]] = []
     timers = LoopTimers(asyncio.get_running_loop())
@@ -24,7 +23,6 @@ async def test_a_timer_fires_once_at_its_time():
     assert fired == [("a", 1.0), ("b", 2.0)]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(("second", "at"), [(5.0, 5.5), (0.2, 0.7), (1.0, 1.5)])
 async def test_a_rescheduled_timer_fires_at_the_new_time_only(second, at):
     fired: list[tuple[str, float]] = []
@@ -36,7 +34,6 @@ async def test_a_rescheduled_timer_fires_at_the_new_time_only(second, at):
     assert fired == [("new", at)]
 
 
-@pytest.mark.virtual
 async def test_a_timer_rescheduled_many_times():
     fired: list[float] = []
     timers = LoopTimers(asyncio.get_running_loop())
@@ -47,7 +44,6 @@ async def test_a_timer_rescheduled_many_times():
     assert fired == [49 * 3 + 10]
 
 
-@pytest.mark.virtual
 async def test_cancelled_timers_do_not_fire():
     fired: list[str] = []
     timers = LoopTimers(asyncio.get_running_loop())
@@ -65,7 +61,6 @@ async def test_cancelled_timers_do_not_fire():
     assert "d" not in fired
 
 
-@pytest.mark.virtual
 async def test_an_action_may_reschedule_its_own_key():
     fired: list[float] = []
     timers = LoopTimers(asyncio.get_running_loop())
@@ -87,7 +82,6 @@ def purgatory() -> Purgatory:
     return Purgatory(asyncio.get_running_loop())
 
 
-@pytest.mark.virtual
 async def test_a_parked_request_is_answered_at_its_deadline():
     parked = purgatory()
     future = parked.park(["a"], 0.5, lambda: False, lambda: ("late", now()))
@@ -95,7 +89,6 @@ async def test_a_parked_request_is_answered_at_its_deadline():
     assert len(parked) == 0
 
 
-@pytest.mark.virtual
 async def test_a_check_of_a_watched_key_answers_a_ready_request():
     parked, ready = purgatory(), []
     future = parked.park(["a", "b"], 9.0, lambda: bool(ready), lambda: now())
@@ -112,7 +105,6 @@ async def test_a_check_of_a_watched_key_answers_a_ready_request():
     await asyncio.sleep(20)  # its timer must be cancelled
 
 
-@pytest.mark.virtual
 async def test_requests_are_answered_in_the_order_in_which_they_were_parked():
     parked = purgatory()
     order: list[int] = []
@@ -126,7 +118,6 @@ def fail() -> bool:
     raise ValueError("a bug")
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(("is_ready", "finish"), [(fail, now), (lambda: True, fail)])
 async def test_an_exception_of_one_request_does_not_affect_others(is_ready, finish):
     parked = purgatory()
@@ -140,7 +131,6 @@ async def test_an_exception_of_one_request_does_not_affect_others(is_ready, fini
     assert len(parked) == 0
 
 
-@pytest.mark.virtual
 async def test_an_exception_at_the_deadline_is_raised_to_the_caller():
     parked = purgatory()
     failing = parked.park(["a"], 0.5, lambda: False, fail)
@@ -149,7 +139,6 @@ async def test_an_exception_at_the_deadline_is_raised_to_the_caller():
     assert (now(), len(parked)) == (0.5, 0)
 
 
-@pytest.mark.virtual
 async def test_a_cancelled_request_is_removed():
     parked, finished = purgatory(), []
     future = parked.park(["a"], 1.0, lambda: True, lambda: finished.append(1))
@@ -161,7 +150,6 @@ async def test_a_cancelled_request_is_removed():
     assert finished == []
 
 
-@pytest.mark.virtual
 async def test_drop_all_cancels_all_requests():
     parked = purgatory()
     futures = [parked.park(["a", "b"], 1.0, lambda: True, lambda: 1) for _ in range(3)]

@@ -19,9 +19,6 @@ from asyncgroup.errors import BrokerError, ErrorCode
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
-
 # --- ACLs: the embedded broker has no authorizer ------------------------------------------------------------------------
 
 

@@ -52,6 +52,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     return seen.decode().splitlines()
 
 
+@pytest.mark.real
 @pytest.mark.full
 async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
     async with EmbeddedCluster() as cluster:
@@ -69,6 +70,7 @@ async def test_a_table_fits_the_terminal_and_a_pipe_gets_everything() -> None:
     assert piped.stdout.splitlines()[1].split()[0] == LONG
 
 
+@pytest.mark.real
 async def test_a_reader_may_close_the_pipe() -> None:
     async with EmbeddedCluster() as cluster:
         for number in range(300):
@@ -86,6 +88,7 @@ async def test_a_reader_may_close_the_pipe() -> None:
     assert len(ended.stdout.splitlines()) == 1
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
 async def test_a_full_disk_is_one_line_and_exit_code_1() -> None:
     async with EmbeddedCluster() as cluster:
@@ -141,7 +144,6 @@ def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.endswith("; check -b/--bootstrap-servers and the security options")
 
 
-@pytest.mark.virtual
 async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     env.cluster.faults.on("CreateTopics", times=None).error("TOPIC_AUTHORIZATION_FAILED")
     printed = await asyncgroup("topics", "create", "t")
@@ -152,7 +154,6 @@ async def test_a_denied_request_says_what_to_do(asyncgroup: Commands, env: Virtu
     )
 
 
-@pytest.mark.virtual
 async def test_brokers_that_are_silent_cost_the_timeout(
     asyncgroup: Commands, env: VirtualEnvironment
 ) -> None:
@@ -201,6 +202,7 @@ def test_a_program_without_standard_output(
     assert capsys.readouterr() == ("", "asyncgroup topics list: group 'g' is gone\n")
 
 
+@pytest.mark.real
 @pytest.mark.full
 async def test_the_live_table_is_drawn_until_ctrl_c() -> None:
     async with EmbeddedCluster() as cluster:
@@ -245,6 +247,7 @@ def watched_on_a_terminal(arguments: tuple[str, ...], frame: bytes, frames: int)
     return seen.decode().replace("\r\n", "\n"), code
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
 async def test_a_full_disk_is_one_line_for_a_member_of_a_group() -> None:
     """Nothing was printed, so nothing is committed; the handler of the command did not fail."""

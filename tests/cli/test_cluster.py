@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from asyncgroup.admin import QuorumDescription, QuorumReplica
 from asyncgroup.cli.cluster import _quorum_rows
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
 
-@pytest.mark.virtual
 async def test_brokers_quorum_and_features(asyncgroup: Commands) -> None:
     rows = await asyncgroup.json("cluster", "describe")
     assert [row["node"] for row in rows] == [1, 2, 3]
@@ -29,7 +26,6 @@ async def test_brokers_quorum_and_features(asyncgroup: Commands) -> None:
     assert (printed.code, printed.table()[1][2]) == (1, "failed")
 
 
-@pytest.mark.virtual
 async def test_log_directories(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     rows = await asyncgroup.json("cluster", "log-dirs")
     assert [row["node"] for row in rows] == [1, 2, 3]

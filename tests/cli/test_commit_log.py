@@ -28,7 +28,6 @@ def commit(group: str, offsets: dict[tuple[str, int], int]) -> m.OffsetCommitReq
     )
 
 
-@pytest.mark.virtual
 async def test_commits_are_summarized_by_group(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -52,7 +51,6 @@ async def test_commits_are_summarized_by_group(caplog: pytest.LogCaptureFixture)
         assert len(cluster.history) == 0
 
 
-@pytest.mark.virtual
 async def test_line_ends_in_a_group_id_are_escaped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster, connect(cluster) as client:
@@ -70,7 +68,6 @@ async def find_coordinator(client: Client, *groups: str) -> None:
         await client.ask(m.FindCoordinatorRequest(key=group, key_type=0), 3)
 
 
-@pytest.mark.virtual
 async def test_commits_with_topic_ids_are_logged_by_name(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asyncgroup.cli")
     async with EmbeddedCluster() as cluster:
@@ -89,7 +86,6 @@ def test_a_single_commit() -> None:
     )
 
 
-@pytest.mark.virtual
 async def test_the_broker_logs_changes_of_topics_and_leaders(caplog: pytest.LogCaptureFixture) -> None:
     """One line for a moved leader, one for all leaders of a stopped node, none when the cluster stops."""
     caplog.set_level(logging.INFO, "asyncgroup.broker.metadata.controller")
@@ -119,7 +115,6 @@ def test_the_formatter_escapes_line_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     assert handler.format(record).endswith(" group a\\n12:00:00.000 ü\\x1b[2J: gone")
 
 
-@pytest.mark.virtual
 async def test_the_broker_logs_static_members_that_return(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

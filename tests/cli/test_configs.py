@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from asyncgroup.admin import ConfigDescription
 from asyncgroup.cli.configs import COLUMNS, _row
 from asyncgroup.cli.tables import json_line, table_lines
 from tests.cli.admin_commands import Commands
-
-pytestmark = pytest.mark.virtual
 
 
 async def test_configurations_are_altered_and_described(asyncgroup: Commands) -> None:

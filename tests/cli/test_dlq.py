@@ -105,7 +105,6 @@ async def produce(servers: str, records: Sequence[dict[str, Any]]) -> None:
             await producer.send(DLQ, **arguments)
 
 
-@pytest.mark.virtual
 async def test_list_reads_every_partition_and_counts_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(5) as cluster:
         await add(cluster, b"of another tool")
@@ -122,7 +121,6 @@ async def test_list_reads_every_partition_and_counts_by_reason(capsys: pytest.Ca
     ]
 
 
-@pytest.mark.virtual
 async def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(2) as cluster:
         await add(cluster, b"of another tool")
@@ -146,14 +144,12 @@ async def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [foreign[name] for name in unknown] == [None] * 7
 
 
-@pytest.mark.virtual
 async def test_list_of_an_empty_topic(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
         assert await dlq(cluster, "list") == 0
     assert capsys.readouterr().out == f"{DLQ}: 0 records\n"
 
 
-@pytest.mark.virtual
 async def test_list_ends_after_markers_and_leaves_aborted_records_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -212,7 +208,6 @@ def test_the_time_of_a_record(timestamp: int, shown: str) -> None:
 # --- show ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_show_prints_headers_and_value(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(4) as cluster:
         assert await dlq(cluster, "show", "1@1") == 0
@@ -234,7 +229,6 @@ async def test_show_prints_headers_and_value(capsys: pytest.CaptureFixture[str])
     assert shown[-2:] == ["value (7 bytes)", "value 3"]
 
 
-@pytest.mark.virtual
 async def test_show_as_json_has_every_byte(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
         await add(cluster, b"\xff\x00", [("bin", b"\xfe"), ("none", None), ("REAL_TOPIC", b"orders")])
@@ -245,7 +239,6 @@ async def test_show_as_json_has_every_byte(capsys: pytest.CaptureFixture[str]) -
     assert shown["dead_letter"]["origin_topic"] == "orders"
 
 
-@pytest.mark.virtual
 async def test_json_has_escapes_for_what_a_terminal_would_execute(capsys: pytest.CaptureFixture[str]) -> None:
     value = "\x9b2J\u2028\u202e"
     async with cluster_with(0) as cluster:
@@ -257,7 +250,6 @@ async def test_json_has_escapes_for_what_a_terminal_would_execute(capsys: pytest
             assert json.loads(line)["origin_topic" if command == ["list"] else "value"] == value
 
 
-@pytest.mark.virtual
 async def test_show_escapes_control_characters_and_keeps_lines(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(0) as cluster:
         await add(cluster, b'{\n  "a": "\x1b[2J"\n}', [("h\x1b", b"\x07")])
@@ -267,7 +259,6 @@ async def test_show_escapes_control_characters_and_keeps_lines(capsys: pytest.Ca
     assert out.splitlines()[-3:] == ["{", '  "a": "\\x1b[2J"', "}"]
 
 
-@pytest.mark.virtual
 async def test_a_value_in_chunks_is_one_record(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(1) as cluster:
         config = ProducerConfig(chunking=True, max_chunk_size=2_000)
@@ -282,7 +273,6 @@ async def test_a_value_in_chunks_is_one_record(capsys: pytest.CaptureFixture[str
         assert values(cluster, "other") == [b"x" * 5_000]
 
 
-@pytest.mark.virtual
 async def test_show_names_what_is_there_instead() -> None:
     async with cluster_with(0) as cluster:
         async with Producer(cluster.bootstrap_servers, ProducerConfig(transactional_id="t")) as producer:
@@ -307,7 +297,6 @@ async def test_show_names_what_is_there_instead() -> None:
 # --- replay -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_replay_restores_the_originals(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(6) as cluster:
         assert await dlq(cluster, "replay", "--yes") == 0
@@ -328,7 +317,6 @@ async def test_replay_restores_the_originals(capsys: pytest.CaptureFixture[str])
     assert err == f"6 records replayed, the last one {DLQ}-1@2\n"
 
 
-@pytest.mark.virtual
 async def test_replay_drops_the_headers_of_queues_only() -> None:
     dropped = ["RECONSUMETIMES", "DELAY_TIME", "ag-deliver-at", "__dlq.errors.message", "__dlq.errors.later"]
     kept: list[Header] = [("ag-ordering-key", b"k"), ("reconsumetimes", b"1"), ("a", None), ("a", b"2")]
@@ -338,7 +326,6 @@ async def test_replay_drops_the_headers_of_queues_only() -> None:
         assert [list(record.headers) for record in cluster.records("other")] == [kept]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -356,7 +343,6 @@ async def test_replay_of_a_selection(arguments: list[str], expected: list[int]) 
         assert values(cluster) == [b"value %d" % number for number in expected]
 
 
-@pytest.mark.virtual
 async def test_replay_to_another_topic_and_a_partition_that_is_gone() -> None:
     async with cluster_with(3) as cluster:
         await add(cluster, b"of another tool")
@@ -367,7 +353,6 @@ async def test_replay_to_another_topic_and_a_partition_that_is_gone() -> None:
         assert b"moved" in values(cluster, "other")
 
 
-@pytest.mark.virtual
 async def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(3) as cluster:
         assert await dlq(cluster, "replay", "--dry-run", "--group", "again") == 0
@@ -382,7 +367,6 @@ async def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> N
     assert err == "would replay 3 records: 3 to orders\n"
 
 
-@pytest.mark.virtual
 async def test_with_a_group_each_record_is_replayed_once(capsys: pytest.CaptureFixture[str]) -> None:
     async with cluster_with(4) as cluster:
         again = ("replay", "--yes", "--group", "again")
@@ -397,7 +381,6 @@ async def test_with_a_group_each_record_is_replayed_once(capsys: pytest.CaptureF
         assert (len(values(cluster)), values(cluster, "other")) == (4, [b"late"])
 
 
-@pytest.mark.virtual
 async def test_a_group_with_members_is_refused_after_one_record(capsys: pytest.CaptureFixture[str]) -> None:
     joined = asyncio.Event()
 
@@ -417,7 +400,6 @@ async def test_a_group_with_members_is_refused_after_one_record(capsys: pytest.C
     assert capsys.readouterr().err == f"1 of 4 records replayed, the last one {DLQ}-0@0\n"
 
 
-@pytest.mark.virtual
 async def test_a_failure_stops_and_names_the_last_record_that_is_done(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -434,7 +416,6 @@ async def test_a_failure_stops_and_names_the_last_record_that_is_done(
         assert values(cluster) == [b"value %d" % number for number in range(6)]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("group", [[], ["--group", "again"]])
 async def test_a_record_that_may_have_been_written(
     capsys: pytest.CaptureFixture[str], group: list[str]
@@ -461,6 +442,7 @@ def test_the_help_of_replay_says_who_gets_the_records(capsys: pytest.CaptureFixt
     )
 
 
+@pytest.mark.real
 async def test_sigterm_ends_after_the_record_that_is_being_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -477,7 +459,6 @@ async def test_sigterm_ends_after_the_record_that_is_being_written(
 # --- what is refused before anything is written ---------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     ("headers", "words"),
     [
@@ -506,7 +487,6 @@ async def test_a_record_without_a_way_back_stops_the_plan(headers: list[Header],
         assert cluster.records("orders") == []
 
 
-@pytest.mark.virtual
 async def test_offsets_that_do_not_exist_stop_the_plan() -> None:
     async with cluster_with(2) as cluster:
         for offsets, words in (
@@ -520,7 +500,6 @@ async def test_offsets_that_do_not_exist_stop_the_plan() -> None:
         assert cluster.records("orders") == []
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("action", [["list"], ["show", "0@0"], ["replay", "--dry-run"]])
 async def test_an_unknown_topic(action: list[str]) -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:

@@ -24,7 +24,6 @@ async def produce(env: VirtualEnvironment, count: int, partition: int = 0) -> No
             await producer.send("orders", b"x", partition=partition)
 
 
-@pytest.mark.virtual
 async def test_the_lag_of_groups(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     await produce(env, 10)
     await asyncgroup.ok("offsets", "alter", "g", "orders:0=4", "orders:1=0")
@@ -44,7 +43,6 @@ async def test_the_lag_of_groups(asyncgroup: Commands, env: VirtualEnvironment) 
     assert "GROUP_ID_NOT_FOUND" in printed.err
 
 
-@pytest.mark.virtual
 async def test_lost_records_are_no_lag(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     await produce(env, 10)
     await asyncgroup.ok("offsets", "alter", "g", "orders:0=4")
@@ -58,7 +56,6 @@ async def test_lost_records_are_no_lag(asyncgroup: Commands, env: VirtualEnviron
     )
 
 
-@pytest.mark.virtual
 async def test_the_ack_window_of_a_work_queue(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     await produce(env, 5)
     config = ConsumerConfig(auto_offset_reset="earliest")
@@ -71,7 +68,6 @@ async def test_the_ack_window_of_a_work_queue(asyncgroup: Commands, env: Virtual
     assert (row["committed_offset"], row["lag"], row["acked_above"], row["open"]) == (0, 2, 3, 1)
 
 
-@pytest.mark.virtual
 async def test_a_leader_that_denies_costs_the_other_partitions_nothing(
     asyncgroup: Commands, env: VirtualEnvironment
 ) -> None:
@@ -89,7 +85,6 @@ async def test_a_leader_that_denies_costs_the_other_partitions_nothing(
 # --- watch ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_a_watched_group_has_rates_and_a_time_to_catch_up(
     asyncgroup: Commands, env: VirtualEnvironment
 ) -> None:
@@ -110,7 +105,6 @@ async def test_a_watched_group_has_rates_and_a_time_to_catch_up(
     assert (total["topic"], total["lag"], total["catch_up"]) == (None, 90, 90.0)
 
 
-@pytest.mark.virtual
 async def test_watching_goes_on_after_an_error(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     await asyncgroup.ok("offsets", "alter", "g", "orders:0=0")
     env.cluster.faults.on("OffsetFetch").error("GROUP_AUTHORIZATION_FAILED")

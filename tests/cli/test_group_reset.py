@@ -12,8 +12,6 @@ from tests.cli.admin_commands import Commands
 from tests.cli.test_groups import member
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
 BORN = 1_700_000_000_000
 
 

@@ -6,13 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.virtual
 
 
 @asynccontextmanager

@@ -44,6 +44,7 @@ def health(capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands("127.0.0.1:1", capsys)
 
 
+@pytest.mark.real
 async def test_a_process_that_lives_and_is_ready(health: Commands) -> None:
     asked = list[bytes]()
 
@@ -62,6 +63,7 @@ async def test_a_process_that_lives_and_is_ready(health: Commands) -> None:
     assert all(b"\r\nConnection: close\r\n" in each for each in asked)
 
 
+@pytest.mark.real
 async def test_a_process_that_is_not_ready_says_why(health: Commands) -> None:
     async with serving(lambda request: NOT_READY if b"/ready" in request else LIVE) as url:
         printed = await health("health", url, "--json")
@@ -74,6 +76,7 @@ async def test_a_process_that_is_not_ready_says_why(health: Commands) -> None:
     }
 
 
+@pytest.mark.real
 async def test_the_probes_that_this_package_serves(health: Commands) -> None:
     client = Client()
     async with serve_probes(0, client) as server:
@@ -91,6 +94,7 @@ async def test_the_probes_that_this_package_serves(health: Commands) -> None:
     assert ready["reasons"] == ["g: not joined yet"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -109,6 +113,7 @@ async def test_other_answers(health: Commands, answer: bytes, reason: str) -> No
     assert printed.rows[0]["reasons"] == [reason]
 
 
+@pytest.mark.real
 async def test_a_server_that_is_silent_or_absent(health: Commands) -> None:
     async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()  # until the client gives up
@@ -131,7 +136,6 @@ def test_what_is_no_url(text: str) -> None:
         parse_url(text)
 
 
-@pytest.mark.virtual
 async def test_a_group(asyncgroup: Commands, env: VirtualEnvironment) -> None:
     async with Producer(env.bootstrap_servers) as producer:
         for _ in range(10):

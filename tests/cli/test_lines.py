@@ -10,6 +10,8 @@ import pytest
 from asyncgroup.cli import lines
 from asyncgroup.cli.lines import LineReader
 
+pytestmark = pytest.mark.real
+
 
 async def read(file: Path) -> list[bytes]:
     return [line async for block in LineReader(file) for line in block]

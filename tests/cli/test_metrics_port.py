@@ -17,6 +17,8 @@ from asyncgroup.cli.app import _parser
 from asyncgroup.lifecycle import cancel_and_wait
 from tests.cli.programs import broker, free_ports, run
 
+pytestmark = pytest.mark.real
+
 pytest.importorskip("prometheus_client")
 
 

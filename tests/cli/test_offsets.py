@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from asyncgroup import Producer, ProducerConfig
 from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.model import TopicPartition
 from tests.cli.admin_commands import Commands
 from tests.cli.test_groups import member
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.virtual
 
 
 async def test_committed_offsets(asyncgroup: Commands, env: VirtualEnvironment) -> None:

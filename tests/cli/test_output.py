@@ -21,6 +21,8 @@ from asyncgroup.cli.printing import record_format
 from asyncgroup.model import Record
 from tests.cli.programs import LIMIT, broker, command, environment, run, started
 
+pytestmark = pytest.mark.real
+
 CONTROL_CHARACTERS = b"a\x1b[2Jb\r\x9b\xff\xe2\x80\xae"
 
 

@@ -22,6 +22,8 @@ from asyncgroup.offsets import OffsetManager
 from tests.cli.programs import LIMIT, broker, command, environment, free_ports, run, started
 from tests.real.certificates import Authority
 
+pytestmark = pytest.mark.real
+
 
 async def committed(servers: str, group: str, topic: str, partitions: int) -> list[int]:
     async with Cluster(servers) as cluster:

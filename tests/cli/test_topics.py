@@ -11,9 +11,6 @@ from asyncgroup.cli import topics
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
 
-pytestmark = pytest.mark.virtual
-
-
 # --- list and describe ------------------------------------------------------------------------------------------------
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from asyncgroup import Producer, ProducerConfig, TopicPartition
 from tests.broker.batches import append
 from tests.broker.internals import log_of
 from tests.broker.transactional import transactional
 from tests.cli.admin_commands import Commands
 from tests.stories.virtual import VirtualEnvironment
-
-pytestmark = pytest.mark.virtual
 
 
 def hang(env: VirtualEnvironment, tp: TopicPartition) -> None:

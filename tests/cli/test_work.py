@@ -440,7 +440,6 @@ def rendered(view: QueueView) -> list[list[str]]:
     return [line.split() for line in console.file.getvalue().splitlines() if line.strip(" ─")]
 
 
-@pytest.mark.virtual
 async def test_the_live_table_and_the_rates() -> None:
     queue, now = FakeQueue(), [100.0]
     view = QueueView(queue, lambda: now[0])
@@ -472,7 +471,6 @@ async def test_the_live_table_and_the_rates() -> None:
     assert view.summary().startswith("4,007 records acked in 3.0 s: 1,336 records/s; 5,000 delivered, ")
 
 
-@pytest.mark.virtual
 async def test_a_status_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     queue, stop = FakeQueue(), asyncio.Event()
     queue.partitions = (partition(0, lag=1_234),)
@@ -521,6 +519,7 @@ def test_the_partitions_of_a_queue_that_has_failed_are_those_at_its_end() -> Non
     assert [(each.tp.partition, each.lag) for each in shown.partitions] == [(0, 5), (1, 2), (2, 7)]
 
 
+@pytest.mark.real
 async def test_what_ends_the_queue_is_raised_after_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     queue = FakeQueue()
     queue.failure = AsyncGroupError("too many dead letters")
@@ -532,6 +531,7 @@ async def test_what_ends_the_queue_is_raised_after_the_summary(capsys: pytest.Ca
     assert err.startswith("working: \n0 records acked in ")
 
 
+@pytest.mark.real
 async def test_a_closed_pipe_closes_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(*_: object) -> None:
         raise BrokenPipeError

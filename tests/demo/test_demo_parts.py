@@ -125,7 +125,6 @@ class FakeClaim:
         self._ended.set()
 
 
-@pytest.mark.virtual
 async def test_commits_count_once_and_the_rate_is_of_the_last_seconds() -> None:
     progress = GroupProgress(100)
     tp = TopicPartition("flights", 0)
@@ -139,7 +138,6 @@ async def test_commits_count_once_and_the_rate_is_of_the_last_seconds() -> None:
     assert meter.rate == 0
 
 
-@pytest.mark.virtual
 async def test_the_gate_blocks_until_it_is_opened_or_the_claim_ends() -> None:
     progress = GroupProgress(100)
     gate, claim = Gate(progress), FakeClaim()
@@ -158,7 +156,6 @@ async def test_the_gate_blocks_until_it_is_opened_or_the_claim_ends() -> None:
     await waiting[1]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(12))
 async def test_the_gate_sees_a_change_in_any_iteration_of_the_loop(turns: int) -> None:
     """The gate may open after the waiter has created its tasks and before their first step."""
@@ -176,7 +173,6 @@ async def test_the_gate_sees_a_change_in_any_iteration_of_the_loop(turns: int) -
         await waiting
 
 
-@pytest.mark.virtual
 async def test_records_of_a_former_owner_do_not_keep_the_gate_closed() -> None:
     """Records that were delivered but not committed are delivered again, to the partition's next owner."""
     progress = GroupProgress(100)
@@ -214,7 +210,6 @@ class LeavingMember:
         await self._task
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("turns", range(10))
 async def test_all_members_leave_before_a_cancelled_demo_ends(turns: int) -> None:
     """Ctrl-C may come while the members leave already."""
@@ -231,7 +226,6 @@ async def test_all_members_leave_before_a_cancelled_demo_ends(turns: int) -> Non
     await run.aclose()
 
 
-@pytest.mark.virtual
 async def test_no_progress_is_an_error() -> None:
     progress = GroupProgress(100)
     progress.commit(TopicPartition("flights", 0), 10)

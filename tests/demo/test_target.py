@@ -10,6 +10,8 @@ from asyncgroup.demo.target import TargetAdmin
 from asyncgroup.group import Claim, Session
 from tests.group.parts import end_session
 
+pytestmark = pytest.mark.real
+
 
 async def test_topics_are_created_and_deleted() -> None:
     async with EmbeddedCluster(3) as broker, Cluster(broker.bootstrap_servers) as cluster:

@@ -389,7 +389,6 @@ def test_a_producer(printed: Printed, server: KafkaServer) -> None:
     assert server.records("greetings", 0)[-1].offset == RECORDS + 100_000
 
 
-@pytest.mark.virtual
 async def test_errors_of_a_producer() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "publish_or_refuse"), names)
@@ -413,7 +412,6 @@ async def test_errors_of_a_producer() -> None:
         assert [record.value for record in broker.records("greetings")][:4] == [b"x", b"y", b"z", b"pending"]
 
 
-@pytest.mark.virtual
 async def test_the_figures_of_a_producer() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "class ProducerMeter"), names)
@@ -430,7 +428,6 @@ async def test_the_figures_of_a_producer() -> None:
     assert 0 < meter.longest < 1
 
 
-@pytest.mark.virtual
 async def test_offsets_without_a_member() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "CommittedOffset(next_offset)"), names)
@@ -457,7 +454,6 @@ def test_a_transaction_that_is_ended_elsewhere(server: KafkaServer) -> None:
     assert [exchange.request.committed for exchange in server.history.of("EndTxn")] == [True, True]
 
 
-@pytest.mark.virtual
 async def test_a_partitioner_with_a_state() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "class VipFirst"), names)
@@ -474,7 +470,6 @@ async def test_a_partitioner_with_a_state() -> None:
             ]
 
 
-@pytest.mark.virtual
 async def test_producers_that_share_memory() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "MemoryBudget(64"), names)
@@ -486,7 +481,6 @@ async def test_producers_that_share_memory() -> None:
         assert {record.value for record in broker.records("greetings")} == {b"x", b"y"}
 
 
-@pytest.mark.virtual
 async def test_an_interceptor_of_a_producer(printed: Printed) -> None:
     names: dict[str, Any] = {"print": printed}
     exec(snippet("producer", "class Audit"), names)
@@ -501,7 +495,6 @@ async def test_an_interceptor_of_a_producer(printed: Printed) -> None:
     assert "b'k' was not written: 1 record for greetings-0: INVALID_RECORD" in str(printed[0][0])
 
 
-@pytest.mark.virtual
 async def test_delivery_times_and_ordering_keys() -> None:
     names: dict[str, Any] = {}
     exec(snippet("producer", "deliver_after=13"), names)
@@ -516,7 +509,6 @@ async def test_delivery_times_and_ordering_keys() -> None:
         ]
 
 
-@pytest.mark.virtual
 async def test_bootstrap_servers_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
     exec(snippet("configuration", "def servers"), names)
@@ -541,7 +533,6 @@ def test_a_value_in_chunks(printed: Printed, server: KafkaServer) -> None:
     ]
 
 
-@pytest.mark.virtual
 async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
     exec(snippet("monitoring", "class Meter(Hook)"), names)
@@ -576,7 +567,6 @@ async def test_the_meter_counts_records_and_lag(monkeypatch: pytest.MonkeyPatch)
         assert meter.lag == 0
 
 
-@pytest.mark.virtual
 async def test_an_assignor_by_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """The partition with as much lag as two others together goes to a separate member."""
 
@@ -647,6 +637,7 @@ def test_the_bridge_with_a_fake_spark(server: KafkaServer, monkeypatch: pytest.M
     assert targets == [("overwrite", f"lake/greetings/0/{0:020d}")]
 
 
+@pytest.mark.real
 async def test_an_interrupted_batch_is_delivered_again() -> None:
     names: dict[str, Any] = {"print": (printed := Printed())}
     exec(snippet("spark-bridge", "def deliver"), names)

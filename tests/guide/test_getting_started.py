@@ -13,8 +13,6 @@ from asyncgroup.cli.app import _parser
 from asyncgroup.cli.produce import LineProducer
 from tests.guide.pages import commands, snippet
 
-pytestmark = pytest.mark.virtual
-
 PARTITIONS = 6
 HALVES = {0: [0, 1, 2], 1: [3, 4, 5]}
 """The partitions of the two members."""

@@ -372,7 +372,6 @@ def commits(broker: EmbeddedCluster, group: str) -> int:
     return sum(each.offset for each in broker.group(group).offsets.values())
 
 
-@pytest.mark.virtual
 async def test_an_application_consumes_during_its_lifespan(monkeypatch: pytest.MonkeyPatch) -> None:
     async with greetings() as broker:
         app = application(monkeypatch, broker.bootstrap_servers, printed := Printed(last=100))
@@ -398,7 +397,6 @@ async def test_an_application_consumes_during_its_lifespan(monkeypatch: pytest.M
         assert broker.group("printers").members == broker.group("billing").members == {}
 
 
-@pytest.mark.virtual
 async def test_without_a_broker_an_application_is_alive_but_not_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -420,7 +418,6 @@ async def test_without_a_broker_an_application_is_alive_but_not_ready(
             await until_ready(service.get, printed)
 
 
-@pytest.mark.virtual
 async def test_an_application_whose_handler_raised_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     async with greetings() as broker:
         app = application(monkeypatch, broker.bootstrap_servers, Printed(last=1))
@@ -435,7 +432,6 @@ async def test_an_application_whose_handler_raised_is_not_alive(monkeypatch: pyt
         assert broker.group("printers").members == broker.group("billing").members == {}
 
 
-@pytest.mark.virtual
 async def test_an_application_does_not_start_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoBrokersError):
         async with served(application(monkeypatch, "127.0.0.1:9999", Printed())):

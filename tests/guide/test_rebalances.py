@@ -21,8 +21,6 @@ from asyncgroup.group.sessions.end_limits import EndLimits
 from asyncgroup.wire.apis import API_BY_NAME
 from tests.guide.pages import page, snippet
 
-pytestmark = pytest.mark.virtual
-
 CONSUMER: Final = ConsumerConfig(group_protocol="consumer")
 
 

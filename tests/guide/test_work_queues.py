@@ -97,7 +97,6 @@ def queue_of(broker: EmbeddedCluster, **options: Any) -> WorkQueue:
 # --- the pages work-queues, work-queue-reference, work-queue-engines ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_the_first_program() -> None:
     """The second record fails six times and goes to the dead letter topic, the others of its key follow."""
     printed: list[tuple[int, bytes, bytes]] = []
@@ -134,7 +133,6 @@ def test_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started == [("billing", print)]
 
 
-@pytest.mark.virtual
 async def test_the_ends_of_a_delivery() -> None:
     values = [b'{"state": "%s"}' % state for state in (b"paid", b"open", b"locked", b"odd")] + [b"{"]
     async with broker_with(*values) as broker:
@@ -164,7 +162,6 @@ async def test_the_ends_of_a_delivery() -> None:
     assert (counts.acked, counts.dead_lettered, counts.nacked) == (1, 4, 2)
 
 
-@pytest.mark.virtual
 async def test_a_loop_over_deliveries() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"b", b"c") as broker:
@@ -178,7 +175,6 @@ async def test_a_loop_over_deliveries() -> None:
     assert printed == [(0, b"a"), (1, b"b"), (2, b"c")]
 
 
-@pytest.mark.virtual
 async def test_records_that_are_decoded() -> None:
     printed: list[Any] = []
     async with broker_with(b'{"item": 7}', b"?") as broker:
@@ -189,7 +185,6 @@ async def test_records_that_are_decoded() -> None:
     assert printed == [7]
 
 
-@pytest.mark.virtual
 async def test_long_work_renews_its_ack_timeout() -> None:
     deadlines: list[float] = []
     async with broker_with(b"a\fbb\fccc") as broker:
@@ -209,7 +204,6 @@ async def test_long_work_renews_its_ack_timeout() -> None:
             assert len(deadlines) == 4
 
 
-@pytest.mark.virtual
 async def test_the_topics_of_copies() -> None:
     async with broker_with(b"a", topic="mails") as broker:
         queue = defined("work-queue-reference", 'topic="undeliverable"')["mails"](broker.bootstrap_servers)
@@ -220,7 +214,6 @@ async def test_the_topics_of_copies() -> None:
     assert counts == [3, 2]
 
 
-@pytest.mark.virtual
 async def test_batches() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"", b"c") as broker:
@@ -234,6 +227,7 @@ async def test_batches() -> None:
     assert sum(printed) == 3
 
 
+@pytest.mark.real
 async def test_a_blocking_function() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"", b"c") as broker:
@@ -244,7 +238,6 @@ async def test_a_blocking_function() -> None:
     assert sorted(printed) == [b"a", b"c"]
 
 
-@pytest.mark.virtual
 async def test_two_consumers_of_a_queue() -> None:
     handled: list[Any] = []
     async with broker_with(*(b"%d" % number for number in range(60))) as broker:
@@ -259,7 +252,6 @@ async def test_two_consumers_of_a_queue() -> None:
     assert sorted(handled, key=int) == [b"%d" % number for number in range(60)]
 
 
-@pytest.mark.virtual
 async def test_an_interceptor_and_figures() -> None:
     names = defined("work-queue-reference", "class Meter(QueueInterceptor)")
     meter = names["Meter"]()
@@ -277,7 +269,6 @@ async def test_an_interceptor_and_figures() -> None:
     assert meter.failed == ["0: ValueError('once')"]
 
 
-@pytest.mark.virtual
 async def test_a_source_of_a_group() -> None:
     """Copies in transactions, from two topics."""
     async with broker_with(b"a", b"bad") as broker:
@@ -299,7 +290,6 @@ async def test_a_source_of_a_group() -> None:
     assert dead.value == b"bad"
 
 
-@pytest.mark.virtual
 async def test_a_handler_with_records_in_memory() -> None:
     names = defined("work-queue-engines", "MemorySource([")
     started = asyncio.get_running_loop().time()
@@ -408,7 +398,6 @@ def test_the_methods_of_interceptors_and_the_counts_are_those_of_the_code() -> N
     assert set(QueueCounts.__dataclass_fields__) <= text
 
 
-@pytest.mark.virtual
 async def test_the_headers_of_copies_are_those_of_the_table() -> None:
     """The columns `retry` and `dead letter`: exactly these headers are added."""
     rows = re.findall(r"^\| (`.*?) \| (yes|no) \| (yes|no) \| ", page("work-queue-reference"), re.MULTILINE)
@@ -467,7 +456,6 @@ def test_an_aiokafka_loop_that_retries() -> None:
     assert (failed.value, dict(failed.headers)["error"]) == (FAILS, b"ValueError('bad')")
 
 
-@pytest.mark.virtual
 async def test_a_queue_that_retries() -> None:
     """As many attempts, but the third record does not wait for them."""
     lines: list[Any] = []
@@ -479,7 +467,6 @@ async def test_a_queue_that_retries() -> None:
     assert lines == [(0, b"a"), (1, FAILS), (2, b"c"), *[(1, FAILS)] * 5]
 
 
-@pytest.mark.virtual
 async def test_pulsars_loop_here() -> None:
     printed: list[Any] = []
     async with broker_with(b"a", b"b", b"c") as broker:
@@ -489,7 +476,6 @@ async def test_pulsars_loop_here() -> None:
     assert printed == [b"a", b"b", b"c"]
 
 
-@pytest.mark.virtual
 async def test_a_group_of_parallel_consumer_goes_on_here() -> None:
     """Its completed records are not delivered again. The way back: its metadata is not that of parallel-consumer."""
     printed: list[Any] = []

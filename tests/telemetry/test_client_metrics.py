@@ -25,8 +25,6 @@ from asyncgroup.errors import BrokerError, GroupClosed
 from asyncgroup.model import BatchResult
 from asyncgroup.telemetry import ClientMetrics, Readings
 
-pytestmark = pytest.mark.virtual
-
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 
 

@@ -9,7 +9,6 @@ from tests.consumer.support import batch, feed, make_consumer, with_bad_content
 from tests.telemetry.spans import Sdk
 
 
-@pytest.mark.virtual
 async def test_the_reader_gets_the_error_of_a_batch_that_has_no_links(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

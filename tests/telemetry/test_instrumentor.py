@@ -56,7 +56,6 @@ async def consume(broker: EmbeddedCluster, names: list[str], **arguments: Any) -
         await running
 
 
-@pytest.mark.virtual
 async def test_clients_without_a_word_of_it_have_the_hooks_until_it_ends(sdk: Sdk) -> None:
     names: list[str] = []
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -73,7 +72,6 @@ async def test_clients_without_a_word_of_it_have_the_hooks_until_it_ends(sdk: Sd
     assert len(sdk.spans) == 2
 
 
-@pytest.mark.virtual
 async def test_a_client_that_exists_makes_no_more_spans_after_the_end(sdk: Sdk) -> None:
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
         broker.create_topic("orders", 1)
@@ -84,7 +82,6 @@ async def test_a_client_that_exists_makes_no_more_spans_after_the_end(sdk: Sdk) 
     assert len(sdk.spans) == 1
 
 
-@pytest.mark.virtual
 async def test_a_client_with_hooks_of_that_class_keeps_its_own(sdk: Sdk) -> None:
     own, names = Sdk(), list[str]()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -96,7 +93,6 @@ async def test_a_client_with_hooks_of_that_class_keeps_its_own(sdk: Sdk) -> None
 
 
 @pytest.mark.full
-@pytest.mark.virtual
 async def test_a_redelivery_by_a_retry_topic_is_in_the_trace_of_the_former_attempt(sdk: Sdk) -> None:
     """The queue's own producer has the hooks as well."""
     ids = []
@@ -124,7 +120,6 @@ async def test_a_redelivery_by_a_retry_topic_is_in_the_trace_of_the_former_attem
     assert link_ids(second) == [ids[0]]
 
 
-@pytest.mark.virtual
 async def test_metrics_of_all_clients() -> None:
     reader, names = InMemoryMetricReader(), list[str]()
     instrumentor = AsyncGroupInstrumentor()

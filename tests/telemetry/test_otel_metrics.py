@@ -95,7 +95,6 @@ async def read_batches(session: Session, claim: Claim) -> None:
 # --- the same values as the table -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_each_observed_value_is_that_of_the_readings() -> None:
     meters = Meters(partitions=True)
     async with broker_with_records(40, meters) as broker, consuming(broker, meters, read_all):
@@ -116,7 +115,6 @@ async def test_each_observed_value_is_that_of_the_readings() -> None:
     assert set(lags) == {key(group="billing", topic="orders", partition=str(number)) for number in range(4)}
 
 
-@pytest.mark.virtual
 async def test_instruments_of_the_semantic_conventions() -> None:
     meters = Meters()
     async with broker_with_records(40, meters) as broker, consuming(broker, meters, read_batches):
@@ -158,7 +156,6 @@ async def test_instruments_of_the_semantic_conventions() -> None:
     assert process.sum == pytest.approx(0.4)
 
 
-@pytest.mark.virtual
 async def test_histograms_of_the_table() -> None:
     meters = Meters()
     async with broker_with_records(40, meters) as broker, consuming(broker, meters, read_all):
@@ -177,7 +174,6 @@ async def test_histograms_of_the_table() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.virtual
 async def test_two_members_over_rebalances_show_no_series_twice() -> None:
     meters = Meters(partitions=True)
     first = {key(group="billing", topic="orders", partition=str(number)) for number in range(4)}
@@ -195,7 +191,6 @@ async def test_two_members_over_rebalances_show_no_series_twice() -> None:
         assert set(meters.collect()["asyncgroup.lag"]) == first
 
 
-@pytest.mark.virtual
 async def test_the_series_of_a_claim_end_with_it_and_counters_stay() -> None:
     meters = Meters(partitions=True)
     async with broker_with_records(40) as broker:
@@ -209,7 +204,6 @@ async def test_the_series_of_a_claim_end_with_it_and_counters_stay() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.virtual
 async def test_a_work_queue() -> None:
     meters = Meters()
 
@@ -227,7 +221,6 @@ async def test_a_work_queue() -> None:
     assert "messaging.process.duration" not in found  # nothing is done for a record
 
 
-@pytest.mark.virtual
 async def test_a_closed_object_observes_and_records_nothing() -> None:
     meters = Meters()
     meters.metrics.close()

@@ -16,6 +16,8 @@ from asyncgroup.telemetry import ClientMetrics, ProbeApp
 from asyncgroup.testing import MemorySource
 from asyncgroup.workqueue import WorkQueue
 
+pytestmark = pytest.mark.real
+
 
 async def call(app: ProbeApp, scope: dict[str, Any], *messages: dict[str, Any]) -> list[dict[str, Any]]:
     sent: list[Any] = []

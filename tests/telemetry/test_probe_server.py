@@ -21,6 +21,8 @@ from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.group.health.health import Health
 from asyncgroup.telemetry import ClientMetrics, ProbeServer, probe_server as module, serve_probes
 
+pytestmark = pytest.mark.real
+
 
 class Client:
     """What probes ask of a group."""

@@ -17,8 +17,6 @@ from asyncgroup.errors import BrokerError
 from asyncgroup.telemetry.probes import live, ready
 from asyncgroup.testing import MemorySource
 
-pytestmark = pytest.mark.virtual
-
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 
 

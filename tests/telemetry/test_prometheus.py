@@ -74,7 +74,6 @@ def expected(readings: Readings) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-@pytest.mark.virtual
 async def test_parsers_of_prometheus_read_the_page_of_all_clients(broker: EmbeddedCluster) -> None:
     metrics = ClientMetrics(partitions=True)
     page = MetricsPage(metrics)
@@ -155,6 +154,7 @@ def test_without_prometheus_client_the_error_says_what_to_install(monkeypatch: p
         PrometheusCollector(ClientMetrics())
 
 
+@pytest.mark.real
 async def test_other_threads_read_while_the_loop_runs_and_get_nothing_while_it_is_blocked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -16,8 +16,6 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.telemetry.otel.traces import ATTEMPT, OUTCOME
 from tests.telemetry.spans import Sdk, current_name, link_ids, parent_id, span_id
 
-pytestmark = pytest.mark.virtual
-
 
 @asynccontextmanager
 async def opened(sdk: Sdk, *values: bytes, **settings: Any) -> AsyncIterator[WorkQueue]:

@@ -28,8 +28,6 @@ from asyncgroup.model import Header
 from asyncgroup.telemetry import OpenTelemetryTraces
 from tests.telemetry.spans import Sdk, current_name, link_ids, parent_id, span_id
 
-pytestmark = pytest.mark.virtual
-
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", close_timeout=5.0)
 TRACEPARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 
+import pytest
+
 from asyncgroup.broker import EmbeddedCluster
+
+pytestmark = pytest.mark.real
 
 CLIENTS = 120
 """More than asyncio's default backlog (100), fewer than the smallest limit of an operating system (128)."""

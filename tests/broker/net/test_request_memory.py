@@ -15,8 +15,6 @@ from tests.broker.client import Client, Disconnected, connect, is_alive
 from tests.broker.internals import node_of
 from tests.broker.requests import fetch, now, put
 
-pytestmark = pytest.mark.virtual
-
 MB = 1 << 20
 
 

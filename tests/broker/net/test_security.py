@@ -60,7 +60,6 @@ async def scram(client: Client, mechanism: str, user: str, password: str) -> Any
 # -- exchanges ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("user", USERS)
 @pytest.mark.parametrize("mechanism", SCRAMS)
 async def test_scram(mechanism, user):
@@ -79,7 +78,6 @@ async def test_scram(mechanism, user):
                 assert await client.disconnected() == b""
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("version", range(3))
 async def test_plain(version):
     async with EmbeddedCluster(security=SECURED) as cluster:
@@ -109,7 +107,6 @@ async def test_plain(version):
                     assert await is_alive(client)
 
 
-@pytest.mark.virtual
 async def test_after_version_0_of_the_handshake_tokens_have_no_headers():
     async with EmbeddedCluster(security=SECURED) as cluster:
         async with connect(cluster) as client:
@@ -126,7 +123,6 @@ async def test_after_version_0_of_the_handshake_tokens_have_no_headers():
 # -- rejected clients-------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_nothing_is_served_before_authentication():
     async with EmbeddedCluster(security=SECURED) as cluster:
         cluster.create_topic("t")
@@ -151,7 +147,6 @@ async def test_nothing_is_served_before_authentication():
             assert await client.disconnected() == b""
 
 
-@pytest.mark.virtual
 async def test_a_mechanism_that_is_not_offered():
     security = ListenerSecurity(users=USERS, mechanisms=["SCRAM-SHA-512"])
     async with EmbeddedCluster(security=security) as cluster, connect(cluster) as client:
@@ -160,7 +155,6 @@ async def test_a_mechanism_that_is_not_offered():
         assert await client.disconnected() == b""
 
 
-@pytest.mark.virtual
 async def test_sasl_requests_without_sasl_and_after_authentication():
     late = "SaslAuthenticate request received after successful authentication"
     for security in (None, SECURED):
@@ -174,7 +168,6 @@ async def test_sasl_requests_without_sasl_and_after_authentication():
             assert await is_alive(client)
 
 
-@pytest.mark.virtual
 async def test_large_frames_are_allowed_after_authentication():
     async with EmbeddedCluster(security=SECURED) as cluster, connect(cluster) as client:
         await log_in(client)
@@ -185,7 +178,6 @@ async def test_large_frames_are_allowed_after_authentication():
 # -- sessions ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 async def test_a_session_ends_without_reauthentication():
     security = ListenerSecurity(users=USERS, max_reauth=10.0)
     async with EmbeddedCluster(security=security) as cluster:
@@ -227,7 +219,6 @@ def sasl_of(mechanism: str, password: str = PASSWORD) -> Sasl:
     return Plain("alice", password) if mechanism == "PLAIN" else Scram("alice", password, mechanism)  # type: ignore[arg-type]
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_asyncgroups_client_is_accepted_and_rejected(mechanism):
     async with EmbeddedCluster(3, security=SECURED) as cluster:
@@ -243,7 +234,6 @@ async def test_asyncgroups_client_is_accepted_and_rejected(mechanism):
                 pass
 
 
-@pytest.mark.virtual
 async def test_a_fault_rejects_authentication():
     async with EmbeddedCluster(security=SECURED) as cluster:
         cluster.faults.on("SaslAuthenticate", nth=1).error("SASL_AUTHENTICATION_FAILED")
@@ -293,6 +283,7 @@ async def test_records_over_tls_and_scram(authority, certificate):
             assert len(ours.view.brokers) == 2
 
 
+@pytest.mark.real
 async def test_mutual_tls(authority, certificate):
     secured = ListenerSecurity(cert_file=certificate, client_ca_file=authority.ca_file)
     assert secured.protocol == "SSL"
@@ -307,6 +298,7 @@ async def test_mutual_tls(authority, certificate):
                 pass
 
 
+@pytest.mark.real
 async def test_a_certificate_that_the_client_does_not_trust(certificate, caplog):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         config = ClientConfig(security=Security(tls=Tls()))
@@ -316,6 +308,7 @@ async def test_a_certificate_that_the_client_does_not_trust(certificate, caplog)
     assert "TLS handshake with" in caplog.text
 
 
+@pytest.mark.real
 async def test_a_client_that_disconnects_during_the_handshake(certificate, caplog):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         host, _, port = cluster.bootstrap_servers.rpartition(":")
@@ -328,6 +321,7 @@ async def test_a_client_that_disconnects_during_the_handshake(certificate, caplo
     assert "the client closed the connection" in caplog.text
 
 
+@pytest.mark.real
 async def test_the_cluster_stops_during_a_handshake(certificate):
     async with EmbeddedCluster(security=ListenerSecurity(cert_file=certificate)) as cluster:
         node = node_of(cluster, 1)
@@ -355,6 +349,7 @@ async def test_a_client_that_sends_immediately_after_the_handshake(authority, ce
 # -- settings ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "settings",
     [
@@ -379,6 +374,7 @@ async def test_invalid_settings_are_rejected(settings):
         ListenerSecurity(**settings)
 
 
+@pytest.mark.real
 async def test_certificates_that_cannot_be_read(tmp_path: Path, certificate):
     bad = tmp_path / "bad.pem"
     bad.write_text("nothing")
@@ -391,6 +387,7 @@ async def test_certificates_that_cannot_be_read(tmp_path: Path, certificate):
             EmbeddedCluster(security=ListenerSecurity(**settings))
 
 
+@pytest.mark.real
 async def test_passwords_are_hidden(certificate):
     secured = ListenerSecurity(cert_file=certificate, key_password=PASSWORD, users=USERS)
     copies = (

@@ -25,7 +25,6 @@ async def test_it_serves_on_both_kinds_of_loop(client):
     assert await is_alive(client)
 
 
-@pytest.mark.virtual
 async def test_pipelined_requests_are_answered_in_order(cluster, client):
     cluster.create_topic("t")
     requests = [m.MetadataRequest(), VERSIONS, m.HeartbeatRequest(group_id="g")] * 40
@@ -34,7 +33,6 @@ async def test_pipelined_requests_are_answered_in_order(cluster, client):
         assert await client.receive(request, version, correlation_id)
 
 
-@pytest.mark.virtual
 async def test_a_parked_request_blocks_the_next_request_of_its_connection(cluster, client):
     cluster.create_topic("t")
     waiting = m.FetchRequest(
@@ -54,7 +52,6 @@ async def test_a_parked_request_blocks_the_next_request_of_its_connection(cluste
     assert [exchange.time for exchange in cluster.history] == [0.0, 5.0]
 
 
-@pytest.mark.virtual
 async def test_frames_may_arrive_in_any_pieces(client):
     data = b"".join(encode_request(VERSIONS, 3, 7, "pieces")) * 3
     for i in range(len(data)):
@@ -65,7 +62,6 @@ async def test_frames_may_arrive_in_any_pieces(client):
         assert decode_response(m.ApiVersionsResponse, 3, frame).api_keys
 
 
-@pytest.mark.virtual
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(client):
     client.send_frame(struct.pack(">hhihx", 18, 99, 41, -1) + b"whatever comes in version 99")
     frame = await client.receive_frame()
@@ -77,7 +73,6 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0(clien
     assert await is_alive(client)
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     "frame",
     [
@@ -103,7 +98,6 @@ async def test_invalid_frames_close_the_connection(frame, caplog):
         assert await is_alive(other)
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 async def test_frames_have_a_size_limit(cluster, size):
     node_of(cluster, 1).listener.max_request_bytes = 1000
@@ -112,7 +106,6 @@ async def test_frames_have_a_size_limit(cluster, size):
         assert await client.disconnected() == b""
 
 
-@pytest.mark.virtual
 async def test_responses_before_the_invalid_frame_are_sent(client):
     first = (VERSIONS, *client.send(VERSIONS))
     client.send_frame(b"nonsense")
@@ -121,7 +114,6 @@ async def test_responses_before_the_invalid_frame_are_sent(client):
         await client.receive_frame()
 
 
-@pytest.mark.virtual
 async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(client, monkeypatch, caplog):
     def fail(*_args):
         raise RuntimeError("a bug")
@@ -139,7 +131,6 @@ async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error(c
     assert await is_alive(client)
 
 
-@pytest.mark.virtual
 async def test_the_parked_fetch_of_a_disconnected_client_is_dropped(cluster):
     cluster.create_topic("t")
     async with connect(cluster) as client:
@@ -154,7 +145,6 @@ async def test_the_parked_fetch_of_a_disconnected_client_is_dropped(cluster):
     assert node_of(cluster, 1).listener.connections == set()
 
 
-@pytest.mark.virtual
 async def test_a_client_that_reads_no_responses_is_not_served_any_more(cluster, client):
     for number in range(50):
         cluster.create_topic(f"topic-{number}", 10)
@@ -169,7 +159,6 @@ async def test_a_client_that_reads_no_responses_is_not_served_any_more(cluster, 
     assert len(cluster.history) == 100
 
 
-@pytest.mark.virtual
 async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_any_more(cluster, client):
     held = cluster.faults.on("ApiVersions").hold()
     data = b"".join(encode_request(VERSIONS, 3, 1, "x" * 1000))
@@ -186,14 +175,12 @@ async def test_a_client_that_keeps_sending_while_its_request_waits_is_not_read_a
     assert await is_alive(client)
 
 
-@pytest.mark.virtual
 async def test_a_large_frame(client):
     topics = [m.MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(20_000)]
     answer = await client.ask(m.MetadataRequest(topics=topics))
     assert len(answer.topics) == 1
 
 
-@pytest.mark.virtual
 async def test_a_response_that_cannot_be_encoded_closes_the_connection(client, monkeypatch, caplog):
     def handle(*_args):
         return m.HeartbeatResponse(error_code=1 << 40)
