@@ -90,7 +90,6 @@ class Producer(ClientArguments):
         )
         client = self.cluster._inner
         self._tasks = BackgroundTasks("Producer", self._on_failure)
-        self._clock = clock
         self._inner = pipeline = RecordPipeline(
             client,
             self.config,
@@ -106,7 +105,7 @@ class Producer(ClientArguments):
             else TransactionClient(client, self.config, pipeline, pipeline.transaction, self._tasks.spawn)
         )
         self._callbacks: Any = pipeline.callbacks  # the loop of its callers' futures
-        chunks = ChunkWriter(pipeline, rng or client.random)
+        chunks = ChunkWriter(pipeline)
         self._writer = RecordWriter(pipeline, chunks)
         steps = send_steps(pipeline, self._writer, chunks, interceptors, self._hooks, initial_sequence_id)
         self._records = steps or self._writer
@@ -256,7 +255,9 @@ class Producer(ClientArguments):
         `delivery_timeout`, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._inner.clock
+            )
         future = CallerFuture(loop=self._callbacks)
         if self._put(topic, value, key, headers, partition, timestamp, future) is None:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp)
@@ -282,7 +283,9 @@ class Producer(ClientArguments):
         Cancelling the future does not withdraw the record.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._inner.clock
+            )
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         if self._put(topic, value, key, headers, partition, timestamp, future) is None:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp)
@@ -308,7 +311,9 @@ class Producer(ClientArguments):
         InvalidRecordError, ClosedError.
         """
         if ordering_key is not None or deliver_at is not None or deliver_after is not None:
-            headers = add_delivery_headers(headers, ordering_key, deliver_at, deliver_after, self._clock)
+            headers = add_delivery_headers(
+                headers, ordering_key, deliver_at, deliver_after, self._inner.clock
+            )
         is_filled = self._put(topic, value, key, headers, partition, timestamp, None)
         if is_filled is None:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp)

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -59,11 +58,10 @@ def largest_record(config: ProducerConfig) -> int:
 class ChunkWriter:
     """Splits large records, and writes the chunks."""
 
-    def __init__(self, pipeline: RecordPipeline, rng: random.Random) -> None:
+    def __init__(self, pipeline: RecordPipeline) -> None:
         self._pipeline = pipeline
         self._config = pipeline.config
         self._memory = pipeline.memory
-        self._random = rng
         self.max_size = largest_record(pipeline.config)
         """Bytes (by `record_size`) of the largest record that is not split, and of the largest chunk."""
         self._name = ""  # random, set at the first value
@@ -166,7 +164,7 @@ class ChunkWriter:
 
     def _next_uuid(self) -> str:
         """Return the id of a new value: as in Pulsar the producer's name, here a random one, and a number."""
-        self._name = self._name or f"{self._random.getrandbits(64):016x}"
+        self._name = self._name or f"{self._pipeline.random.getrandbits(64):016x}"
         self._values += 1
         return f"{self._name}-{self._values}"
 

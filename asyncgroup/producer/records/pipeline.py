@@ -49,6 +49,7 @@ class RecordPipeline:
     ) -> None:
         self.config = config
         self.clock = clock
+        self.random = rng
         self._spawn = spawn
         self._budget = budget
         self.is_open = False

@@ -26,7 +26,7 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
 from asyncgroup.errors import InvalidRecordError
 from asyncgroup.producer import Producer, ProducerRecord
-from asyncgroup.producer.arguments import add_delivery_headers
+from asyncgroup.producer.arguments import SendOptions, add_delivery_headers
 from tests.producer.support import QUICK, TOPIC, produced, writing
 from tests.producer.transactions.support import INPUT, cluster_with_topics, committed, transacting
 
@@ -261,6 +261,7 @@ def test_a_transform_functions_output_has_the_producers_arguments(name: str) -> 
     ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (Producer, TransactionOutput))
     assert ours == theirs
     assert {"ordering_key", "deliver_at", "deliver_after"} <= set(ours.parameters)
+    assert ["self", "topic", "value", *SendOptions.__annotations__] == list(ours.parameters)
 
 
 # --- times, as a pure function -----------------------------------------------------------------------------------------
