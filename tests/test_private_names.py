@@ -25,7 +25,6 @@ FOREIGN: Final = {
 
 OURS: Final[dict[str, set[str]]] = {
     "group": {"_clear_held", "_is_subscribed_to", "_member_health", "_open", "_wait_closed"},
-    "testing": {"_copy", "_notify", "_open", "_reader"},
     "workqueue": {
         "_has_handler", "_has_slot", "_is_retry", "_keeps_key", "_outcomes", "_reader", "_work",
     },

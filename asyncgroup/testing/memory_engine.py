@@ -45,6 +45,7 @@ class MemoryEngine:
         self.copies = _MemoryCopies(plan)
         self.copy_format = CopyHeaders(self.name, clock)
         self._source = plan.source
+        self._logs = plan.source._inner
         self._settings = settings
         self._queue: OpenQueue | None = None
         self._readers: dict[TopicPartition, _Reader] = {}
@@ -66,10 +67,10 @@ class MemoryEngine:
 
     async def open(self, queue: OpenQueue) -> None:
         """Begin to give records. Raises UsageError if another queue is open on the source."""
-        if self._source._reader is not None:
+        if self._logs.reader is not None:
             raise UsageError(f"{self._source!r} is read by another queue: one may be open at a time")
         self._queue = queue
-        for log in self._source._open(self):
+        for log in self._logs.open(self):
             self._add(queue, log)
 
     def on_records(self, log: MemoryLog) -> None:
@@ -111,8 +112,8 @@ class MemoryEngine:
 
     async def aclose(self) -> None:
         """Let other queues read the source."""
-        if self._source._reader is self:
-            self._source._open(None)
+        if self._logs.reader is self:
+            self._logs.reader = None
         self._errors.close()
 
     # --- use ------------------------------------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ class _Reader(PartitionEngine):
 
     def on_ack(self, record: Record) -> None:  # noqa: ARG002
         """The window of the log has it."""
-        self._source._notify()
+        self._source._inner.changed.set()
 
     def on_capacity(self) -> None:
         """Give more records."""
@@ -274,7 +275,7 @@ class _MemoryCopies:
         alone: bool,  # noqa: ARG002
     ) -> RecordMetadata:
         """Write the copy at once."""
-        return self._source._copy(copy, is_retry=copy.topic == self._retry_topic)
+        return self._source._inner.write_copy(copy, is_retry=copy.topic == self._retry_topic)
 
     def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
         """Nothing waits."""

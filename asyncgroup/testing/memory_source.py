@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -21,7 +21,7 @@ from asyncgroup.workqueue.topic_names import DEAD_LETTER_NAMES, RETRY_NAMES, Top
 if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
 
-__all__ = ["MemoryLog", "MemoryPlan", "MemorySource"]
+__all__ = ["MemoryLog", "MemoryLogs", "MemoryPlan", "MemorySource"]
 
 FEATURES: Final = EngineFeatures(
     modes=tuple(Mode),
@@ -73,6 +73,51 @@ class MemoryLog:
         return self.records[first : first + count]
 
 
+class MemoryLogs:
+    """The logs of a MemorySource, what was copied, and the engine that reads."""
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.reader: Any = None
+        """The engine that reads the source now, if one does."""
+        self.changed = asyncio.Event()
+        self.dead_letters: list[OutgoingCopy] = []
+        self.retried: list[OutgoingCopy] = []
+
+    def __repr__(self) -> str:
+        return f"<MemoryLogs: {len(self.logs)} partitions>"
+
+    def log(self, tp: TopicPartition, *, is_retry: bool = False) -> MemoryLog:
+        """Return the log of a partition, made at the first call."""
+        if (log := self.logs.get(tp)) is None:
+            log = self.logs[tp] = MemoryLog(tp, is_retry=is_retry)
+        return log
+
+    def open(self, reader: Any) -> list[MemoryLog]:
+        """Return the logs for an engine that begins to read."""
+        self.reader = reader
+        return list(self.logs.values())
+
+    def append(self, log: MemoryLog, record: Record) -> None:
+        """Add a record; an engine that reads delivers it."""
+        log.append(record)
+        self.changed.set()
+        if self.reader is not None:
+            self.reader.on_records(log)
+
+    def write_copy(self, copy: OutgoingCopy, *, is_retry: bool) -> RecordMetadata:
+        """Write a copy to the retry or dead letter topic."""
+        topic, value, key, headers, timestamp = copy
+        if not is_retry:
+            self.dead_letters.append(copy)
+            return RecordMetadata(topic, 0, len(self.dead_letters) - 1, timestamp or -1)
+        self.retried.append(copy)
+        log = self.log(TopicPartition(topic, 0), is_retry=True)
+        record = Record(topic, 0, log.end, -1 if timestamp is None else timestamp, 0, key, value, headers)
+        self.append(log, record)
+        return RecordMetadata(topic, 0, record.offset, record.timestamp)
+
+
 class MemorySource:
     """Records in memory, `WorkQueue(MemorySource([b"a", b"b"]), dead_letter=2)`.
 
@@ -107,22 +152,18 @@ class MemorySource:
         self.topic = topic
         self.partitions = partitions
         self.close_timeout = close_timeout
-        self.dead_letters: list[OutgoingCopy] = []
+        self._inner = MemoryLogs()
+        self.dead_letters = self._inner.dead_letters
         """Copies in the dead letter topic, in the order in which they were written."""
-        self.retried: list[OutgoingCopy] = []
+        self.retried = self._inner.retried
         """Copies in the retry topic, in the same way; the queue reads them."""
-        self._logs: dict[TopicPartition, MemoryLog] = {}
         for partition in range(partitions):
-            self._log(TopicPartition(topic, partition))
+            self._inner.log(TopicPartition(topic, partition))
         self._turn = 0
-        self._changed = asyncio.Event()
-        self._reader: Any = None  # the engine that reads it now
         self.add(*_checked(records))
 
     def __repr__(self) -> str:
-        return (
-            f"<MemorySource {self.topic!r}: {sum(len(log.records) for log in self._logs.values())} records>"
-        )
+        return f"<MemorySource {self.topic!r}: {sum(len(log.records) for log in self._inner.logs.values())} records>"
 
     # --- records --------------------------------------------------------------------------------------------------------
 
@@ -130,16 +171,14 @@ class MemorySource:
         """Add records at the end; an open queue delivers them. Raises ConfigError for other objects."""
         for each in records:
             record = self._record(each)
-            log = self._log(TopicPartition(record.topic, record.partition))
-            log.append(record)
-            self._notify(log)
+            self._inner.append(self._inner.log(TopicPartition(record.topic, record.partition)), record)
 
     @property
     def acked(self) -> list[Record]:
         """The records that are acknowledged, by partition and offset; those that were copied too, as their originals are."""
         return [
             record
-            for _, log in sorted(self._logs.items())
+            for _, log in sorted(self._inner.logs.items())
             if not log.is_retry
             for record in log.records
             if record.offset in log.window
@@ -148,13 +187,13 @@ class MemorySource:
     @property
     def is_done(self) -> bool:
         """Whether every record is acknowledged, copies in the retry topic included."""
-        return all(log.window.base >= log.end for log in self._logs.values())
+        return all(log.window.base >= log.end for log in self._inner.logs.values())
 
     async def wait_done(self) -> None:
         """Wait until every record is acknowledged, or copied to the dead letter topic."""
         while not self.is_done:
-            self._changed.clear()
-            await self._changed.wait()
+            self._inner.changed.clear()
+            await self._inner.changed.wait()
 
     def _record(self, given: Any) -> Record:
         if isinstance(given, Record):
@@ -167,38 +206,7 @@ class MemorySource:
         else:
             partition = partition_for_key(key, self.partitions)
         tp = TopicPartition(self.topic, partition)
-        return Record(self.topic, partition, self._log(tp).end, key=key, value=value)
-
-    def _log(self, tp: TopicPartition, *, is_retry: bool = False) -> MemoryLog:
-        if (log := self._logs.get(tp)) is None:
-            log = self._logs[tp] = MemoryLog(tp, is_retry=is_retry)
-        return log
-
-    def _notify(self, log: MemoryLog | None = None) -> None:
-        """Records were added to `log` (None: acknowledged)."""
-        self._changed.set()
-        if log is not None and self._reader is not None:
-            self._reader.on_records(log)
-
-    # --- called by the engine -------------------------------------------------------------------------------------------
-
-    def _copy(self, copy: OutgoingCopy, *, is_retry: bool) -> RecordMetadata:
-        """Write a copy."""
-        topic, value, key, headers, timestamp = copy
-        if not is_retry:
-            self.dead_letters.append(copy)
-            return RecordMetadata(topic, 0, len(self.dead_letters) - 1, timestamp or -1)
-        self.retried.append(copy)
-        log = self._log(TopicPartition(topic, 0), is_retry=True)
-        record = Record(topic, 0, log.end, -1 if timestamp is None else timestamp, 0, key, value, headers)
-        log.append(record)
-        self._notify(log)
-        return RecordMetadata(topic, 0, record.offset, record.timestamp)
-
-    def _open(self, reader: Any) -> Iterator[MemoryLog]:
-        """Return the logs for an engine that begins to read (None: the one that reads has ended)."""
-        self._reader = reader
-        return iter(list(self._logs.values()))
+        return Record(self.topic, partition, self._inner.log(tp).end, key=key, value=value)
 
     # --- Source ---------------------------------------------------------------------------------------------------------
 
