@@ -11,7 +11,15 @@ from typing import Final, Protocol
 from asyncgroup.cluster.metadata import PartitionInfo
 from asyncgroup.wire.messages import NO_UUID
 
-__all__ = ["NO_NODE", "Budget", "FetchFailures", "FetchSource", "FetchState", "PartitionBudget"]
+__all__ = [
+    "NO_NODE",
+    "Budget",
+    "FetchFailures",
+    "FetchSource",
+    "FetchState",
+    "PartitionBudget",
+    "ReadRange",
+]
 
 NO_NODE: Final = -1
 """`TopicPartitionState.node_id` while the partition is fetched from no broker."""
@@ -111,6 +119,26 @@ class FetchSource:
     def may_read_replica(self, now: float, info: PartitionInfo | None) -> bool:
         """Return whether the preferred replica may be read from: while its lease lasts and it is a replica."""
         return now < self.lease_end and info is not None and self.preferred_replica in info.replicas
+
+
+class ReadRange:
+    """The offsets that a reader may have seen: from the lowest one at which it began to the highest position."""
+
+    __slots__ = ("furthest", "lowest")
+
+    def __init__(self, offset: int) -> None:
+        self.lowest = offset
+        """The lowest offset at which reading ever began."""
+        self.furthest = offset
+        """The highest position before a jump; the position now may be higher."""
+
+    def __repr__(self) -> str:
+        return f"<ReadRange from {self.lowest}, up to {self.furthest} before the last jump>"
+
+    def jump(self, position: int, offset: int) -> None:
+        """Reading moves from a position to an offset."""
+        self.lowest = min(self.lowest, offset)
+        self.furthest = max(self.furthest, position)
 
 
 class FetchFailures:

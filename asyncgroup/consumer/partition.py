@@ -17,7 +17,14 @@ from asyncgroup.consumer.buffer import make_buffer
 from asyncgroup.consumer.decoding import BatchDecoder
 from asyncgroup.consumer.error_stream import ErrorStream
 from asyncgroup.consumer.fetch_outcome import FetchedRecords
-from asyncgroup.consumer.fetch_state import NO_NODE, FetchFailures, FetchSource, FetchState, PartitionBudget
+from asyncgroup.consumer.fetch_state import (
+    NO_NODE,
+    FetchFailures,
+    FetchSource,
+    FetchState,
+    PartitionBudget,
+    ReadRange,
+)
 from asyncgroup.consumer.interceptors import Interceptors
 from asyncgroup.consumer.list_offsets import StartOffset
 from asyncgroup.consumer.partition_fetcher import NOT_FETCHED, PartitionFetcher
@@ -93,8 +100,7 @@ class TopicPartitionState:
         self._hooks = hooks
         self.errors = ErrorStream(config.error_buffer)
         self.fetch_failures = FetchFailures()
-        self._lowest = offset  # the lowest offset at which reading ever began
-        self._furthest = offset  # the highest position before a jump; see `was_read`
+        self._read = ReadRange(offset)
         self.ended = False
         self.blocked = False  # ended, paused, or an error to raise: what the iterators' fast path checks
         self.gathering = 0  # readers that wait to fill a larger batch
@@ -137,14 +143,13 @@ class TopicPartitionState:
         self.fetcher.look_up_seek(self)
 
     def was_read(self, offset: int) -> bool:
-        """Return whether a record of this offset may have been delivered: it lies between the lowest start and the
-        highest position."""
-        return self._lowest <= offset and (offset < self._furthest or offset < self.buffer.position)
+        """Return whether a record of this offset may have been delivered."""
+        read = self._read
+        return read.lowest <= offset and (offset < read.furthest or offset < self.buffer.position)
 
     def _move_to(self, offset: int, epoch: int) -> None:
         """Move the position; `epoch` is the leader epoch of the record before it. Drops the buffer, error and stall."""
-        self._lowest = min(self._lowest, offset)
-        self._furthest = max(self._furthest, self.position)
+        self._read.jump(self.position, offset)
         self.version += 1
         self.reserved = 0
         self.error = None
