@@ -21,7 +21,7 @@ from tests.interop.parity.scene import NOT_YET
 
 LIMIT = 60.0
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.full]
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +80,6 @@ async def results(server: str, names: frozenset[str]) -> dict[str, Any]:
         return found | {f"subscribed by {pattern}": await subscribed(client, pattern) for pattern in REFUSED}
 
 
-@pytest.mark.full
 async def test_both_brokers_match_and_refuse_the_same(kafka_at_hand: None) -> None:
     names = NAMES - {""}  # no producer has this id, and this pattern is none
     with ApacheKafka() as kafka:
@@ -98,7 +97,6 @@ async def test_both_brokers_match_and_refuse_the_same(kafka_at_hand: None) -> No
         assert theirs[f"subscribed by {pattern}"] == (code, text)
 
 
-@pytest.mark.full
 async def test_javas_consumer_subscribes_by_a_pattern(java_tools: JavaTools) -> None:
     topics = ("my-orders", "orders", "orders-eu", "x1", "xa")
     async with EmbeddedCluster(

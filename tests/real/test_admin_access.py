@@ -31,6 +31,8 @@ from tests.real.support import RunningKafka
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
 from tests.real.test_admin_transactions import transaction
 
+pytestmark = pytest.mark.full
+
 PASSWORD = "alice-secret"
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
@@ -43,7 +45,6 @@ CLUSTER = AclBinding(ResourcePattern("CLUSTER"), AccessControlEntry("User:bob", 
 ALL = [READ, WRITE, GROUP, CLUSTER]
 
 
-@pytest.mark.full
 async def test_without_an_authorizer_there_are_no_acls(apache_kafka: RunningKafka) -> None:
     async with Admin(apache_kafka.bootstrap_servers) as admin:
         with pytest.raises(BrokerError, match="describing ACLs: SECURITY_DISABLED"):
@@ -99,12 +100,10 @@ async def described(admin: Admin, wanted: AclBindingFilter, *expected: AclBindin
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.full
 async def test_acls_are_as_others_see_them(secured: ApacheKafka) -> None:
     await compare_acls(secured)
 
 
-@pytest.mark.full
 async def test_acls_are_as_others_see_them_on_kafka_3_9(secured_39: ApacheKafka) -> None:
     await compare_acls(secured_39)
 
@@ -228,12 +227,10 @@ def their_acls(admin: Any) -> set[tuple[str, ...]]:
     }
 
 
-@pytest.mark.full
 async def test_users_log_in_with_what_was_set(secured: ApacheKafka) -> None:
     await compare_users(secured)
 
 
-@pytest.mark.full
 async def test_users_log_in_with_what_was_set_on_kafka_3_9(secured_39: ApacheKafka) -> None:
     await compare_users(secured_39)
 
@@ -295,12 +292,10 @@ def deletion_of(admin: Any, user: str) -> Any:
     return admin.alter_user_scram_credentials([Deletion(user, ScramMechanism.SCRAM_SHA_512)])
 
 
-@pytest.mark.full
 async def test_quotas_are_as_kafkas_tool_sees_them(secured: ApacheKafka) -> None:
     await compare_quotas(secured)
 
 
-@pytest.mark.full
 async def test_quotas_are_as_kafkas_tool_sees_them_on_kafka_3_9(secured_39: ApacheKafka) -> None:
     await compare_quotas(secured_39)
 
@@ -409,14 +404,12 @@ DENIED = [
 ]  # fmt: skip
 
 
-@pytest.mark.full
 async def test_a_denied_call_names_the_operation_and_the_resource_that_an_acl_allows(
     secured: ApacheKafka,
 ) -> None:
     await denied_calls(secured)
 
 
-@pytest.mark.full
 async def test_a_denied_call_of_kafka_3_9(secured_39: ApacheKafka) -> None:
     await denied_calls(secured_39, {"'group.version'": "INVALID_UPDATE_VERSION"})  # a feature of Kafka 4.0
 

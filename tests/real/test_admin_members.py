@@ -16,6 +16,8 @@ from asyncgroup.error_codes import error_name
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
 
+pytestmark = pytest.mark.full
+
 
 @asynccontextmanager
 async def member(servers: str, topic: str, **config: Any) -> AsyncIterator[asyncio.Queue[str]]:
@@ -32,13 +34,11 @@ async def member(servers: str, topic: str, **config: Any) -> AsyncIterator[async
         await group.aclose()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
 async def test_members_are_removed_and_join_again(apache_kafka: RunningKafka, protocol: str) -> None:
     await removed_and_joined_again(apache_kafka.bootstrap_servers, protocol)
 
 
-@pytest.mark.full
 async def test_members_of_an_old_kafka(kafka_39: RunningKafka) -> None:
     await removed_and_joined_again(kafka_39.bootstrap_servers, "classic")
 
@@ -63,7 +63,6 @@ async def removed_and_joined_again(servers: str, protocol: str) -> None:
         assert (await admin.describe_groups([topic])).raise_first()[topic].state == "Empty"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=NEEDS_KAFKA_4)])
 async def test_all_members_of_a_group(apache_kafka: RunningKafka, protocol: str) -> None:
     topic = f"members-{uuid4().hex[:8]}"
@@ -76,12 +75,10 @@ async def test_all_members_of_a_group(apache_kafka: RunningKafka, protocol: str)
             assert await ids.get() != first
 
 
-@pytest.mark.full
 async def test_the_same_results_as_kafka_python(apache_kafka: RunningKafka) -> None:
     await compare_removals(apache_kafka.bootstrap_servers)
 
 
-@pytest.mark.full
 async def test_the_same_results_as_kafka_python_on_kafka_3_9(kafka_39: RunningKafka) -> None:
     await compare_removals(kafka_39.bootstrap_servers)
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.testing.streams import HOST, BufferedReader, Reader, connected, port_of
 
-both_loops = pytest.mark.asyncio(loop_factories=["real", "virtual"])
+pytestmark = pytest.mark.asyncio(loop_factories=["real", "virtual"])
 
 MIB = 1024 * 1024
 
@@ -53,7 +53,6 @@ async def pair():
         yield pair
 
 
-@both_loops
 async def test_streams_echo_lines():
     server, port, ended = await serve_once(echo)
     reader, writer = await asyncio.open_connection(HOST, port)
@@ -68,7 +67,6 @@ async def test_streams_echo_lines():
     assert not server.is_serving()
 
 
-@both_loops
 async def test_five_mebibytes_are_echoed():
     payload = pattern(5 * MIB)
     server, port, ended = await serve_once(echo)
@@ -89,14 +87,12 @@ async def test_five_mebibytes_are_echoed():
     server.close()
 
 
-@both_loops
 async def test_five_mebibytes_in_one_write(pair):
     payload = pattern(5 * MIB)
     pair.client.transport.write(payload)
     assert await pair.server.received(len(payload)) == payload
 
 
-@both_loops
 async def test_an_early_end_raises_incomplete_read():
     async def answer_short(_, writer):
         writer.write(b"abc")
@@ -115,7 +111,6 @@ async def test_an_early_end_raises_incomplete_read():
 # -- ends ---------------------------------------------------------------------------------------------------------------
 
 
-@both_loops
 async def test_the_order_of_callbacks(pair):
     pair.client.transport.write(b"x")
     await pair.server.received(1)
@@ -127,7 +122,6 @@ async def test_the_order_of_callbacks(pair):
     assert pair.client.calls == ["made", "lost"]
 
 
-@both_loops
 async def test_after_a_half_close_the_answer_arrives():
     async with connected(lambda: Reader(keep_open=True), lambda: Reader(keep_open=True)) as pair:
         assert pair.client.transport.can_write_eof()
@@ -143,7 +137,6 @@ async def test_after_a_half_close_the_answer_arrives():
         assert not pair.client.transport.is_closing()
 
 
-@both_loops
 async def test_write_eof_comes_after_everything_buffered():
     payload = pattern(3 * MIB)
     async with connected(Reader, lambda: Reader(keep_open=True)) as pair:
@@ -155,7 +148,6 @@ async def test_write_eof_comes_after_everything_buffered():
         assert bytes(pair.server.data) == payload
 
 
-@both_loops
 async def test_close_sends_what_was_written(pair):
     payload = pattern(8 * MIB)
     pair.client.transport.write(payload)
@@ -167,7 +159,6 @@ async def test_close_sends_what_was_written(pair):
     assert await pair.client.lost is None
 
 
-@both_loops
 async def test_abort_drops_the_buffer_and_ends_both_sides(pair):
     payload = pattern(16 * MIB)
     pair.server.transport.pause_reading()
@@ -184,7 +175,6 @@ async def test_abort_drops_the_buffer_and_ends_both_sides(pair):
     assert len(pair.server.data) < len(payload)
 
 
-@both_loops
 async def test_bytes_sent_before_an_abort_arrive(pair):
     pair.client.transport.write(b"sent")
     pair.client.transport.abort()
@@ -193,7 +183,6 @@ async def test_bytes_sent_before_an_abort_arrive(pair):
     assert pair.server.calls == ["made", "data", "eof", "lost"]
 
 
-@both_loops
 async def test_closing_with_unread_bytes_resets_the_other_side(pair):
     pair.client.transport.pause_reading()
     pair.server.transport.write(b"nobody reads this")
@@ -207,7 +196,6 @@ async def test_closing_with_unread_bytes_resets_the_other_side(pair):
     assert "eof" not in pair.server.calls
 
 
-@both_loops
 async def test_writing_to_a_closed_peer_fails():
     async with connected(Reader, lambda: Reader(keep_open=True)) as pair:
         pair.client.transport.close()
@@ -220,7 +208,6 @@ async def test_writing_to_a_closed_peer_fails():
         pair.server.transport.write(b"after the end, without effect")
 
 
-@both_loops
 async def test_a_waiting_writer_notices_a_reset_without_reading(pair):
     pair.client.transport.pause_reading()
     pair.server.transport.pause_reading()
@@ -233,7 +220,6 @@ async def test_a_waiting_writer_notices_a_reset_without_reading(pair):
     assert pair.client.calls[-1] == "lost"
 
 
-@both_loops
 async def test_close_can_be_called_twice(pair):
     for _ in range(2):
         pair.client.transport.close()
@@ -246,7 +232,6 @@ async def test_close_can_be_called_twice(pair):
 # -- flow control -------------------------------------------------------------------------------------------------------
 
 
-@both_loops
 async def test_pausing_the_reader_pauses_the_writer(pair):
     block, written = pattern(256 * 1024), 0
     pair.server.transport.pause_reading()
@@ -266,7 +251,6 @@ async def test_pausing_the_reader_pauses_the_writer(pair):
     assert pair.client.calls == ["made", "pause", "resume"]
 
 
-@both_loops
 async def test_drain_waits_for_a_slow_reader():
     read_now = asyncio.Event()
 
@@ -290,7 +274,6 @@ async def test_drain_waits_for_a_slow_reader():
     server.close()
 
 
-@both_loops
 @pytest.mark.parametrize(
     ("high", "low", "limits"),
     [(None, None, (16384, 65536)), (1000, None, (250, 1000)), (None, 100, (100, 400)), (10, 10, (10, 10))],
@@ -302,7 +285,6 @@ async def test_write_buffer_limits(pair, high, low, limits):
         pair.client.transport.set_write_buffer_limits(high=1, low=2)
 
 
-@both_loops
 async def test_nothing_is_delivered_while_reading_is_paused(pair):
     pair.server.transport.pause_reading()
     pair.client.transport.write(b"later")
@@ -320,7 +302,6 @@ async def test_nothing_is_delivered_while_reading_is_paused(pair):
 # -- protocols ----------------------------------------------------------------------------------------------------------
 
 
-@both_loops
 async def test_a_buffered_protocol_gets_chunks_of_its_buffer():
     payload = pattern(100_000)
     async with connected(Reader, lambda: BufferedReader(4096)) as pair:
@@ -333,7 +314,6 @@ async def test_a_buffered_protocol_gets_chunks_of_its_buffer():
         assert pair.server.calls[-2:] == ["eof", "lost"]
 
 
-@both_loops
 async def test_an_empty_buffer_is_an_error():
     async with connected(Reader, lambda: BufferedReader(0)) as pair:
         pair.client.transport.write(b"x")
@@ -343,7 +323,6 @@ async def test_an_empty_buffer_is_an_error():
         assert [context["exception"] for context in pair.errors] == [error]
 
 
-@both_loops
 async def test_a_protocol_that_raises_loses_its_connection():
     class Broken(Reader):
         def data_received(self, data):
@@ -358,7 +337,6 @@ async def test_a_protocol_that_raises_loses_its_connection():
         await pair.client.lost
 
 
-@both_loops
 async def test_set_protocol_changes_who_receives(pair):
     pair.client.transport.write(b"first")
     await pair.server.received(5)
@@ -371,7 +349,6 @@ async def test_set_protocol_changes_who_receives(pair):
     pair.server.transport.set_protocol(pair.server)
 
 
-@both_loops
 async def test_write_takes_every_kind_of_bytes_and_keeps_a_copy(pair):
     changing = bytearray(b"b")
     transport = pair.client.transport
@@ -392,7 +369,6 @@ async def test_write_takes_every_kind_of_bytes_and_keeps_a_copy(pair):
 # -- addresses ----------------------------------------------------------------------------------------------------------
 
 
-@both_loops
 async def test_each_end_names_the_other(pair):
     client, server = pair.client.transport, pair.server.transport
     assert client.get_extra_info("peername") == (HOST, pair.port) == server.get_extra_info("sockname")
@@ -400,7 +376,6 @@ async def test_each_end_names_the_other(pair):
     assert client.get_extra_info("no such thing", "default") == "default"
 
 
-@both_loops
 async def test_a_connection_without_listener_is_refused():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Reader, HOST, 0)
@@ -413,7 +388,6 @@ async def test_a_connection_without_listener_is_refused():
     assert f"Connect call failed ('{HOST}', {port})" in str(caught.value)
 
 
-@both_loops
 async def test_a_server_that_does_not_serve_yet_refuses():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Reader, HOST, 0, start_serving=False)
@@ -429,7 +403,6 @@ async def test_a_server_that_does_not_serve_yet_refuses():
     await server.wait_closed()
 
 
-@both_loops
 async def test_a_port_is_in_use_until_its_server_closes():
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Reader, HOST, 0)
@@ -444,7 +417,6 @@ async def test_a_port_is_in_use_until_its_server_closes():
     again.close()
 
 
-@both_loops
 async def test_closing_the_server_does_not_close_connections(pair):
     pair.listener.close()
     await asyncio.sleep(0)
@@ -454,7 +426,6 @@ async def test_closing_the_server_does_not_close_connections(pair):
     assert await pair.server.received(10) == b"still here"
 
 
-@both_loops
 async def test_serve_forever_ends_by_cancelling():
     server = await asyncio.get_running_loop().create_server(Reader, HOST, 0)
     serving = asyncio.create_task(server.serve_forever())
@@ -465,7 +436,6 @@ async def test_serve_forever_ends_by_cancelling():
     assert not server.is_serving()
 
 
-@both_loops
 async def test_without_host_a_server_listens_on_all_addresses():
     server = await asyncio.start_server(lambda _, writer: writer.close(), None, 0, family=2)
     reader, writer = await asyncio.open_connection("localhost", port_of(server), family=2)

@@ -18,6 +18,8 @@ from tests.broker.client import Client, connect
 from tests.broker.internals import controller_of, log_of, node_of, topic_of
 from tests.broker.storage.test_retention import HOUR, START, fill, offsets, virtually
 
+pytestmark = virtually
+
 COMPACT = {"cleanup.policy": "compact"}
 
 
@@ -30,7 +32,6 @@ def put(
     append(log_of(cluster, "t", index), builder.build(), 0)
 
 
-@virtually
 async def test_a_topic_that_is_dirty_enough_is_cleaned_every_15_seconds():
     configs = {**COMPACT, "delete.retention.ms": "600000", "internal.segment.bytes": "100"}
     async with EmbeddedCluster(start_time=START) as cluster:
@@ -53,7 +54,6 @@ async def test_a_topic_that_is_dirty_enough_is_cleaned_every_15_seconds():
         assert 3 not in offsets(cluster, "t"), "the tombstone is past its delete horizon"
 
 
-@virtually
 @pytest.mark.parametrize(("ratio", "cleaned"), [("0.4", True), ("0.5", False), ("0.6", False)])
 async def test_min_cleanable_dirty_ratio(ratio, cleaned):
     async with EmbeddedCluster(start_time=START) as cluster:
@@ -65,7 +65,6 @@ async def test_min_cleanable_dirty_ratio(ratio, cleaned):
         assert offsets(cluster, "t") == ([2, 3] if cleaned else [1, 2, 3])
 
 
-@virtually
 async def test_min_compaction_lag():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={**COMPACT, "min.compaction.lag.ms": "60000"})
@@ -76,7 +75,6 @@ async def test_min_compaction_lag():
         assert offsets(cluster, "t") == [3, 4]
 
 
-@virtually
 async def test_max_compaction_lag():
     """As in Kafka, an old active segment is rolled by the next append, not by time alone."""
     configs = {**COMPACT, "max.compaction.lag.ms": "60000", "min.cleanable.dirty.ratio": "1"}
@@ -98,7 +96,6 @@ async def test_max_compaction_lag():
         assert offsets(cluster, "t") == [4]
 
 
-@virtually
 async def test_the_filthiest_log_is_cleaned_first_and_each_in_its_own_step(monkeypatch):
     cleaned, clean = [], PartitionLog.clean
 
@@ -128,7 +125,6 @@ async def alter_backoff(client: Client, milliseconds: str) -> None:
     assert [one.error_code for one in answer.responses] == [0]
 
 
-@virtually
 async def test_the_backoff_can_be_altered():
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
         await alter_backoff(client, "2000")
@@ -138,7 +134,6 @@ async def test_the_backoff_can_be_altered():
         assert offsets(cluster, "t") == [1, 2]
 
 
-@virtually
 async def test_a_new_backoff_applies_at_once():
     """It does not wait for the old backoff, which may be hours (`LogCleaner.reconfigure` restarts its threads)."""
     async with EmbeddedCluster(start_time=START) as cluster, connect(cluster) as client:
@@ -151,7 +146,6 @@ async def test_a_new_backoff_applies_at_once():
         assert offsets(cluster, "t") == [1, 2]
 
 
-@virtually
 async def test_the_backoff_survives_a_restart(tmp_path):
     async with EmbeddedCluster(data_dir=tmp_path, start_time=START) as cluster, connect(cluster) as client:
         cluster.create_topic("t", configs=COMPACT)
@@ -162,7 +156,6 @@ async def test_the_backoff_survives_a_restart(tmp_path):
         assert offsets(cluster, "t") == [1, 2]
 
 
-@virtually
 async def test_retention_of_compacted_logs():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t", configs={"cleanup.policy": "compact,delete", "retention.ms": str(HOUR)})
@@ -173,7 +166,6 @@ async def test_retention_of_compacted_logs():
         assert cluster.partition("t", 0).log_start_offset == 1
 
 
-@virtually
 async def test_an_unreadable_log_is_skipped_and_a_full_disk_is_retried(monkeypatch, caplog):
     caplog.set_level(logging.ERROR)
     tries = []
@@ -196,7 +188,6 @@ async def test_an_unreadable_log_is_skipped_and_a_full_disk_is_retried(monkeypat
     caplog.clear()
 
 
-@virtually
 async def test_compaction_can_be_enabled_and_disabled():
     async with EmbeddedCluster(start_time=START) as cluster:
         cluster.create_topic("t")
@@ -213,7 +204,6 @@ async def test_compaction_can_be_enabled_and_disabled():
         assert offsets(cluster, "t") == [1, 2, 3, 4, 5]
 
 
-@virtually
 async def test_a_cluster_on_disk_cleans_internal_topics(tmp_path):
     async with EmbeddedCluster(start_time=START, data_dir=tmp_path) as cluster:
         controller_of(cluster).offsets_topic()

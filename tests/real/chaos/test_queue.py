@@ -3,47 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import signal
-import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
 from asyncgroup import Consumer, Producer, ProducerConfig, TopicPartition
-from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.workqueue.copies import DLQ_DELIVERY_COUNT
+from tests.real.chaos.processes import KILLS, PARTITIONS, PROTOCOLS, RECORDS, Processes, brokers, names_of
 from tests.real.chaos.queue_checker import QueueEvidence, QueueVerdict, judge_queue
 from tests.real.chaos.queue_journal import QueueLife, read_queue_life
 from tests.real.chaos.queueing import MAX_REDELIVERIES, QueueingSettings, dead_letter_topic, failures_of
 from tests.real.support import RunningKafka
 from tests.stories.admin import Admin
 
-ROOT = Path(__file__).parents[3]
-RECORDS = int(os.environ.get("ASYNCGROUP_CHAOS_RECORDS", "100000"))
-KILLS = 20
-PARTITIONS = 6
 KEYS_SHARE = 100
 """Records of a key, about."""
 BUSY = 5_000
 """Bytes of a journal that has deliveries."""
-READY_LIMIT = 60.0
 PROGRESS_LIMIT = 120.0
-CLOSE_LIMIT = 60.0
-
-PROTOCOLS: Final[Mapping[str, dict[str, Any]]] = {
-    "eager": {"assignors": ["range"], "session_timeout": 6.0},
-    "cooperative": {"assignors": ["cooperative-sticky"], "session_timeout": 6.0},
-    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
-}
 
 
 class QueueStory:
@@ -55,12 +37,11 @@ class QueueStory:
         self._admin = admin
         self._directory = directory
         self._random = rng
-        self._config = PROTOCOLS[protocol]
+        self._processes = Processes(directory, protocol)
         name = uuid.uuid4().hex[:8]
         self._settings = QueueingSettings(
             servers=servers, group_id=f"queue-{name}", topic=f"work-{name}", journal=""
         )
-        self._running: dict[str, asyncio.subprocess.Process] = {}
         self._lives: dict[str, str] = {}  # the present journal of each name
         self.keys: dict[int, bytes] = {}
         """The key of each record, by its number."""
@@ -86,23 +67,15 @@ class QueueStory:
     async def start(self, name: str) -> None:
         """Start a process; one whose name begins with `static` has it as instance id."""
         life = f"{name}-{sum(each.startswith(name) for each in self.killed) + 1}"
-        config = self._config | ({"group_instance_id": name} if name.startswith("static") else {})
-        settings = replace(self._settings, journal=str(self._directory / f"{life}.log"), config=config)
-        command = (sys.executable, "-m", "tests.real.chaos.queueing", json.dumps(asdict(settings)))
-        with (self._directory / f"{life}.err").open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=errors
-            )
-        self._running[name], self._lives[name] = process, life
-        assert process.stdout is not None
-        async with asyncio.timeout(READY_LIMIT):
-            ready = await process.stdout.readline()
-        assert ready, self._errors(life)
+        journal = str(self._directory / f"{life}.log")
+        settings = replace(self._settings, journal=journal, config=self._processes.config_of(name))
+        self._lives[name] = life
+        await self._processes.launch(name, "queueing", settings, life)
 
     async def kill(self, name: str) -> None:
         """SIGKILL, and start a new process."""
-        process = self._running[name]
-        assert process.returncode is None, self._errors(self._lives[name])
+        process = self._processes.running[name]
+        assert process.returncode is None, self._processes.errors(self._lives[name])
         self.killed[self._lives[name]] = time.monotonic()
         process.kill()
         await process.wait()
@@ -130,26 +103,17 @@ class QueueStory:
             if now != found:
                 found, since = now, time.monotonic()
             if time.monotonic() > since + PROGRESS_LIMIT:
-                errors = [self._errors(life) for life in self._lives.values()]
+                errors = [self._processes.errors(life) for life in self._lives.values()]
                 raise AssertionError(f"{found} of {count} were committed {PROGRESS_LIMIT} s ago: {errors}")
             await asyncio.sleep(0.05)
 
     async def close(self) -> None:
-        """SIGTERM: the processes commit and leave."""
-        for process in self._running.values():
-            process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(CLOSE_LIMIT):
-            for name, process in self._running.items():
-                code = await process.wait()
-                assert code == 0, f"{name} ended with code {code}: {self._errors(self._lives[name])}"
+        """End all processes in order."""
+        names = list(self._processes.running)
+        await asyncio.gather(*(self._processes.end(name, self._lives[name]) for name in names))
 
     def kill_all(self) -> None:
-        for process in self._running.values():
-            if process.returncode is None:
-                process.kill()
-
-    def _errors(self, life: str) -> str:
-        return (self._directory / f"{life}.err").read_text(errors="replace")[-3000:]
+        self._processes.kill_all()
 
     # --- what they did ----------------------------------------------------------------------------------------------------
 
@@ -207,30 +171,15 @@ async def run_story(story: QueueStory, names: Sequence[str], count: int, kills: 
     )
 
 
-@asynccontextmanager
-async def one_broker() -> AsyncIterator[tuple[ApacheKafka, Admin]]:
-    properties = {
-        "group.consumer.session.timeout.ms": 6000,
-        "group.consumer.min.session.timeout.ms": 6000,
-        "group.consumer.heartbeat.interval.ms": 1000,
-        "group.consumer.min.heartbeat.interval.ms": 1000,
-    }
-    async with ApacheKafka(1, properties=properties) as kafka:
-        admin = Admin(kafka.bootstrap_servers)
-        async with admin.cluster:
-            yield kafka, admin
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_three_processes_that_are_killed_twenty_times(
     kafka_at_hand: None, protocol: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["a", "b", "static-c" if protocol != "consumer" else "c"]
-    async with one_broker() as (kafka, admin):
+    async with brokers(1) as (kafka, admin):
         story = QueueStory(kafka.bootstrap_servers, admin, protocol, tmp_path, random.Random(protocol))
-        figures = await run_story(story, names, RECORDS, KILLS)
+        figures = await run_story(story, names_of(protocol), RECORDS, KILLS)
     with capsys.disabled():
         print(f"\n{protocol}: {figures}")
 

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import random
-import signal
-import sys
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import asdict
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from asyncgroup import Consumer, ConsumerConfig, Producer, ProducerConfig, TopicPartition
 from asyncgroup.cluster.coordinators import TRANSACTION
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.real.chaos.processes import KILLS, PARTITIONS, PROTOCOLS, RECORDS, Processes, brokers, names_of
 from tests.real.chaos.transforming import TransformSettings
 from tests.real.support import RunningKafka
 from tests.stories.admin import Admin
 
-ROOT = Path(__file__).parents[3]
-RECORDS = int(os.environ.get("ASYNCGROUP_CHAOS_RECORDS", "100000"))
-KILLS = 20
-PARTITIONS = 6
 CATCH_UP_LIMIT = 180.0
-CLOSE_LIMIT = 60.0
-
-PROTOCOLS: Final[Mapping[str, dict[str, Any]]] = {
-    "eager": {"assignors": ["range"], "session_timeout": 6.0},
-    "cooperative": {"assignors": ["cooperative-sticky"], "session_timeout": 6.0},
-    "consumer": {"group_protocol": "consumer", "session_timeout": None, "heartbeat_interval": None},
-}
 
 
 class Story:
@@ -49,9 +35,7 @@ class Story:
         self._settings = TransformSettings(
             servers=servers, group_id=self.group_id, source=self.source, target=self.target
         )
-        self._config = PROTOCOLS[protocol]
-        self._directory = directory
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self._processes = Processes(directory, protocol)
         self.counts: dict[str, int] = {}
 
     def count(self, event: str) -> None:
@@ -64,43 +48,26 @@ class Story:
 
     async def start(self, name: str) -> None:
         """Start a member; one whose name begins with `static` has it as instance id."""
-        config = self._config | ({"group_instance_id": name} if name.startswith("static") else {})
-        settings = asdict(self._settings) | {"config": config}
-        command = (sys.executable, "-m", "tests.real.chaos.transforming", json.dumps(settings))
-        pipe = asyncio.subprocess.PIPE
-        with (self._directory / f"{name}.err").open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, stderr=errors)
-        self.processes[name] = process
-        assert process.stdout is not None
-        async with asyncio.timeout(60):
-            await process.stdout.readline()
+        settings = replace(self._settings, config=self._processes.config_of(name))
+        await self._processes.launch(name, "transforming", settings, name)
 
     async def kill(self, name: str) -> None:
         """SIGKILL, and start a new process."""
-        self.processes[name].kill()
-        await self.processes[name].wait()
+        process = self._processes.running[name]
+        process.kill()
+        await process.wait()
         self.count("killed")
         await self.start(name)
 
     async def close(self, name: str) -> None:
-        """SIGTERM: the member commits and leaves."""
-        process = self.processes.pop(name)
-        process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT):
-                code = await process.wait()
-        except BaseException:
-            process.kill()
-            raise
-        assert code == 0, f"{name}: {(self._directory / f'{name}.err').read_text(errors='replace')[-3000:]}"
+        """End a member in order."""
+        await self._processes.end(name, name)
 
     async def close_all(self) -> None:
-        await asyncio.gather(*map(self.close, list(self.processes)))
+        await asyncio.gather(*map(self.close, list(self._processes.running)))
 
     def kill_all(self) -> None:
-        for process in self.processes.values():
-            if process.returncode is None:
-                process.kill()
+        self._processes.kill_all()
 
     async def produce(self, count: int, rate: float) -> None:
         """Write the numbers up to `count`, about `rate` a second."""
@@ -163,20 +130,10 @@ async def stable_ends(servers: str, consumer: Consumer, tp: TopicPartition) -> M
         return ends
 
 
-@asynccontextmanager
-async def three_brokers() -> AsyncIterator[tuple[ApacheKafka, Admin]]:
-    properties = {
-        "min.insync.replicas": 2,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
-        "group.consumer.session.timeout.ms": 6000,
-        "group.consumer.min.session.timeout.ms": 6000,
-        "group.consumer.heartbeat.interval.ms": 1000,
-        "group.consumer.min.heartbeat.interval.ms": 1000,
-    }
-    async with ApacheKafka(3, properties=properties) as kafka:
-        admin = Admin(kafka.bootstrap_servers)
-        async with admin.cluster:
-            yield kafka, admin
+def three_brokers() -> AbstractAsyncContextManager[tuple[ApacheKafka, Admin]]:
+    """Start three nodes that abort transactions soon."""
+    abort_soon = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
+    return brokers(3, {"min.insync.replicas": 2, **abort_soon})
 
 
 async def run_story(story: Story, count: int, rate: float, storm: Any) -> None:
@@ -201,7 +158,7 @@ async def test_three_members_that_are_killed(
     kafka_at_hand: None, protocol: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(protocol)
-    names = ["a", "b", "static-c" if protocol != "consumer" else "c"]
+    names = names_of(protocol)
 
     async def storm(story: Story) -> None:
         for _ in range(KILLS):

@@ -15,6 +15,8 @@ from asyncgroup.workqueue.group_engine.retry_topics import INTERVAL
 from tests.stories.queue_members import QueueMember, send, stored, working
 from tests.stories.virtual import VirtualEnvironment
 
+pytestmark = pytest.mark.full
+
 RETRY = "orders-g-RETRY"
 OPTIONS: dict[str, Any] = {"retry": RetryTopic(partitions=1)}
 
@@ -38,7 +40,6 @@ async def retried(member: QueueMember, count: int) -> None:
     await asyncio.sleep(INTERVAL + 3.0)
 
 
-@pytest.mark.full
 async def test_what_is_committed_is_deleted(env: VirtualEnvironment):
     """A copy that waits stays, and those after it."""
     await send(env, b"0", b"1", b"slow", b"3")
@@ -55,7 +56,6 @@ async def test_what_is_committed_is_deleted(env: VirtualEnvironment):
         assert requests(env) == count, "nothing is asked while nothing is committed"
 
 
-@pytest.mark.full
 async def test_copies_do_not_come_back_when_the_offsets_of_the_group_have_expired(env: VirtualEnvironment):
     await send(env, *[b"%d" % number for number in range(10)])
     async with working(env, "ann", later, **OPTIONS) as ann:
@@ -71,7 +71,6 @@ async def test_copies_do_not_come_back_when_the_offsets_of_the_group_have_expire
         assert again == list(range(10, 20)), "those that bob has written, and no earlier ones"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "code",
     [
@@ -100,7 +99,6 @@ async def test_refused(env: VirtualEnvironment, code: ErrorCode, caplog: pytest.
         assert code.name in lines[0]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "options",
     [
@@ -120,7 +118,6 @@ async def test_a_topic_that_others_may_use_stays_as_it_is(
     assert len([record for record in caplog.records if "nothing is deleted" in record.getMessage()]) == 1
 
 
-@pytest.mark.full
 async def test_nothing_is_deleted_that_is_not_committed(env: VirtualEnvironment):
     async with working(env, "ann", later, **OPTIONS) as ann:
         await send(env, b"0")
