@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from asyncgroup.cluster.metadata import ClusterView
@@ -29,16 +30,11 @@ MAX_CACHED_KEYS: Final = 10_000
 """Keys per topic whose partition is cached: hashing a key costs as much as all other work for its record."""
 
 
+@dataclass(slots=True)
 class Placement:
     """The partition of all chunks of a value; None until the first of them is routed."""
 
-    __slots__ = ("partition",)
-
-    def __init__(self, partition: int | None) -> None:
-        self.partition = partition
-
-    def __repr__(self) -> str:
-        return f"<Placement {self.partition}>"
+    partition: int | None
 
 
 class PendingRecord(NamedTuple):
@@ -58,20 +54,18 @@ class PendingRecord(NamedTuple):
     """Of a chunk: gives the partition instead of `partition`."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Lookup:
     """A lookup of a topic, or of one partition that its metadata lacks, and the records that wait for it."""
 
-    __slots__ = ("backlog", "done", "has_unplaced", "partition")
-
-    def __init__(self, partition: int | None) -> None:
-        self.partition = partition
-        """None: the topic is looked up."""
-        self.backlog: deque[PendingRecord] = deque()
-        """The records, oldest first."""
-        self.has_unplaced = False
-        """Whether one of them has no partition yet."""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the records were routed, have failed, or wait for another lookup."""
+    partition: int | None
+    """None: the topic is looked up."""
+    backlog: deque[PendingRecord] = field(default_factory=deque)
+    """The records, oldest first."""
+    has_unplaced: bool = False
+    """Whether one of them has no partition yet."""
+    done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done when the records were routed, have failed, or wait for another lookup."""
 
     def __repr__(self) -> str:
         what = "topic" if self.partition is None else f"partition {self.partition}"
