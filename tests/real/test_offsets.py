@@ -66,9 +66,9 @@ async def test_a_group_without_members(apache_kafka: RunningKafka, names: tuple[
             managed = await offsets.manage_all([(topic, 0), (topic, 1)])
             zero, one = managed.values()
             assert (zero.next_offset, one.next_offset) == (-1, -1)
-            zero.mark(7, "seven", 0)
+            zero.mark_offset(7, "seven", 0)
             await offsets.commit()
-            one.mark(9)  # committed when it closes
+            one.mark_offset(9)  # committed when it closes
         (offset, metadata, epoch), second = await read_by_confluent(apache_kafka, group, topic)
         # librdkafka sometimes returns metadata with an additional byte
         assert (offset, (metadata or "")[:5], epoch) == (7, "seven", 0)
@@ -76,7 +76,7 @@ async def test_a_group_without_members(apache_kafka: RunningKafka, names: tuple[
         async with manager(apache_kafka, group, auto_commit=False) as offsets:
             zero = await offsets.manage(topic, 0)
             assert (zero.next_offset, zero.metadata, zero.leader_epoch) == (7, "seven", 0)
-            zero.reset(3)
+            zero.reset_offset(3)
             await offsets.commit()
             assert await offsets.fetch([(topic, 0), (topic, 1)]) == {
                 TopicPartition(topic, 0): (3, "", -1),
@@ -90,8 +90,8 @@ async def test_one_partition_fails_and_the_others_are_committed(
     topic, group = names
     async with created_topic(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
         zero, one = await offsets.manage(topic, 0), await offsets.manage(topic, 1)
-        zero.mark(1, "x" * 10_000)
-        one.mark(1)
+        zero.mark_offset(1, "x" * 10_000)
+        one.mark_offset(1)
         with pytest.raises(CommitFailedError, match="OFFSET_METADATA_TOO_LARGE") as raised:
             await offsets.commit()
         assert set(raised.value.errors) == {TopicPartition(topic, 0)}
@@ -116,7 +116,7 @@ async def test_commits_for_a_deleted_topic_fail(
                 zero = await offsets.manage(topic, 0)
                 await admin.delete_topic(topic)
                 await wait_until_deleted(admin, topic)
-                zero.mark(5)
+                zero.mark_offset(5)
                 async with asyncio.timeout(30):
                     while not zero._marks.rejected:
                         await asyncio.sleep(0.1)
@@ -138,7 +138,7 @@ async def test_marks_of_a_deleted_topic_are_not_committed_to_its_successor(
         manager(apache_kafka, group, auto_commit=False) as offsets,
     ):
         zero = await offsets.manage(topic, 0)
-        zero.mark(500)
+        zero.mark_offset(500)
         await admin.delete_topic(topic)
         await wait_until_deleted(admin, topic)
         await admin.create_topic(topic, 2)
@@ -154,7 +154,7 @@ async def test_commits_without_membership_fail_while_a_group_has_members(
     topic, group = names
     async with created_topic(apache_kafka, topic), manager(apache_kafka, group, auto_commit=False) as offsets:
         zero = await offsets.manage(topic, 0)
-        zero.mark(5)
+        zero.mark_offset(5)
         joining = m.JoinGroupRequest.JoinGroupRequestProtocol("range", bytes(12))
         request = m.JoinGroupRequest(group, 30_000, 30_000, "", None, "consumer", [joining])
         answer = await offsets.cluster.coordinators.request(group, request, timeout=60.0)
