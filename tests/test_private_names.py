@@ -24,7 +24,7 @@ FOREIGN: Final = {
 """Names of the standard library, PySpark and Py4J."""
 
 OURS: Final[dict[str, set[str]]] = {
-    "group": {"_clear_held", "_is_subscribed_to", "_member_health", "_open", "_wait_closed"},
+    "group": {"_open"},
     "workqueue": {
         "_has_handler", "_has_slot", "_is_retry", "_keeps_key", "_outcomes", "_reader", "_work",
     },

@@ -116,7 +116,7 @@ class GroupEngine:
                 await self._member.wait_for_heartbeat()
         finally:
             if self._records is not None:
-                self._records._clear_held()
+                self._records._inner.clear_held()
             self._member.close()
             await wait_shielded(start_task(self._close()))
 
@@ -124,7 +124,7 @@ class GroupEngine:
         await self._member.leave(CLOSED, self._leaves)
         await self._member.stop_watching_loop()
         if self._records is not None:
-            await self._records._wait_closed()
+            await self._records._inner.wait_closed()
         self._errors.close()
         self._client.pool.retire_lanes({*self._source.lanes, *self._membership.lanes})
         if self._holds_lane:
@@ -212,7 +212,7 @@ class GroupEngine:
         self._check_open()
         if self._records is None or self._records.closed:
             self._records = Records(self.group_id, subscription, self._run)
-        elif not self._records._is_subscribed_to(subscription):
+        elif self._records._inner.subscription.wanted != subscription.wanted:
             self._check_no_records()
         return self._records
 

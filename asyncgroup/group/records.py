@@ -61,6 +61,89 @@ class _RecordsHandler(Handler):
         self.drained.set()
 
 
+class RecordSessions:
+    """The sessions of a `Records` iterator, which run from the first read on, and the reader that gets their records."""
+
+    def __init__(
+        self,
+        group_id: str,
+        subscription: Subscription,
+        run: Callable[[Subscription, Handler], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.group_id = group_id
+        self.subscription = subscription
+        self._run = run
+        self.reader = MergedReader()
+        self._handler = _RecordsHandler(self.reader)
+        self._creator = asyncio.current_task()
+        self._task: asyncio.Task[None] | None = None  # runs the sessions, from the first read on
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "not begun" if self._task is None else "open"
+        return f"<Records of group {self.group_id!r}, {self.subscription.wanted!r}: {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether iteration has ended: closed, failed, or ended by the group's close."""
+        return self._is_closed or (self._task is not None and self._task.done())
+
+    def begin(self) -> None:
+        """Start to join, at the first call."""
+        if self._task is None and not self._is_closed:
+            run = self._run(self.subscription, self._handler)
+            self._task = start_task(run, name=f"{self.group_id}: records")
+            self._task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        failure = None if task.cancelled() else task.exception()
+        # ClosedError: the group closed before the first step of the task, which is a regular end
+        self.reader.end(None if isinstance(failure, ClosedError) else failure)
+
+    # --- close --------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """See `Records.aclose`."""
+        self._is_closed = True
+        self.clear_held()
+        await wait_shielded(start_task(self._close()))
+
+    async def _close(self) -> None:
+        task = self._task
+        if task is None:
+            self.reader.end(None)
+            return
+        if not task.done() and (session := self._handler.session) is not None:
+            session._inner.end(GroupClosed("records() was closed"))
+            await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self.group_id}: drain")
+        task.cancel()  # the session still runs to its end, then the member leaves
+        await self.wait_closed()
+
+    def clear_held(self) -> None:
+        """Release the record in progress if it is the calling task's: that task cannot mark it while it closes the group.
+
+        If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a separate task), the task that
+        created this object counts as the reader.
+        """
+        caller, reader = asyncio.current_task(), self.reader.reader
+        if reader is not None and reader.done():
+            reader = self._creator
+        if reader is None or reader is caller or reader.done():
+            self.reader.clear_held()
+
+    async def wait_closed(self) -> None:
+        """Wait until the background task has ended; log a failure that was not raised."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+        if (failure := self.reader.failure) is not None:
+            self.reader.end(None)
+            _log.error(
+                "group %s: records() failed, and its error was not raised to a reader",
+                self.group_id,
+                exc_info=failure,
+            )
+
+
 class Records:
     """The async iterator of `ConsumerGroup.records()`; also an async context manager that closes it.
 
@@ -94,57 +177,29 @@ class Records:
         subscription: Subscription,
         run: Callable[[Subscription, Handler], Coroutine[Any, Any, None]],
     ) -> None:
-        self._group_id = group_id
-        self._subscription = subscription
-        self._run = run
-        self._reader = MergedReader()
-        self._handler = _RecordsHandler(self._reader)
-        self._creator = asyncio.current_task()
-        self._task: asyncio.Task[None] | None = None  # runs the sessions, from the first read on
-        self._is_closed = False
+        self._inner = RecordSessions(group_id, subscription, run)
 
     def __repr__(self) -> str:
-        wanted = self._subscription.wanted
-        state = "closed" if self.closed else "not begun" if self._task is None else "open"
-        return f"<Records of group {self._group_id!r}, {wanted!r}: {state}>"
+        return repr(self._inner)
 
     @property
     def closed(self) -> bool:
         """Whether iteration has ended: closed, failed, or ended by the group's close."""
-        return self._is_closed or (self._task is not None and self._task.done())
-
-    def _is_subscribed_to(self, subscription: Subscription) -> bool:
-        """Whether it reads these topics."""
-        return subscription.wanted == self._subscription.wanted
-
-    # --- reading ------------------------------------------------------------------------------------------------
+        return self._inner.closed
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """Return the merged iterator; `anext(records)` reads from the same one, at the cost of one more call."""
-        self._begin()
-        self._reader.reader = asyncio.current_task()
-        return self._reader.records
+        self._inner.begin()
+        self._inner.reader.reader = asyncio.current_task()
+        return self._inner.reader.records
 
     def __anext__(self) -> Coroutine[Any, Any, Record]:
-        self._begin()
-        return self._reader.records.__anext__()
-
-    def _begin(self) -> None:
-        if self._task is None and not self._is_closed:
-            run = self._run(self._subscription, self._handler)
-            self._task = start_task(run, name=f"{self._group_id}: records")
-            self._task.add_done_callback(self._on_done)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        failure = None if task.cancelled() else task.exception()
-        # ClosedError: the group closed before the first step of the task, which is a regular end
-        self._reader.end(None if isinstance(failure, ClosedError) else failure)
-
-    # --- close --------------------------------------------------------------------------------------------------
+        self._inner.begin()
+        return self._inner.reader.records.__anext__()
 
     async def __aenter__(self) -> Self:
         """Start to join."""
-        self._begin()
+        self._inner.begin()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -155,44 +210,7 @@ class Records:
 
         The group object stays open and can consume again. Safe to call twice.
         """
-        self._is_closed = True
-        self._clear_held()
-        await wait_shielded(start_task(self._close()))
-
-    async def _close(self) -> None:
-        task = self._task
-        if task is None:
-            self._reader.end(None)
-            return
-        if not task.done() and (session := self._handler.session) is not None:
-            session._inner.end(GroupClosed("records() was closed"))
-            await run_until(asyncio.wait([task]), self._handler.drained.wait(), f"{self._group_id}: drain")
-        task.cancel()  # the session still runs to its end, then the member leaves
-        await self._wait_closed()
-
-    def _clear_held(self) -> None:
-        """Release the record in progress if it is the calling task's: that task cannot mark it while it closes the group.
-
-        If the reading task has ended (`asyncio.wait_for` before Python 3.12 reads in a separate task), the task that
-        created this object counts as the reader.
-        """
-        caller, reader = asyncio.current_task(), self._reader.reader
-        if reader is not None and reader.done():
-            reader = self._creator
-        if reader is None or reader is caller or reader.done():
-            self._reader.clear_held()
-
-    async def _wait_closed(self) -> None:
-        """Wait until the background task has ended; log a failure that was not raised."""
-        if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task])
-        if (failure := self._reader.failure) is not None:
-            self._reader.end(None)
-            _log.error(
-                "group %s: records() failed, and its error was not raised to a reader",
-                self._group_id,
-                exc_info=failure,
-            )
+        await self._inner.aclose()
 
 
 class GroupMarks:

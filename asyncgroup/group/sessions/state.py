@@ -101,7 +101,7 @@ class SessionState:
         *,
         auto_commit: bool = True,
     ) -> None:
-        self._member_health = member_health
+        self.member_health = member_health
         self.group_id = group_id
         self.identity = joined.identity
         """The member that commits now; its generation changes if the session lasts through a rebalance."""
@@ -197,11 +197,11 @@ class SessionState:
             )
             level = logging.INFO if is_logged else logging.WARNING
             _log.log(level, "group %s: %s", self.group_id, text, extra=fields)
-            self._member_health.report(ProblemKind.LOST, error or cause)
+            self.member_health.report(ProblemKind.LOST, error or cause)
         if error is not None and is_fatal:
-            self._member_health.count_error(error)
+            self.member_health.count_error(error)
         elif error is not None:
-            self._member_health.report_error(error)
+            self.member_health.report_error(error)
         self._end_because_of(error, cause)
 
     def fail(self, error: BaseException, what: str, *, by_handler: bool = True) -> None:
@@ -213,11 +213,11 @@ class SessionState:
         else:
             add_note(self.failure, f"at the same time: {text}")
         if by_handler:
-            self._member_health.count_error(error, text)
+            self.member_health.count_error(error, text)
             if is_first:
-                self._member_health.report(ProblemKind.HANDLER, error, text)
+                self.member_health.report(ProblemKind.HANDLER, error, text)
         else:
-            self._member_health.count_error(error)
+            self.member_health.count_error(error)
         kind = HandlerFailed if by_handler else SessionFailed
         self._end_because_of(error, kind(text))
         # logged after the end: a program's log filter that raises must not keep the session alive

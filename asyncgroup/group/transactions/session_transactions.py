@@ -233,7 +233,7 @@ class SessionTransactions:
         fields = log_fields("transaction_failed", group=session.group_id, error=error)
         _log.warning("group %s: a transaction failed, %s: %s", session.group_id, what, error, extra=fields)
         if isinstance(error, AsyncGroupError):
-            session._member_health.report_error(error)
+            session.member_health.report_error(error)
         if action is FailureAction.NEW_PRODUCER:
             cause = SessionFailed(f"a transaction failed: {describe_error(error)}")
             cause.__cause__ = error
