@@ -69,14 +69,6 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert theirs.cpu_ratio == pytest.approx((1.0, 1.0, 1.0))
 
 
-@pytest.mark.parametrize("arguments", [["--only", "pulsar"], ["--rates", "0"], ["--size", "8"]])
-def test_it_refuses(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse(arguments)
-    assert ended.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_it_prints_a_table_or_json(
     form: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -153,16 +153,6 @@ def test_workloads_and_clients_are_chosen() -> None:
     assert not CLIENTS["confluent.aio"].can_write(Workload("bulk", 100, "none", headers=True))
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--only", "pulsar"], ["--modes", "fast"], ["--sizes", "7"], ["--codecs", "brotli"]]
-)
-def test_it_refuses(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        produce.main(arguments)
-    assert ended.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
-
-
 def measured(client: str, index: int, records: int, p99: float | None = None) -> Measurement:
     return Measurement(
         client=client, workload=BULK, round=index, records=records + 1, seconds=2.0, cpu_seconds=1.0, p99=p99

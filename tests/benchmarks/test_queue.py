@@ -360,14 +360,6 @@ def test_cases_bring_their_baselines() -> None:
     assert [CASES[name].poison_records(500) for name in ("fresh", "fresh-alone")] == [1000, 1]
 
 
-@pytest.mark.parametrize("arguments", [["--only", "pulsar"], ["--cases", "nosuch"], ["--records", "many"]])
-def test_it_refuses(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        queue.main(arguments)
-    assert ended.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
-
-
 def one(client: str, case: str, index: int, rate: float, **others: Any) -> Measurement:
     values = {
         "records": 100, "handled": 100, "counted": 90, "seconds": 90 / rate, "cpu_seconds": 0.009, "committed": 100,

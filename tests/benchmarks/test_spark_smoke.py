@@ -24,7 +24,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.wire.batch_view import batch_sizes
 from benchmarks.common import ClientFailed
 from benchmarks.machine import Conditions
-from benchmarks.spark import main, run as spark_run
+from benchmarks.spark import run as spark_run
 from benchmarks.spark.batch_meter import BatchMeter
 from benchmarks.spark.cases import BRIDGES, CASES, CLIENTS, STREAMS, WRITERS
 from benchmarks.spark.figures import BASELINES, Measurement, summarize
@@ -241,14 +241,6 @@ async def test_a_spark_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPa
     with pytest.raises(ClientFailed, match="no Spark in this test"):
         async with measured_spark({}):
             pass
-
-
-@pytest.mark.parametrize("arguments", [["--only", "flink"], ["--cases", "sleeping"], ["--rows", "0"]])
-def test_it_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
 
 
 def test_everything_is_measured_by_default() -> None:

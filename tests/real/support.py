@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import uuid
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pytest
 
+from asyncgroup import Cluster
 from asyncgroup.testing.apache_kafka import KAFKA_VERSION
+from asyncgroup.wire import messages as m
 
-__all__ = ["IS_NEWEST_RELEASE", "NEEDS_KAFKA_4", "ExternalKafka", "RunningKafka", "require_newest_release"]
+__all__ = [
+    "IS_NEWEST_RELEASE",
+    "NEEDS_KAFKA_4",
+    "ExternalKafka",
+    "RunningKafka",
+    "new_topic",
+    "require_newest_release",
+]
 
 IS_NEWEST_RELEASE: Final = (
     not os.environ.get("ASYNCGROUP_KAFKA")
@@ -43,3 +53,14 @@ class ExternalKafka:
     """The Kafka that `ASYNCGROUP_KAFKA` names; the tests do not start or stop it."""
 
     bootstrap_servers: str
+
+
+async def new_topic(cluster: Cluster, prefix: str) -> str:
+    """Create a topic of one partition whose name begins with `prefix` and is unique."""
+    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    request = m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
+    response = await cluster.request(cluster.view.controller_id, request)
+    assert not response.topics[0].error_code
+    await cluster.topics([name])
+    return name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-import uuid
 from typing import Any
 
 import pytest
@@ -14,10 +13,9 @@ from asyncgroup import ConsumerConfig, ConsumerGroup, Producer, ProducerConfig
 from asyncgroup.cluster import Cluster
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import OffsetManager
-from asyncgroup.wire import messages as m
 from asyncgroup.wire.chunks import ChunkInfo, split_value
 from tests.peers import import_peer
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, new_topic
 
 MIB = 1 << 20
 WAIT = 60.0
@@ -51,7 +49,7 @@ async def test_ten_mebibytes_and_another_client(apache_kafka: RunningKafka, code
     values = [random.Random(seed).randbytes(size) for seed, size in ((1, 10 * MIB), (2, 3 * MIB))]
     config = ProducerConfig(chunking=True, buffer_bytes=2 * MIB, compression_type=codec)
     async with Cluster(servers) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "chunks")
         async with Producer(cluster, config) as one, Producer(cluster, config) as two:
             first, second = await asyncio.gather(
                 one.send(topic, values[0], key=b"k"), two.send(topic, values[1])
@@ -87,7 +85,7 @@ async def test_a_member_that_ends_in_mid_value(apache_kafka: RunningKafka, proto
     """The commit stays at the first chunk, and the next member hands the value out."""
     config = ConsumerConfig(chunks="assemble", auto_offset_reset="earliest", group_protocol=protocol)
     async with Cluster(apache_kafka.bootstrap_servers) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "chunks")
         async with Producer(cluster) as producer:
             chunks = list(split_value("a-1", b"abcdef", 2))
 
@@ -110,14 +108,3 @@ async def test_a_member_that_ends_in_mid_value(apache_kafka: RunningKafka, proto
                 async with OffsetManager(cluster, topic) as manager:
                     found = await manager.fetch([(topic, 0)])
                     assert found[TopicPartition(topic, 0)].offset == (4 if end is None else end)
-
-
-async def new_topic(cluster: Cluster) -> str:
-    """Create a topic of one partition with a unique name."""
-    name = f"chunks-{uuid.uuid4().hex[:8]}"
-    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    request = m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    response = await cluster.request(cluster.view.controller_id, request)
-    assert not response.topics[0].error_code
-    await cluster.topics([name])
-    return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.client import Client
 from tests.group.parts import consumer_of
 from tests.interop.test_foreign_clients import WAIT, in_thread
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, new_topic
 from tests.stories.transactions import STORIES, TransactionRequests
 
 KIP_890 = 5
@@ -82,16 +81,6 @@ def produce_transaction(producer: Any, topic: str, *values: bytes) -> None:
     assert producer.flush(WAIT) == 0
 
 
-async def new_topic(cluster: Cluster) -> str:
-    name = f"committed-{uuid.uuid4().hex[:8]}"
-    topic = m.CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    request = m.CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-    response = await cluster.request(cluster.view.controller_id, request)
-    assert not response.topics[0].error_code
-    await cluster.topics([name])
-    return name
-
-
 async def until_committed(cluster: Cluster, group_id: str, tp: TopicPartition, offset: int) -> None:
     async with asyncio.timeout(WAIT):
         while True:
@@ -105,7 +94,7 @@ async def test_a_group_reads_committed_records_only(apache_kafka: RunningKafka):
     """A committed, an aborted and an open transaction: the claim waits for the last one, then reads to the log's end."""
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers, ClientConfig(client_id="admin")) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "committed")
         group_id = f"g-{topic}"
         producer = await in_thread(new_confluent_producer, servers, f"tx-{topic}")
         await in_thread(produce_transaction, producer, topic, b"a", b"b")
@@ -171,7 +160,7 @@ async def test_pending_transactional_offsets_delay_the_fetch(apache_kafka: Runni
     """confluent-kafka consumes and produces in a transaction; our group continues after the transaction's offset."""
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers, ClientConfig(client_id="admin")) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "committed")
         tp = TopicPartition(topic, 0)
         producer = await in_thread(new_confluent_producer, servers, f"tx-{topic}")
         await in_thread(produce_transaction, producer, topic, b"a", b"b")

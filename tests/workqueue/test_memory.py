@@ -55,6 +55,19 @@ async def copy(delivery: Delivery) -> None:
     delivery._outcomes.discard(delivery, "bad")  # type: ignore[attr-defined]
 
 
+def stuck_publisher() -> TopicPublisher:
+    """Return a publisher whose copies are never written."""
+    return TopicPublisher(
+        StuckWriter(),
+        CopyHeaders("g", wall_clock),
+        "g",
+        retry_topic=None,
+        dead_letter_topic="dead",
+        max_redeliveries=5,
+        on_error=print,
+    )
+
+
 @pytest.mark.parametrize("end", [nothing, nack, copy])
 @pytest.mark.parametrize(
     ("mode", "key", "headers"),
@@ -70,15 +83,7 @@ async def test_what_a_delivered_record_takes(
     end: Callable[[Delivery], Any], mode: Mode, key: int, headers: int
 ) -> None:
     """Counted is what a record takes in the state that takes most, and no more than twice that of another state."""
-    publisher = TopicPublisher(
-        StuckWriter(),
-        CopyHeaders("g", wall_clock),
-        "g",
-        retry_topic=None,
-        dead_letter_topic="dead",
-        max_redeliveries=5,
-        on_error=print,
-    )
+    publisher = stuck_publisher()
     clock = asyncio.get_running_loop().time
     dispatcher = Dispatcher(mode, clock, publisher, lambda _: 100.0, ack_timeout=30.0)
     work = PartitionWork(TopicPartition("orders", 0), AckWindow(1000))
@@ -111,15 +116,7 @@ class Rooms(PartitionEngine):
 
 
 async def test_a_copy_that_is_given_up_makes_room() -> None:
-    publisher = TopicPublisher(
-        StuckWriter(),
-        CopyHeaders("g", wall_clock),
-        "g",
-        retry_topic=None,
-        dead_letter_topic="dead",
-        max_redeliveries=5,
-        on_error=print,
-    )
+    publisher = stuck_publisher()
     clock = asyncio.get_running_loop().time
     dispatcher = Dispatcher(Mode.SHARED, clock, publisher, lambda _: 100.0)
     engine = Rooms()
