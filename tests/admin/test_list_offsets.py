@@ -183,7 +183,7 @@ async def test_a_leader_that_lacks_a_spec_refuses_its_partitions_only(env: Virtu
             assert f"offset of {tp}" in str(found[tp])
 
 
-async def test_a_refused_spec_does_not_hold_up_a_partition_of_the_same_leader(
+async def test_a_refused_spec_does_not_delay_a_partition_of_the_same_leader(
     env: VirtualEnvironment,
 ) -> None:
     def limit(response: Any) -> Any:

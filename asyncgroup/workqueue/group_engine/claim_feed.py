@@ -233,7 +233,7 @@ class ClaimFeed(PartitionEngine):
         work, limits = self.work, self._parts.limits
         work.refill_at = limits.records - limits.batch_records
         work.refill_bytes = limits.bytes if work.bytes > limits.bytes else -1
-        if self._is_still_handled() or work.bytes > limits.bytes or self._is_held_up():
+        if self._is_still_handled() or work.bytes > limits.bytes or self._is_at_max_waiting():
             return False
         # records that fail at once each time must not keep those after them in the log
         if (work.queued if self._keeps_order else work.unread) > work.refill_at:
@@ -252,7 +252,7 @@ class ClaimFeed(PartitionEngine):
             await self._wait_for_capacity()
         return not self._claim.ended
 
-    def _is_held_up(self) -> bool:
+    def _is_at_max_waiting(self) -> bool:
         """Whether as many records as allowed wait for their time, or for their turn after it."""
         return len(self.work.waiting) + len(self.work.retries) >= self._parts.max_waiting
 
@@ -348,7 +348,7 @@ class ClaimFeed(PartitionEngine):
                 f"{work.tp}: its acknowledged offsets take {self.window.size} of {self.window.limit} bytes of metadata, so "
                 f"no record above them is delivered; the record at offset {self.window.window.base} delays the commit"
             )
-        if self._is_held_up():
+        if self._is_at_max_waiting():
             found.append(f"{work.tp}: max_waiting={self._parts.max_waiting} records wait for their time")
         if self._is_behind_log_start():
             found.append(

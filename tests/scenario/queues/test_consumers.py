@@ -47,7 +47,7 @@ async def test_a_lower_priority_gets_what_the_higher_ones_have_no_permits_for(
         assert offsets == {"first": [0, 2], "second": [1, 3], "lower": [4, 5, 6]}
 
 
-async def test_each_record_is_handled_once_and_slow_consumers_do_not_hold_up_others(
+async def test_each_record_is_handled_once_and_slow_consumers_do_not_delay_others(
     env: VirtualEnvironment,
 ) -> None:
     await fill(env, 60)

@@ -114,7 +114,7 @@ async def test_records_follow_when_parked_ones_have_found_their_consumer(
         assert asyncio.get_running_loop().time() - began < 5.0
 
 
-async def test_a_failed_record_without_a_consumer_holds_up_no_other(env: VirtualEnvironment) -> None:
+async def test_a_failed_record_without_a_consumer_delays_no_other(env: VirtualEnvironment) -> None:
     """Its key is in a gap of the hash ranges."""
     await fill(env, LOW[0], HIGH[0])
     done: list[bytes | None] = []
@@ -136,7 +136,7 @@ async def test_a_failed_record_without_a_consumer_holds_up_no_other(env: Virtual
     await asyncio.gather(*runs)
 
 
-async def test_a_failed_record_in_the_inbox_of_a_busy_consumer_holds_up_no_other(
+async def test_a_failed_record_in_the_inbox_of_a_busy_consumer_delays_no_other(
     env: VirtualEnvironment,
 ) -> None:
     await fill(env, *[b"k"] * 8)
