@@ -184,9 +184,11 @@ def response_partitions(
     found = []
     nameless = 0
     for topic in response.responses:
+        # a broker that does not know the version of the request leaves the id out
         if not topic.topic and topic.topic_id == m.NO_UUID:
             nameless += 1
             continue
+        # an id that is not known is of a topic that was dropped since: `wanted` has no such name
         name = topic.topic or names.get(topic.topic_id, "")
         found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
     if nameless and not found:
@@ -204,18 +206,23 @@ def fetch_outcomes(
     max_response_size: int,
 ) -> FetchOutcomes:
     """Return the outcomes of the `wanted` partitions in `found`; `response_limit` is the request's size limit."""
+    # a session may name partitions that were dropped from the request before it arrived
     found = [(tp, data) for tp, data in found if tp in wanted]
     filled = {tp: data.records for tp, data in found if data.records}
+    # a response may end within a batch: that only matters if it is the first one of its partition
     cuts = {tp: size for tp, records in filled.items() if (size := truncated_batch_size(records)) is not None}
     served = [tp for tp in filled if tp not in cuts]
     outcomes: list[tuple[TopicPartition, FetchOutcome]] = []
     for tp, data in found:
+        # an error counts in any case: what comes with it is not looked at
         if tp in cuts and not data.error_code:
             limit = min(wanted[tp].max_bytes, response_limit)
+            # a batch that would have fit was damaged, and one that never fits has no limit to raise
             if not limit < cuts[tp] <= max_response_size:
                 limit = -1
             outcome = _partial_batch(tp, data, wanted[tp].offset, cuts[tp], limit, node_id, alone=not served)
         else:
+            # alone in the response: the buffer is of no use to others, and need not be copied
             outcome = partition_outcome(tp, data, response, node_id, zero_copy=len(filled) == 1)
         outcomes.append((tp, outcome))
     return FetchOutcomes(outcomes, served, sum(map(len, filled.values())))
@@ -244,9 +251,11 @@ def partition_outcome(
 
 
 def _delivered(data: Any, records: Buffer | None, node_id: int, *, zero_copy: bool) -> FetchOutcome:
+    # first: records after a divergence are not those that the reader expects (KIP-595)
     diverging = data.diverging_epoch
     if diverging.epoch >= 0:
         return EpochEnd(EpochEndOffset(diverging.epoch, diverging.end_offset))
+    # this node itself, when the leader is the nearest
     if data.preferred_read_replica not in (-1, node_id):
         return ReadReplica(data.preferred_read_replica)
     return FetchedRecords(
@@ -272,6 +281,7 @@ def _partial_batch(
     if limit < 0:
         text = f"{len(data.records)} bytes end within the first record batch of a response"
         return Retriable(CorruptRecordsError(f"partition {tp} at offset {offset}: {text}"))
+    # with records of others there is progress: the partition is asked for first next time
     if alone:
         return TooLarge(RecordTooLargeError(tp, offset, size, limit))
     return _delivered(data, None, node_id, zero_copy=False)
@@ -279,6 +289,7 @@ def _partial_batch(
 
 def _leader_hint(data: Any, response: m.FetchResponse) -> LeaderHint | None:
     leader = data.current_leader
+    # no hint: the metadata has to be refreshed
     if leader.leader_id < 0:
         return None
     brokers = [BrokerInfo(n.node_id, n.host, n.port, n.rack) for n in response.node_endpoints]

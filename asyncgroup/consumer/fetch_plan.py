@@ -141,6 +141,7 @@ class RequestSet:
         tp, wanted = planned.partition.tp, planned.wanted
         before = self.wanted.get(tp)
         self.planned[tp] = planned
+        # what has not changed is not in the next request of a session
         if before != wanted:
             self.wanted[tp] = wanted
             self.touched[tp] = None
@@ -150,6 +151,7 @@ class RequestSet:
             self.backlogged[tp] = planned
         else:
             self.backlogged.pop(tp, None)
+        # failures are cleared by the next response without an error, for these partitions only
         if planned.partition.fetch_failures.is_clear:
             self.unproven.pop(tp, None)
         else:
@@ -164,6 +166,7 @@ class RequestSet:
 
     def drop(self, tp: TopicPartition) -> None:
         """Remove a partition, if it is a member."""
+        # callers need not know whether it was asked for
         if self.planned.pop(tp, None) is None:
             return
         self.asked -= self.wanted.pop(tp).max_bytes
@@ -218,6 +221,7 @@ class FetchCandidates:
         """Remove a partition."""
         del self.partitions[tp], self._ranks[tp]
         self.changed.pop(tp, None)
+        # or a plan could still take it from one of the sets
         self.set_idle(tp)
 
     def has(self, partition: TopicPartitionState) -> bool:
@@ -247,6 +251,7 @@ class FetchCandidates:
         """
         for tp in served:
             if tp in self.partitions:
+                # a dict keeps the order of insertion: this moves it to the end
                 self.partitions[tp] = self.partitions.pop(tp)
                 self._ranks[tp] = next(self._sequence)
 

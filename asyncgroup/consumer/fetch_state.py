@@ -87,6 +87,7 @@ class FetchSource:
         """
         if fetched_epoch < 0 or info is None:
             return False
+        # validated once in an epoch: the leader of it does not truncate what it has confirmed
         return max(fetched_epoch, self.validated_epoch) < info.leader_epoch
 
     # --- preferred read replica ---------------------------------------------------------------------------------
@@ -189,6 +190,7 @@ class FetchFailures:
 
     def add(self, error: Exception, now: float) -> None:
         """Count a failure."""
+        # `began_at` stays until a fetch succeeds, and `since` begins again with another leader
         if not self.count:
             self.began_at = self.since = now
         self.count += 1
@@ -207,6 +209,7 @@ class FetchFailures:
 
     def metadata_outdated(self, now: float) -> None:
         """The metadata is older than the position."""
+        # the first time counts: newer metadata has had that long to come
         self.metadata_outdated_since = min(self.metadata_outdated_since, now)
         self.is_clear = False
 

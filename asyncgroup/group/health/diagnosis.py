@@ -100,6 +100,7 @@ def diagnose(snapshot: HealthSnapshot, now: float) -> Health:
 def _not_ready(snapshot: HealthSnapshot, now: float) -> str | None:
     """Return why the member does not take part in its group; None if it does, also without a partition."""
     member_health, liveness = snapshot.member_health, snapshot.member_health.liveness
+    # a member that only a restart helps is not ready for that reason
     if liveness.fatal is not None:
         return liveness.fatal
     if (state := member_health.state) in _IDLE:
@@ -108,6 +109,7 @@ def _not_ready(snapshot: HealthSnapshot, now: float) -> str | None:
         return MemberProblem(ProblemKind.LOST, text=lost.text)
     if not liveness.has_joined:
         return MemberProblem(ProblemKind.NOT_JOINED)
+    # any response shows that brokers answer
     age = now - max(member_health.last_heartbeat, member_health.last_fetch)
     return MemberProblem(ProblemKind.SILENT_BROKERS, age) if age > snapshot.session_timeout else None
 
@@ -170,6 +172,7 @@ def _problems(snapshot: HealthSnapshot, now: float) -> Iterable[MemberProblem]:
     state = member_health.state
     problems, join_age = dict(member_health.problems), member_health.join_age(now)
     is_long_join = join_age > _time_limit(MemberState.JOINING, snapshot)
+    # refusals belong to a join, as long as it is not a long one
     if is_long_join and member_health.join_refusal is not None:
         problems.setdefault(ProblemKind.JOIN, member_health.join_refusal)
     if not _shows_hook(member_health, now):
@@ -221,6 +224,7 @@ def _shows_hook(member_health: MemberHealth, now: float) -> bool:
 def _heartbeat_problems(member_health: MemberHealth, interval: float, now: float) -> Iterable[MemberProblem]:
     problem = member_health.problems.get(ProblemKind.HEARTBEAT)
     age = _age(now, member_health.last_heartbeat)
+    # a heartbeat that was answered since has ended the problem
     if problem is not None and problem.last_at >= member_health.last_heartbeat:
         yield MemberProblem(ProblemKind.HEARTBEAT, age, text=problem.text)
     elif age > MISSED_HEARTBEATS * interval:
@@ -259,6 +263,7 @@ def _by_reason(kind: ProblemKind, failing: Iterable[_Failing], now: float) -> It
     """Name the partitions that fail for one reason together."""
     by_reason: dict[object, list[_Failing]] = {}
     for each in failing:
+        # a thousand partitions of one broker are one sentence
         by_reason.setdefault(each.error and error_kind(each.error), []).append(each)
     for alike in by_reason.values():
         age, error = _age(now, min(each.since for each in alike)), alike[0].error

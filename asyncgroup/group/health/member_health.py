@@ -195,6 +195,7 @@ class MemberHealth:
 
         While a session ends, a join that it had begun is not shown: the next one begins with the lookup of the topics.
         """
+        # the age of a state is that of its first report
         if state is self.state or (self.state in ENDING and state in JOINING_AGAIN):
             return
         loop = asyncio.get_running_loop()
@@ -222,12 +223,14 @@ class MemberHealth:
     @property
     def refused_with(self) -> str | None:
         """The error of the last attempt to join, if it was refused and the next one has not begun."""
+        # either kind of error may be the last one
         errors = [e for e in (self.join_refusal, self.problems.get(ProblemKind.JOIN)) if e is not None]
         last = max(errors, key=lambda e: e.last_at, default=None)
         return last.text if last is not None and last.last_at >= self.state_since else None
 
     def update_last_responses(self, heartbeat: float, fetch: float) -> None:
         """Update the times of the last responses to a heartbeat and a fetch; minus infinity means none."""
+        # those of the heartbeat thread may be newer than those of the event loop
         self.last_heartbeat = max(self.last_heartbeat, heartbeat)
         self.last_fetch = max(self.last_fetch, fetch)
 
@@ -257,13 +260,16 @@ class MemberHealth:
         """Count an error, retried or not. `text` replaces the text of the error."""
         kind = error_kind(error)
         before = self.errors.pop(kind, None)
+        # the kind that was not seen for longest makes room
         if before is None and len(self.errors) == MAX_ERROR_KINDS:
             del self.errors[next(iter(self.errors))]
+        # popped above, so it is the newest now
         self.errors[kind] = _once_more(before, text or error_text(error))
 
 
 def error_kind(error: BaseException) -> tuple[str, str]:
     """Return what errors of one kind have in common: the type, and the error code or else the text."""
+    # by the code of a broker's error: its text names partitions, each of which would be a kind
     return type(error).__name__, error.name if isinstance(error, BrokerError) else error_text(error)
 
 

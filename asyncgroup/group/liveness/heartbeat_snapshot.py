@@ -181,6 +181,7 @@ class ClassicSnapshot:
 
     def result(self, response: m.HeartbeatResponse) -> tuple[ThreadResult, Self]:
         """See `HeartbeatSnapshot`; after a join that is complete the next heartbeat has the next generation."""
+        # the group has got its next generation while the response to the join waits to be read
         if self.joins and response.error_code == ErrorCode.ILLEGAL_GENERATION:
             identity = self.identity._replace(generation_id=self.identity.generation_id + 1)
             return ThreadResult.RETRY, replace(self, identity=identity, joins=False)
@@ -231,6 +232,7 @@ class ConsumerSnapshot:
             member_id=self.identity.member_id,
             member_epoch=self.identity.generation_id,
             instance_id=self.identity.group_instance_id,
+            # without them the coordinator would not accept the epoch before its own
             topic_partitions=by_topic_id(self.owned),
         )
 
@@ -239,6 +241,7 @@ class ConsumerSnapshot:
         result = _result(response.error_code)
         if result is ThreadResult.ALIVE and response.assignment is not None:
             result = ThreadResult.REBALANCE  # it may revoke partitions
+        # an older epoch is of a response that was overtaken
         if response.error_code or response.member_epoch <= self.identity.generation_id:
             return result, self
         identity = self.identity._replace(generation_id=response.member_epoch)

@@ -128,6 +128,7 @@ class ClaimSource:
 
     async def resolve_topics(self, subscription: Subscription) -> ResolvedTopics:
         """Return the topics of a subscription that exist now, and log what is absent. Raises as `resolve_topics`."""
+        # a copy: only what changes in this resolution is logged
         known, before = self.known_topics, dict(self.known_topics.absent)
         resolved = await resolve_topics(
             self.cluster,
@@ -137,6 +138,7 @@ class ClaimSource:
             optional=self.optional_topics,
         )
         for topic, absence in sorted(known.absent.items()):
+            # logged before, in the same state
             if topic in before and before[topic].is_missing == absence.is_missing:
                 continue
             _log.warning("group %s: topic %r %s", self.group_id, topic, self._absence_text(topic))
@@ -181,6 +183,7 @@ class ClaimSource:
         starts = {
             tp: ClaimStart(commit.committed.offset, commit.committed.leader_epoch, commit)
             for tp, commit in commits.items()
+            # their offsets are of another log
             if tp not in recreated
         }
         return starts, recreated
@@ -213,6 +216,7 @@ class ClaimSource:
     def _is_of_deleted_topic(self, tp: TopicPartition, commit: StoredCommit) -> bool:
         """Whether the commit names another topic id than the topic has: it was deleted and recreated since."""
         topic = self.cluster.view.topics.get(tp.topic)
+        # two ids, and both known: brokers and commits without ids say nothing
         ids = {commit.metadata.topic_id, NO_UUID if topic is None else topic.topic_id}
         return len(ids) == 2 and NO_UUID not in ids
 
@@ -232,6 +236,7 @@ class ClaimSource:
         )
         if tp in self.paused:
             consumer.pause()
+        # the user's text of the last commit is in the next one, until a mark has another
         text = "" if start.stored is None else start.stored.metadata.text
         marks = committer.manage(tp, start.offset, text, start.leader_epoch)
         connect_offsets(consumer, marks)
@@ -239,6 +244,7 @@ class ClaimSource:
 
     def _set_paused(self, claim: Claim, paused: bool) -> None:
         """Pause or resume a claim, for its user."""
+        # kept for partitions that move away and come back
         (self.paused.add if paused else self.paused.discard)(claim.tp)
         self.apply_pauses([claim])
 

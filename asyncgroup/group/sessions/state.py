@@ -41,6 +41,7 @@ class ClaimSet:
         return f"<ClaimSet: {len(self._claims)} claims, {len(self._starting)} starting>"
 
     def __iter__(self) -> Iterator[Claim]:
+        # a copy: claims are removed while a loop ends them
         return iter(list(self._claims.values()))
 
     def get(self, tp: tuple[str, int]) -> Claim | None:
@@ -65,8 +66,10 @@ class ClaimSet:
         }
         changes = ClaimChanges(
             sorted(claim.tp for claim in self if claim.tp not in wanted),
+            # one that is starting already keeps its lookup
             sorted(tp for tp in wanted if tp not in self._claims and tp not in self._starting),
         )
+        # those that are revoked before they have started have no claim to end
         starting = {tp: version for tp, version in self._starting.items() if tp in wanted}
         self._starting = starting | dict.fromkeys(changes.added, self.version)
         return changes
@@ -151,12 +154,14 @@ class SessionState:
 
     async def run_until_ended(self, work: Coroutine[Any, Any, T], what: str) -> T | None:
         """Return the result of `work`; None if it failed or the session ended first, which cancels it."""
+        # the end of the session wins, also if both come in one turn of the event loop
         task = await run_until(self.wait_ended(), work, f"{self.group_id}: {what}")
         if task.cancelled():
             return None
         error = task.exception()
         if error is None:
             return None if self.ended else task.result()
+        # a bug: it ends the member and not only the session
         if not isinstance(error, AsyncGroupError):
             raise error
         self.fail(error, f"the session could not find its {what}", by_handler=False)
@@ -167,9 +172,11 @@ class SessionState:
 
         The first cause is kept, except that a loss replaces it: nothing may be committed after a loss.
         """
+        # a loss replaces a cause: what would still be committed must not be
         is_news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
         if is_news:
             self.cause = cause
+            # before the iterators end: a mark made by that must not count
             if isinstance(cause, MemberLost):
                 self.accepts_marks = False
                 self._lost.set()
@@ -178,6 +185,7 @@ class SessionState:
             for claim in self.claims:
                 claim._inner.end(cause)
             self._ending.set()
+        # for each cause, also for those that do not count: the member decides what it does next
         if self.on_end is not None:
             self.on_end(cause)
 
@@ -218,6 +226,7 @@ class SessionState:
                 self.member_health.report(ProblemKind.HANDLER, error, text)
         else:
             self.member_health.count_error(error)
+        # the cause is a text for all claims; the exception itself goes to the caller
         kind = HandlerFailed if by_handler else SessionFailed
         self._end_because_of(error, kind(text))
         # logged after the end: a program's log filter that raises must not keep the session alive
