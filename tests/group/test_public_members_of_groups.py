@@ -43,7 +43,15 @@ PUBLIC_MEMBERS: dict[str, set[str]] = {
         *("group_id", "config", "cluster", "manage", "manage_all", "of", "release"),
         *("fetch", "commit", "aclose"),
     },
-    "PartitionOffsets": {"next_offset", "metadata", "leader_epoch", "value", "mark", "mark_record", "reset"},
+    "PartitionOffsets": {
+        "next_offset",
+        "metadata",
+        "leader_epoch",
+        "value",
+        "mark_offset",
+        "mark_record",
+        "reset_offset",
+    },
     "CommittedOffset": {"offset", "metadata", "leader_epoch"},
     "SubscriptionPattern": {"pattern"},
     # health
