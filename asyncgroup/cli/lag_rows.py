@@ -39,6 +39,7 @@ def shown_duration(seconds: float | None) -> str:
     whole = round(seconds)
     for unit, size, lower, lower_size in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= size:
+            # two units at most: 3h20m
             rest = whole % size // lower_size
             return f"{whole // size}{unit}{rest}{lower}" if rest else f"{whole // size}{unit}"
     return f"{whole}s"
@@ -162,6 +163,7 @@ def watch_rows(groups: Sequence[GroupLag], rates: Mapping[LagPlace, LagRate]) ->
     """Yield for each group its sum, and its partitions with the largest lag first."""
     for found in groups:
         name = found.group.group_id
+        # a partition without a rate, as in the first frame, is left out of the sum
         known = [rates[name, tp] for tp in found.partitions if (name, tp) in rates]
         yield {
             "group": name,
@@ -173,6 +175,7 @@ def watch_rows(groups: Sequence[GroupLag], rates: Mapping[LagPlace, LagRate]) ->
             **_rate_cells(total_rate(known)),
             "client_id": None,
         }
+        # by lag, and then by name, so that rows keep their places between frames
         for tp, each in sorted(found.partitions.items(), key=lambda item: (-(item[1].lag or 0), item[0])):
             yield _watch_row(name, tp, each, rates.get((name, tp)))
 
@@ -192,6 +195,7 @@ def _watch_row(group: str, tp: TopicPartition, each: PartitionLag, rate: LagRate
 
 def _rate_cells(rate: LagRate | None) -> Row:
     if rate is None:
+        # all columns, so that JSON has the same keys in each row
         return dict.fromkeys(("consumed_rate", "produced_rate", "catch_up"))
     catch_up = rate.catch_up
     return {
@@ -209,6 +213,7 @@ def frame_lines(
     table = table_lines(WATCH_COLUMNS, rows, width=columns) if rows else []
     room = max(lines - len(head) - 1, 2)  # the cursor has the last line
     if len(table) > room:
+        # one line of the room says how many there are
         more = len(table) - (room - 1)
         table = [*table[: room - 1], f"{counted(more, 'more row')}"]
     return [shortened(line, columns) for line in [*head, *table]]

@@ -120,8 +120,10 @@ def build_commit(
     by_id = version > LAST_NAME_VERSION
     topics: list[m.OffsetCommitRequest.OffsetCommitRequestTopic] = []
     name, topic_id, partitions = "", m.NO_UUID, []
+    # sorted, so that the partitions of a topic follow each other
     for tp, committed in sorted(offsets.items()):
         wanted = ids[tp] if by_id else m.NO_UUID
+        # by identity first: the ids of a topic are mostly the same object
         if tp.topic != name or (wanted is not topic_id and wanted != topic_id):
             name, topic_id = tp.topic, wanted
             topics.append(m.OffsetCommitRequest.OffsetCommitRequestTopic(name, topic_id))
@@ -220,8 +222,10 @@ class CommittingMember:
         and before the member had its assignment.
         """
         refused = any(commit_action(code) is CommitAction.LOST for code in codes)
+        # a loss that is known already is not asked about again
         if not refused or self._confirm_refusal is None or self.lost is not None:
             return refused
+        # the refusal is of a generation that has ended; the next commit is made under the present one
         if sent_under != self.identity:
             return False
         return await self._confirm_refusal(lookup, sent_at)

@@ -101,6 +101,7 @@ class MemoryLogs:
     def append(self, log: MemoryLog, record: Record) -> None:
         """Add a record; an engine that reads delivers it."""
         log.append(record)
+        # before the engine: a task that waits looks at the logs, and not at the queue
         self.changed.set()
         if self.reader is not None:
             self.reader.on_records(log)
@@ -192,15 +193,18 @@ class MemorySource:
     async def wait_done(self) -> None:
         """Wait until every record is acknowledged, or copied to the dead letter topic."""
         while not self.is_done:
+            # after the check: what changes from here on ends the wait
             self._inner.changed.clear()
             await self._inner.changed.wait()
 
     def _record(self, given: Any) -> Record:
         if isinstance(given, Record):
             return given
+        # a tuple of two is a pair; bytes have no parts
         key, value = given if isinstance(given, tuple) and len(given) == 2 else (None, given)
         if not all(isinstance(each, bytes | None) for each in (key, value)):
             raise ConfigError("records", given, _RECORDS)
+        # as a producer does: in turn without a key, by its hash with one
         if key is None:
             partition, self._turn = self._turn % self.partitions, self._turn + 1
         else:
@@ -253,6 +257,7 @@ class MemoryPlan(NamedTuple):
 
 
 def _checked(records: Any) -> Iterable[RecordLike]:
+    # bytes would be taken for a list of numbers
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise ConfigError("records", records, f"a list of {_RECORDS}")
     return records

@@ -58,12 +58,14 @@ class FetchedAhead:
     def put(self, progress: RangeProgress, now: float) -> None:
         """Keep the buffered records after the end of a finished range."""
         buffer = progress.partition.buffer
+        # what was read in part, or ends in bytes that are no batch, cannot be continued by another range
         if not progress.is_done or not buffer.bytes or buffer.framing_error is not None or buffer.decoded:
             return
         self._drop(progress.tp)
         buffer.queue.copy_batches()  # out of the responses that they came in, so that those can be freed
         self._entries[progress.tp] = _Entry(progress.end, progress.partition, now)
         self._bytes += buffer.bytes
+        # the oldest first: its range has not come for longest
         while self._bytes > MAX_AHEAD_BYTES:
             self._drop(next(iter(self._entries)))
 
@@ -130,6 +132,7 @@ class WorkerCluster:
         Raises SourceError if no broker answers, and errors that are not retriable, such as AuthenticationError.
         """
         async with self._opening:
+            # no loop has run since the last task: brokers may have closed idle connections
             await notice_closed_connections()
             retry = self._cluster.retry(timeout=timeout, cuts_pause=True)
             while not self._cluster.is_open:
@@ -147,6 +150,7 @@ class WorkerCluster:
                         ) from error
                     await retry.wait()
                     self._cluster = ClusterClient(self._servers, self._config)
+                    # a new client knows none of the topics of earlier tasks
                     for topic in self._topics:
                         self._cluster.track([topic])
 
@@ -193,6 +197,7 @@ class WorkerCluster:
         await reader.aclose()
         self.last_used = asyncio.get_running_loop().time()
         for progress in reader.progresses:
+            # a first guess for the next range of the partition
             if progress.budget.sizes is not None:
                 self._sizes[progress.tp] = progress.budget.sizes
                 self._sizes.move_to_end(progress.tp)
