@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from asyncgroup import GroupSource, WorkQueue
 
-__all__ = ["group_queue"]
+__all__ = ["core_of", "group_queue"]
 
 _OF_THE_SOURCE: Final = (
     "config",
@@ -22,3 +22,8 @@ def group_queue(servers: Any, group_id: Any, topics: Any, **options: Any) -> Wor
     """Return a queue; each of the options goes to where it belongs."""
     of_source = {name: options.pop(name) for name in _OF_THE_SOURCE if name in options}
     return WorkQueue(GroupSource(servers, group_id, topics, **of_source), **options)
+
+
+def core_of(queue: WorkQueue) -> Any:
+    """Return what is behind the queue: its engine and its dispatcher."""
+    return queue._core

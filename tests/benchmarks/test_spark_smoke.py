@@ -32,6 +32,7 @@ from benchmarks.spark.measured_spark import MeasuredSpark, TurnFailed, measured_
 from benchmarks.spark.process_tree import tree_cpu
 from benchmarks.spark.report import GOALS, show
 from benchmarks.spark.schedule import Broker, Turn, measure_all, turns
+from tests.broker.internals import log_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +181,7 @@ class Looking(MeasuredSpark):
 
     async def measure(self, function: str, settings: Mapping[str, Any], limit: float) -> dict[str, Any]:
         self.names.add(settings["topic"])
-        log = self._cluster._partition(settings["topic"], 0).log
+        log = log_of(self._cluster, settings["topic"], 0)
         _, records = next(batch_sizes(log.read(0, 1 << 20)))
         self.seen.append((len(self._cluster.topic(settings["topic"]).partitions), records))
         return {}

@@ -19,6 +19,7 @@ from asyncgroup.cli.printing import record_format
 from asyncgroup.cli.work import _queue
 from asyncgroup.errors import AsyncGroupError, BrokerError, UsageError
 from asyncgroup.model import Record
+from tests.broker.internals import log_of
 
 virtual = pytest.mark.virtual
 
@@ -134,7 +135,7 @@ async def test_after_an_offset_that_retention_has_deleted_the_earliest_records_f
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with cluster_with(5, 1) as cluster:
-        log = cluster._partition("t", 0).log
+        log = log_of(cluster, "t", 0)
         fetching = cluster.faults.on("Fetch", topic="t").hold()
         consuming = asyncio.create_task(run(cluster, "consume", "-o", "1", "--max-messages", "2"))
         await fetching.wait_hit()

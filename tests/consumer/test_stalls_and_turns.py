@@ -8,17 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from asyncgroup.consumer.partition_consumer import TURN_BYTES, TURN_SECONDS, PartitionConsumer
-from asyncgroup.testing import VirtualTimeLoop
 from tests.consumer.support import Seen, batch, feed, make_consumer
+from tests.stories.virtual import block
 
 SIZE = len(batch(0, count=4))
-
-
-def burn(seconds: float) -> None:
-    """Block as a handler without awaits would: the clock advances, the loop does not run."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(loop.time() + seconds)
 
 
 async def tick(consumer, periods: int = 1) -> None:
@@ -216,7 +209,7 @@ async def test_a_reader_yields_after_the_work_of_a_full_batch(size: int, batches
 async def test_a_reader_yields_every_ten_milliseconds(consumer: PartitionConsumer, each: float) -> None:
     """A single record that takes longer cannot be interrupted, but the reader yields right after it."""
     feed(consumer, batch(0, count=300))
-    neighbour = await read_all(consumer, 300, lambda: burn(each))
+    neighbour = await read_all(consumer, 300, lambda: block(each))
     assert neighbour.longest < max(TURN_SECONDS + each, 2 * each) + 1e-9
 
 
@@ -239,7 +232,7 @@ async def test_a_reader_of_batches_yields_every_ten_milliseconds(consumer: Parti
     await asyncio.sleep(0)
     for _ in range(100):
         await anext(batches)
-        burn(0.004)
+        block(0.004)
     await neighbour.gone()
     assert neighbour.longest < TURN_SECONDS + 0.004 + 1e-9
 

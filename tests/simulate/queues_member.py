@@ -26,7 +26,7 @@ from tests.simulate.queues_claims import QueueClaim
 from tests.simulate.queues_handler import QueueWork
 from tests.simulate.queues_setting import DEAD_TOPIC, PLAIN_MAX, RETRY_TOPIC
 from tests.simulate.story import Violation
-from tests.work_queues import group_queue
+from tests.work_queues import core_of, group_queue
 
 if TYPE_CHECKING:
     from tests.simulate.world import World
@@ -54,7 +54,7 @@ class SimQueue(Program):
     @property
     def group(self) -> ConsumerGroup | None:
         """The queue's group while it is open."""
-        return None if self.queue is None else self.queue._core.engine.group
+        return None if self.queue is None else core_of(self.queue).engine.group
 
     @property
     def _is_ending(self) -> bool:

@@ -23,7 +23,7 @@ from asyncgroup.workqueue import Delivery, Mode, WorkQueue
 from asyncgroup.workqueue.group_engine.claim_window import _restore
 from tests.stories.environment import Environment
 from tests.stories.virtual import VirtualEnvironment
-from tests.work_queues import group_queue
+from tests.work_queues import core_of, group_queue
 
 __all__ = [
     "Gates",
@@ -182,7 +182,7 @@ async def opened(
     )
     with source_of(env, member):
         async with queue:
-            queue._core.engine.cluster._inner.random.seed(member)
+            core_of(queue).engine.cluster._inner.random.seed(member)
             yield queue
 
 

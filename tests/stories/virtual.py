@@ -10,11 +10,11 @@ from typing import Any
 from asyncgroup import ConsumerConfig
 from asyncgroup.broker import EmbeddedCluster, Exchange
 from asyncgroup.error_codes import error_name
-from asyncgroup.testing import Network, current_network
+from asyncgroup.testing import Network, VirtualTimeLoop, current_network
 from tests.stories.environment import Environment, Group
 from tests.stories.members import LocalMember, Member
 
-__all__ = ["GROUP_APIS", "VirtualEnvironment", "lines", "transcript"]
+__all__ = ["GROUP_APIS", "VirtualEnvironment", "block", "lines", "transcript"]
 
 GROUP_APIS = (
     "FindCoordinator",
@@ -27,6 +27,13 @@ GROUP_APIS = (
 )
 
 HOST = "10.0.0.1"
+
+
+def block(seconds: float) -> None:
+    """Block the event loop, or suspend the process: the clock moves, and nothing else runs."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop._set_time(loop.time() + seconds)
 
 
 class VirtualEnvironment(Environment):

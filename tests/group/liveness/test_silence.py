@@ -13,19 +13,12 @@ import pytest
 from asyncgroup.errors import RequestTimedOut
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS
 from asyncgroup.group.liveness.silence import has_expired, unless_silent
-from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from tests.offsets.fakes import now
 from tests.scenario.support import SessionEndHook, WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
+from tests.stories.virtual import block
 
 SESSION_TIMEOUT = 10.0
-
-
-def suspend(seconds: float) -> None:
-    """Suspend the process: the clock moves, and nothing runs."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(now() + seconds)
 
 
 # -- heartbeats ---------------------------------------------------------------------------------------------------------
@@ -35,7 +28,7 @@ def suspend(seconds: float) -> None:
 async def test_a_session_that_expires_before_the_next_attempt_is_lost(late: float) -> None:
     expires_at = due = now() + 5.0
     await asyncio.sleep(5.0)
-    suspend(late)
+    block(late)
     assert has_expired(expires_at, due)
 
 
@@ -45,7 +38,7 @@ async def test_an_attempt_before_the_session_expires_is_made() -> None:
 
 async def test_a_suspended_process_makes_one_more_attempt() -> None:
     due = now() + 4.0
-    suspend(4.0 + BLOCKED_SECONDS)
+    block(4.0 + BLOCKED_SECONDS)
     assert not has_expired(due, due)
 
 

@@ -10,6 +10,7 @@ import pytest
 from asyncgroup.errors import QueueFull
 from asyncgroup.producer.sending.requests import PRODUCE_LANE
 from asyncgroup.wire.batch_view import iter_batches
+from tests.broker.internals import log_of
 from tests.producer.support import TOPIC, now, produced, stored, writing
 
 # --- batches and requests ---------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ async def test_a_batch_is_sent_when_it_has_batch_records(partition: int | None) 
         assert now() - started < 1
         assert not any(send.done() for send in sends[20:])
         await producer.flush()
-        found = iter_batches(bytes(cluster._partition(TOPIC, 0).log.read(0, 1 << 30)))
+        found = iter_batches(bytes(log_of(cluster, TOPIC, 0).read(0, 1 << 30)))
         if partition == 0:
             assert [batch.record_count for batch in found] == [10, 10, 5]
 

@@ -12,13 +12,14 @@ from asyncgroup.config import ProducerConfig
 from asyncgroup.errors import BrokerError, ErrorCode, RequestTimedOut
 from asyncgroup.producer import Producer
 from asyncgroup.wire.batch_view import BatchView, iter_batches
+from tests.broker.internals import log_of
 from tests.cluster.scripted import ScriptedCluster
 from tests.producer.support import QUICK, TOPIC, now, stored, writing
 
 
 def batches(cluster: EmbeddedCluster, partition: int = 0) -> list[BatchView]:
     """Return the batches in the log of a partition."""
-    log = cluster._partition(TOPIC, partition).log
+    log = log_of(cluster, TOPIC, partition)
     return list(iter_batches(bytes(log.read(0, 1 << 30))))
 
 

@@ -13,18 +13,11 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.producer.batches.accumulator import RecordAccumulator
 from asyncgroup.producer.batches.batch import COMPRESS_OFF_LOOP
 from asyncgroup.producer.sending.timing import MAX_DELAY, SendingLoad
-from asyncgroup.testing import VirtualTimeLoop
 from tests.producer.batches.test_accumulator import made, put
 from tests.producer.support import TOPIC, now, produced, writing
+from tests.stories.virtual import block
 
 LINGER = 0.005
-
-
-def block(seconds: float) -> None:
-    """Keep the event loop busy: its clock moves, and nothing else runs."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(now() + seconds)
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.1), st.floats(0, 0.1)), max_size=30))

@@ -14,6 +14,7 @@ from asyncgroup.errors import ErrorCode
 from asyncgroup.producer import Producer
 from asyncgroup.wire.batch_view import iter_batches
 from asyncgroup.wire.records import ControlType, read_batch, read_control_type
+from tests.broker.internals import log_of
 from tests.producer.support import QUICK, TOPIC
 
 NAME = "orders-1"
@@ -56,7 +57,7 @@ def committed(
         return [value for index in every for value in committed(cluster, index, topic)]
     values: list[bytes | None] = []
     pending: dict[int, list[bytes | None]] = {}
-    log = cluster._partition(topic, partition).log
+    log = log_of(cluster, topic, partition)
     for batch in iter_batches(bytes(log.read(0, 1 << 30))):
         if batch.is_control:
             found = pending.pop(batch.producer_id, [])

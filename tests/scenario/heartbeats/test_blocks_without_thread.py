@@ -16,9 +16,9 @@ from asyncgroup import Claim, ConsumerGroup, Record, Session
 from asyncgroup.errors import EventLoopBlocked
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, HeartbeatThread
 from asyncgroup.testing.virtual.loop import VirtualTimeLoop
-from tests.scenario.support import WorkHandler, member, now, running
+from tests.scenario.support import WorkHandler, member, running
 from tests.scenario.three_protocols import PROTOCOLS, made_for
-from tests.stories.virtual import VirtualEnvironment
+from tests.stories.virtual import VirtualEnvironment, block
 
 BLOCK = 4.0
 UNSEEN = 1.1 * BLOCKED_SECONDS
@@ -35,13 +35,6 @@ async def env(request: pytest.FixtureRequest) -> AsyncIterator[VirtualEnvironmen
 async def classic() -> AsyncIterator[VirtualEnvironment]:
     async with VirtualEnvironment.made(nodes=1) as environment:
         yield environment
-
-
-def block(seconds: float) -> None:
-    """Block the event loop: the clock moves, and nothing else runs."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(now() + seconds)
 
 
 async def block_at_1(_session: Session, _claim: Claim, record: Record) -> None:

@@ -31,6 +31,7 @@ from tests.scenario.queues.test_foreign_metadata import commit
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import core_of
 
 TP = TopicPartition("orders", 0)
 
@@ -235,7 +236,7 @@ async def test_headers_count_as_bytes_of_a_record(env: VirtualEnvironment):
         assert queue.statistics().queued == 2
         for _ in range(20):
             await (await queue.receive()).ack()
-        works = queue._core.dispatcher.works.values()
+        works = core_of(queue).dispatcher.works.values()
         assert [work.bytes for work in works] == [0] * 4
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from asyncgroup.testing.virtual.loop import VirtualTimeLoop
 from asyncgroup.workqueue import DeadLetter, Delivery
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, opened, send, working
-from tests.stories.virtual import VirtualEnvironment
+from tests.stories.virtual import VirtualEnvironment, block
+from tests.work_queues import core_of
 
 # heartbeats have their own thread, but not in virtual time
 TIMEOUTS: dict[str, Any] = {
@@ -20,13 +20,6 @@ TIMEOUTS: dict[str, Any] = {
 }
 # the last allowed delivery is the first one: one that expires is a dead letter
 OPTIONS: dict[str, Any] = {**TIMEOUTS, "dead_letter": DeadLetter(0, partitions=1)}
-
-
-def block(seconds: float) -> None:
-    """Block the event loop: the clock moves, and nothing else runs."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(now() + seconds)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +92,4 @@ async def test_nothing_is_checked_while_nothing_acquired(env: VirtualEnvironment
     async with opened(env, ack_timeout=10.0) as queue:
         await (await queue.receive()).ack()
         await asyncio.sleep(20.0)
-        assert queue._core._timer._timer is None
+        assert core_of(queue)._timer._timer is None

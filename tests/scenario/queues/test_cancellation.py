@@ -21,6 +21,7 @@ from tests.profiles import thinned
 from tests.scenario.ends.test_every_loop_iteration import LoopIterations, iterations
 from tests.stories.queue_members import Gates, QueueMember, acked, label, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import core_of
 
 __all__ = ["iterations"]
 
@@ -88,7 +89,7 @@ async def test_a_receiver_cancelled_when_its_record_arrives(env: VirtualEnvironm
         await asyncio.sleep(5.0)
         receiving = [asyncio.create_task(queue.receive()) for _ in range(waiters + 1)]
         await asyncio.sleep(0)
-        demand = queue._core.dispatcher.ready.demand
+        demand = core_of(queue).dispatcher.ready.demand
         wake = demand.wake
 
         def cancels(records: int) -> None:

@@ -49,9 +49,9 @@ from tests.scenario.three_protocols import made_for
 from tests.simulate.scope_hashes import deterministic_scope_hashes
 from tests.stories.queue_members import acked, clock_of, cut_off, source_of
 from tests.stories.virtual import VirtualEnvironment
-from tests.work_queues import group_queue
+from tests.work_queues import core_of, group_queue
 
-__all__ = ["PROGRAMS", "Broken", "run_seed"]
+__all__ = ["PROGRAMS", "run_seed"]
 
 PROGRAMS: Final = ("consumers", "readers", "seeks", "transactions")
 SOURCE: Final = "orders"
@@ -65,10 +65,6 @@ APIS: Final = (
 COPY_APIS: Final = (
     "Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "InitProducerId",
 )  # fmt: skip
-
-
-class Broken(Exception):
-    """An invariant does not hold."""
 
 
 class Injected(Exception):
@@ -321,7 +317,7 @@ class Oracle:
         if max((each.attempt for each in self.all_deliveries[at]), default=0) != self.plan.last_attempt:
             return False
         assert member.queue is not None
-        copies = member.queue._core.dispatcher.outcomes.publisher._copies.get(TopicPartition(*at[:2]), ())
+        copies = core_of(member.queue).dispatcher.outcomes.publisher._copies.get(TopicPartition(*at[:2]), ())
         return any(each.delivery.record.offset == at[2] for each in copies)
 
     def end(self, visit: Visit) -> None:
@@ -881,7 +877,7 @@ class Story:
         oracle.counts["stall" if left else "done"] += 1
         if left and not oracle.broken:
             states = [
-                repr(member.queue) + repr(member.queue and member.queue._core.dispatcher.works)
+                repr(member.queue) + repr(member.queue and core_of(member.queue).dispatcher.works)
                 for member in self.members
             ]
             oracle.fail(

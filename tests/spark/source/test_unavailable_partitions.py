@@ -17,6 +17,7 @@ from asyncgroup.spark.ranges import OffsetRange
 from asyncgroup.spark.source.driver import broker_lookups
 from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.options.settings import FromGroup, Latest, OffsetLimit, Specific, Subscribe
+from tests.broker.internals import log_of
 from tests.spark.source.driver_support import TOPIC, VirtualQuery, offsets, tp
 
 pytestmark = pytest.mark.virtual
@@ -273,7 +274,7 @@ async def test_a_partition_that_is_offline_at_the_start(
     async with VirtualQuery(brokers, **options | {"group_id": None}) as query:
         assert await query.end(end) == end
     await brokers.start_node(node)
-    brokers._partition(TOPIC, 1).log.delete_records(2)
+    log_of(brokers, TOPIC, 1).delete_records(2)
     async with VirtualQuery(brokers, **options | {"group_id": None}) as query:
         again, ranges = await query.batch(end)
         assert (again, ranges) == (offsets(5, 3), [OffsetRange(TOPIC, 1, 2, 3)])
@@ -363,7 +364,7 @@ async def test_the_first_batch_is_repeated_when_a_partition_is_back(brokers: Emb
 
 async def test_the_first_batch_is_repeated_when_a_partition_is_offline(brokers: EmbeddedCluster) -> None:
     """It was part of that batch, so the batch waits for it; its log need not start at 0."""
-    brokers._partition(TOPIC, 1).log.delete_records(1)
+    log_of(brokers, TOPIC, 1).delete_records(1)
     async with VirtualQuery(brokers) as died:
         end, first = await died.batch(await died.initial())
     node = await take_offline(brokers, 1)

@@ -9,6 +9,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.workqueue import RetryTopic, WorkQueue
 from asyncgroup.workqueue.group_engine.retry_topics import DESCRIBE_TIMEOUT, warn_of_retention
 from tests.scenario.support import now
+from tests.work_queues import core_of
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
 
@@ -58,7 +59,7 @@ async def test_a_queue_warns_of_a_topic_that_it_has_not_created(caplog: pytest.L
         cluster.create_topic("again", 1)
         for topic in ("again", None):
             async with WorkQueue(cluster.bootstrap_servers, "g", "orders", retry=RetryTopic(topic)) as queue:
-                for task in queue._core.engine._tasks:
+                for task in core_of(queue).engine._tasks:
                     if "retention" in task.get_name():
                         await task
     assert warnings(caplog) == ["retry topic 'again' has retention.ms=604800000"]

@@ -19,6 +19,7 @@ from tests.scenario.queues.copies.transactional_queues import DLQ, RETRY, Proces
 from tests.scenario.support import now
 from tests.stories.queue_members import acked, send
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import core_of
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=864_000), pytest.mark.usefixtures("no_asyncio_errors")]
 
@@ -130,7 +131,7 @@ async def test_a_new_producer_knows_which_copies_wait(env: VirtualEnvironment):
     await bad.spoil()
     await send(env, (key_of(bad.number), b"reject bad"))
     async with Process(env, "ann", **OPTIONS) as ann:
-        client = ann.queue._core.engine.cluster._inner
+        client = core_of(ann.queue).engine.cluster._inner
         await env.bell.until(lambda: bool(ann.queue.health().problems), "it does not answer", env.limit)
         await asyncio.sleep(12.0)  # until the transaction is aborted
         env.cluster.faults.on("EndTxn", client_id="ann").error("UNKNOWN_SERVER_ERROR")

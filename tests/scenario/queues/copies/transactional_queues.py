@@ -11,6 +11,7 @@ from asyncgroup.workqueue import DeadLetter, Delivery, RetryTopic
 from asyncgroup.workqueue.group_engine.copy_transactions import CopyTransactions
 from tests.stories.queue_members import QueueMember, Work, acked, working
 from tests.stories.virtual import VirtualEnvironment
+from tests.work_queues import core_of
 
 __all__ = [
     "DLQ",
@@ -121,6 +122,6 @@ class Process:
 
 def producer_of(member: QueueMember) -> Producer:
     """Return the producer of copies."""
-    copies_of = member.queue._core.engine.copies
+    copies_of = core_of(member.queue).engine.copies
     assert isinstance(copies_of, CopyTransactions)
     return copies_of._producer
