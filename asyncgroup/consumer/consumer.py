@@ -266,6 +266,7 @@ class Consumer(ClientArguments):
             raise ConfigError("partition", str(tp), allowed)
 
     def _forget(self, consumer: PartitionConsumer) -> None:
+        # a second close must not remove the one that reads the partition since
         if self._partitions.get(consumer.tp) is consumer:
             del self._partitions[consumer.tp]
             self._fetcher.remove(consumer)
@@ -274,6 +275,7 @@ class Consumer(ClientArguments):
     def _on_bug(self, error: Exception) -> None:
         """Raise the error of a failed background task to all readers: no more records will arrive."""
         for consumer in self._partitions.values():
+            # each reader raises it with another traceback
             consumer._inner.fail(copy_error(error))
 
 

@@ -163,6 +163,7 @@ class FetchScheduler:
             must_validate or not source.may_read_replica(now, info)
         ):
             source.clear_preferred_replica()
+            # the follower that was read from may lead by now: then it stays the node to fetch from
             if must_validate or info.leader != broker.node_id:
                 self.states.assign(partition, now)
                 return None
@@ -246,6 +247,7 @@ class FetchScheduler:
             case Retriable(error, hint):
                 if hint is not None:
                     self.states.metadata.update_leader(partition.tp, *hint)
+                # a hint that names this node again is no reason to leave out the pause
                 hinted = self.states.metadata.view.leader(partition.tp) not in (-1, partition.node_id)
                 self._redispatch([partition], error, now, hinted=hinted)
             case OutOfRange() | Fatal() if self._leave_follower(

@@ -271,6 +271,7 @@ class Budget:
     @partition_count.setter
     def partition_count(self, number: int) -> None:
         self._partition_count = number
+        # fetches that were planned with the former size are planned again
         self.version += 1
         self.share = self.total // max(1, number)
         """Bytes that each partition may hold."""
@@ -297,4 +298,5 @@ class Budget:
 
         With less than a batch left a response has one batch: no partition has to wait for what others hold.
         """
+        # `used` may exceed the total, as an empty partition may always be fetched
         return max(1, min(most, (self.total - self.used) // max(1, brokers)))

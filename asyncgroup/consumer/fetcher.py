@@ -172,6 +172,7 @@ class Fetcher:
                 is_silent = task.is_unresponsive(FOLLOWER_SECONDS)
                 if is_silent and self._scheduler.leave_unresponsive_follower(task.broker, self._time()):
                     task.give_up_unwanted()
+            # unless a refresh of another cause has looked just now
             if unresponsive and self._cluster.view.updated_at <= self._time() - SILENT_SECONDS / 2:
                 await self._refresh([])
 
@@ -191,6 +192,7 @@ class Fetcher:
         """Refresh metadata for leaderless partitions whose next try is due, and while leaders are in doubt."""
         while True:
             await self._wait_until(FetchState.LEADERLESS, self._states.next_refresh)
+            # their metadata is newer than what the leader knows: a refresh would change nothing
             if self._states.assign_known(self._time()):
                 continue
             waiting = self._states.begin_refresh(self._time())
@@ -233,6 +235,7 @@ class Fetcher:
         """Wait until the loop time `due()`, which is evaluated again when a partition begins to wait in `state`."""
         changed = self._timers[state]
         while True:
+            # cleared first: a partition that begins to wait after `due()` sets it again
             changed.clear()
             pause = due() - self._time()
             if pause <= 0:

@@ -101,6 +101,7 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
     elif isinstance(where, timedelta):
         if where > timedelta():
             return Start(-1, timestamp_of(where, clock))
+    # also integers of NumPy; a bool would be the offset 0 or 1
     elif not isinstance(where, bool) and hasattr(where, "__index__") and operator.index(where) >= 0:
         return Start(check_offset(where))
     hint = "; a time is given as a datetime" if isinstance(where, float) else ""
@@ -161,6 +162,7 @@ async def list_offsets(
     async def attempt() -> AsyncGroupError | None:
         """Look up what is left; return the error to raise: one that stays says more."""
         nonlocal is_repeated
+        # the first attempt does with the metadata at hand, without another round trip
         if is_repeated:
             await cluster.refresh()
         is_repeated = True
@@ -211,6 +213,7 @@ async def look_up_each(
         return progress.apply(Results(answer.listed, problems))
 
     retry = cluster.retry(retries=cluster.config.metadata_retry_max)
+    # a broker with `auto.create.topics.enable` would create topics that are only asked about
     with cluster.tracking(sorted({tp.topic for tp in wanted}), creates=False):
         if any(cluster.view.leader(tp) < 0 for tp in wanted):
             await cluster.refresh()
@@ -245,8 +248,10 @@ async def list_offsets_once(
     found = await _round(cluster, wanted, isolation)
     if not or_end:
         return found
+    # the names have negative numbers: only a time has no record
     if ends := {tp: LATEST for tp, offset in found.offsets.items() if offset < 0 <= wanted[tp]}:
         for tp in ends:
+            # or it would be left with -1 if the lookup of its end fails
             del found.listed[tp]
         listed, problems = await _round(cluster, ends, isolation)
         found = ListOffsetsResult(found.listed | listed, found.problems | problems)

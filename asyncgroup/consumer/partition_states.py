@@ -190,6 +190,7 @@ class PartitionStates:
             self._watch.leader_assigned(partition)
             source = partition.fetch_source
             may_read = source.may_read_replica(now, view.partition(*partition.tp))
+            # the leader's advice may be older than the end of that follower
             if not may_read or source.preferred_replica not in view.brokers:
                 source.clear_preferred_replica()
             follower = source.preferred_replica
@@ -233,6 +234,7 @@ class PartitionStates:
         self, partition: TopicPartitionState, error: Exception, now: float, *, in_election: bool = False
     ) -> float:
         """Count a failure and return the pause before the next try; raise to the reader beyond `fetch_retry_max`."""
+        # a reader that has not taken an error yet gets no second one
         if partition.error is None:
             exhausted = self._retries.record_failure(partition.tp, partition.fetch_failures, error, now)
             if exhausted is not None:
@@ -305,7 +307,7 @@ class PartitionStates:
         self._watch.begin_refresh(now)
         due = self.due(FetchState.LEADERLESS, now + REFRESH_WINDOW)
         for partition in due:
-            partition.retry_at = NEVER
+            partition.retry_at = NEVER  # marks it for `end_refresh`
         return due
 
     def end_refresh(self, waiting: Iterable[TopicPartitionState], now: float) -> None:
@@ -320,7 +322,7 @@ class PartitionStates:
         view = self.metadata.view
         moved = [partition for broker in self.brokers.values() for partition in broker.moved(view)]
         nodes = {partition.node_id for partition in moved}
-        waiting = self.due(FetchState.LEADERLESS, limit=NEVER)
+        waiting = self.due(FetchState.LEADERLESS, limit=NEVER)  # also those marked for a refresh under way
         moved += [partition for partition in waiting if self._watch.has_new_leader(partition)]
         for partition in moved:
             self.assign(partition, now)

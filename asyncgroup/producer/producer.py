@@ -155,7 +155,7 @@ class Producer(ClientArguments):
         except DeliveryFailedError as lost:
             if error is None:
                 raise
-            _log.error("%s", lost)
+            _log.error("%s", lost)  # raised, it would hide the error of the block
             add_note(error, str(lost))
 
     async def aclose(self, *, drain: bool = True) -> None:
@@ -178,10 +178,10 @@ class Producer(ClientArguments):
         await wait_shielded(self._closing)
 
     async def _close(self) -> None:
-        self._inner.fail_waiting(self._inner.closed_error)
+        self._inner.fail_waiting(self._inner.closed_error)  # their records were not accepted
         if self._drains:
             await self._drain()
-        is_reported = self._inner.has_failed
+        is_reported = self._inner.has_failed  # read before `stop`, which closes that state
         try:
             if self._transactions is not None:
                 await self._transactions.stop()

@@ -300,12 +300,14 @@ class TransactionClient:
     async def _end_once(self, *, commit: bool) -> bool:
         manager = self.manager
         if not commit:
+            # a Produce that arrives after EndTxn would begin a transaction that nothing ends (KIP-890)
             has_gap = await self._pipeline.wait_idle()
             await self.offsets.wait()
             if manager.state is TransactionPhase.FATAL_ERROR:
                 return False
             manager.begin_abort(has_gap=has_gap)
         async with self._lock:
+            # another request may have failed while this one waited for the lock
             if commit and manager.state is not TransactionPhase.COMMITTING:
                 return False
             next_producer = None

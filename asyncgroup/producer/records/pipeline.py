@@ -146,6 +146,7 @@ class RecordPipeline:
     def fail(self, error: Exception) -> None:
         """Send nothing more: all records that are not acknowledged fail with `error`, and no more are accepted."""
         self.refuse()
+        # first the callers that wait: the memory of failed records would let them in
         self.fail_waiting(self.closed_error)
         self.fail_records(error)
 
@@ -216,6 +217,7 @@ class RecordPipeline:
 
     async def wait_until_done(self) -> None:
         """Send all records without lingering, and wait until those accepted so far are done."""
+        # records that wait for a lookup are in no batch yet
         await self.router.wait_for_lookups()
         self.accumulator.close_open()
         self.sender.wake()

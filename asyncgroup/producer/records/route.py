@@ -176,6 +176,7 @@ class Route:
         partitions = info.partitions if info is not None and not info.error_code else {}
         if info is not None:
             self._accumulator.update_topic_id(self.topic, info.topic_id)
+        # a key's partition depends on their number
         if len(partitions) != self.partition_count:
             self._queue_by_key.clear()
         self.partition_count = len(partitions)
@@ -265,6 +266,7 @@ class Route:
         number = self._sticky_partition(size)
         if is_full(TopicPartition(self.topic, number), size):
             free = [each for each in self._available if not is_full(TopicPartition(self.topic, each), size)]
+            # if all are full, its caller waits for room in the one that it would have had
             return self._sticky.next_partition(free) if free else number
         return number
 

@@ -287,6 +287,7 @@ class Router:
         limit = f"delivery_timeout={self._config.delivery_timeout:g} s"
         error = RequestTimedOut(f"{_place(route, lookup)} could not be looked up within {limit}: {reason}")
         error.__cause__ = reason
+        # in the order of their deadlines, as all have the same timeout
         while lookup.backlog and lookup.backlog[0].deadline <= now:
             self._fail_record(route, lookup, lookup.backlog.popleft(), error)
 

@@ -158,6 +158,7 @@ class TransactionCoordinatorClient:
             response = await self._to_coordinator(request, is_v2=False)
             answer = self._answer(INIT_PRODUCER_ID, response.error_code, "InitProducerId")
             producer = ProducerIdentity(response.producer_id, response.producer_epoch)
+            # without an id the brokers would take the next records as written outside of the transaction
             if answer.error is None and min(producer) < 0:
                 raise ProtocolError(
                     f"transactional id {self._transactional_id!r}: the response to InitProducerId has the "
@@ -207,8 +208,9 @@ class TransactionCoordinatorClient:
         async def attempt() -> Answer:
             response = await self._to_coordinator(request, is_v2=is_v2)
             what = "EndTxn (commit)" if commit else "EndTxn (abort)"
+            # what is not in the table ends the producer: without EndTxn no other request is left that ends the transaction
             answer = self._answer(END_TXN, response.error_code, what, TransactionAction.FATAL)
-            if answer.error is None and response.producer_id >= 0:
+            if answer.error is None and response.producer_id >= 0:  # -1 before KIP-890
                 return answer._replace(
                     producer=ProducerIdentity(response.producer_id, response.producer_epoch)
                 )
@@ -267,7 +269,7 @@ class TransactionCoordinatorClient:
         lookups = MissingPartitions(self._cluster)
 
         async def attempt() -> Answer:
-            codes.clear()
+            codes.clear()  # the caller gets those of the last attempt
             request = txn_offset_commit_request(self._transactional_id, *producer, group, left)
             response = await self._request(group.group_id, GROUP, request, is_v2=is_v2)
             for topic in response.topics:
@@ -289,6 +291,7 @@ class TransactionCoordinatorClient:
 
     async def _request(self, key: str, kind: int, request: Request[R], *, is_v2: bool) -> R:
         lowest = LOWEST_V2.get(request.NAME, 0) if is_v2 else 0
+        # a higher version would make a transaction of version 1 one of KIP-890
         highest = None if lowest else HIGHEST_V1.get(request.NAME)
 
         def build(version: int) -> Request[R]:
@@ -329,6 +332,7 @@ class TransactionCoordinatorClient:
     ) -> Answer:
         """Return the answer to a response with these codes; partitions that are `gone` abort the transaction."""
         action, code = most_urgent(table, codes.values())
+        # a deleted partition would be retried until the timeout, as its code is retriable
         if gone and action < TransactionAction.ABORT:
             action, code = TransactionAction.ABORT, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         missing = ", ".join(str(tp) for tp in wanted if tp not in codes)
@@ -357,6 +361,7 @@ class TransactionCoordinatorClient:
         async def once() -> Answer:
             nonlocal is_uncertain
             answer = await self._attempt(attempt)
+            # a refusal says nothing about an attempt before it that may have been processed
             is_uncertain |= answer.is_uncertain
             if answer.action is TransactionAction.MOVED:
                 self._cluster.coordinators.mark_stale(key, kind)

@@ -87,6 +87,7 @@ _COMMON: Final[Table] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: FATAL,
     ErrorCode.INVALID_TXN_STATE: FATAL,
     ErrorCode.UNSUPPORTED_VERSION: FATAL,
+    # it has expired (`transactional.id.expiration.ms`)
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: REINITIALIZE,
     ErrorCode.UNKNOWN_PRODUCER_ID: ABORT,
     ErrorCode.TRANSACTION_ABORTABLE: ABORT,
@@ -112,6 +113,7 @@ ADD_OFFSETS: Final[Table] = _COMMON
 
 TXN_OFFSET_COMMIT: Final[Table] = {
     **_COMMON,
+    # its replicas do not answer: as Java, look the coordinator up
     ErrorCode.REQUEST_TIMED_OUT: MOVED,
     # the group fences the member (KIP-447): another member has its partitions
     ErrorCode.FENCED_INSTANCE_ID: ABORT,
@@ -179,6 +181,7 @@ def may_be_processed(error: AsyncGroupError) -> bool:
     """Return whether a request to a coordinator may have been processed although it has failed with this error."""
     if isinstance(error, BrokerError):
         return error.code not in REFUSED
+    # these are raised before a request is sent
     return not isinstance(
         error, ConnectError | NoBrokersError | AuthenticationError | UnsupportedVersionError
     )

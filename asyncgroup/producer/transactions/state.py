@@ -201,6 +201,7 @@ class TransactionManager:
 
     def initialize(self, producer_id: int, epoch: int, *, is_v2: bool) -> None:
         """Use the producer id and epoch of InitProducerId, and the transaction version of the next transaction."""
+        # a broker may have fenced it while the request was under way
         if self._state is TransactionPhase.FATAL_ERROR:
             return
         self.producer_id, self.epoch, self.is_v2 = producer_id, epoch, is_v2
@@ -219,6 +220,7 @@ class TransactionManager:
         if not self.may_add:
             return False
         if self.is_v2:
+            # even a Produce that fails may have begun the transaction
             self.partitions.add(tp)
             self.is_started = True
             return True
@@ -260,7 +262,7 @@ class TransactionManager:
             return
         if producer is not None:
             self.producer_id, self.epoch = producer
-            self.needs_bump = False
+            self.needs_bump = False  # EndTxn has made the next epoch
         self.needs_bump |= is_v2 and not self.is_v2
         self.is_v2 = is_v2
         if self.needs_bump or self.skips_end:
@@ -308,6 +310,7 @@ class TransactionManager:
         `skips_end`: by InitProducerId, as the coordinator would refuse EndTxn.
         """
         self.skips_end |= skips_end
+        # the first failure stays; an abort fails all records as well
         if not self.may_add:
             return False
         self.needs_bump |= not self.is_v2
