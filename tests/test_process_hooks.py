@@ -92,6 +92,12 @@ async def run(hooks: Iterable[object], handler: Any, records: int = 3, **argumen
         await running
 
 
+@pytest.fixture
+def process() -> Process:
+    """A process without hooks of its own."""
+    return Process()
+
+
 async def test_a_record_is_processed_until_the_next_one_is_asked_for() -> None:
     process, seen = Process(), []
 
@@ -109,8 +115,7 @@ async def test_a_record_is_processed_until_the_next_one_is_asked_for() -> None:
     assert not process.errors
 
 
-async def test_while_the_reader_waits_it_processes_nothing() -> None:
-    process = Process()
+async def test_while_the_reader_waits_it_processes_nothing(process: Process) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for _ in claim:
@@ -125,8 +130,7 @@ async def test_while_the_reader_waits_it_processes_nothing() -> None:
     assert process.events == ["0", "/0"]
 
 
-async def test_a_batch_is_one_and_its_handlers_exception_is_its_error() -> None:
-    process = Process()
+async def test_a_batch_is_one_and_its_handlers_exception_is_its_error(process: Process) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for batch in claim.batches(max_records=2):
@@ -157,8 +161,7 @@ async def test_a_function_in_a_thread_has_the_context_of_its_batch(*, by_batches
     assert process.events == ["0-3", "/0-3"]
 
 
-async def test_after_a_break_the_record_is_processed_until_the_handler_ends() -> None:
-    process = Process()
+async def test_after_a_break_the_record_is_processed_until_the_handler_ends(process: Process) -> None:
 
     async def read(session: Session, claim: Claim) -> None:
         async for _ in claim:
@@ -203,8 +206,7 @@ async def test_a_hook_that_wants_no_records_gets_batches_only() -> None:
     assert process.asked < 20
 
 
-async def test_records_of_a_group_in_one_loop() -> None:
-    process = Process()
+async def test_records_of_a_group_in_one_loop(process: Process) -> None:
     async with (
         topic(6, partitions=2) as servers,
         ConsumerGroup(servers, "g", CONFIG, hooks=[process]) as group,
@@ -221,8 +223,7 @@ async def test_records_of_a_group_in_one_loop() -> None:
     assert not process.open
 
 
-async def test_a_consumer_has_no_group() -> None:
-    process = Process()
+async def test_a_consumer_has_no_group(process: Process) -> None:
     async with topic(2) as servers, Consumer(servers, hooks=[process]) as consumer:
         reader = await consumer.partition("orders", 0, "earliest")
         async for record in reader:
@@ -234,15 +235,13 @@ async def test_a_consumer_has_no_group() -> None:
     assert process.groups == {""}
 
 
-async def test_a_closed_consumer_processes_nothing() -> None:
-    process = Process()
+async def test_a_closed_consumer_processes_nothing(process: Process) -> None:
     async with topic(2) as servers, Consumer(servers, hooks=[process]) as consumer:
         await anext(await consumer.partition("orders", 0, "earliest"))
     assert process.events == ["0", "/0"]
 
 
-async def test_a_work_queue_reports_its_deliveries_instead() -> None:
-    process = Process()
+async def test_a_work_queue_reports_its_deliveries_instead(process: Process) -> None:
     async with topic(3) as servers:
         source = GroupSource(servers, "g", "orders", hooks=[process])
         async with WorkQueue(source, initial_position="earliest") as queue:

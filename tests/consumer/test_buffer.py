@@ -178,17 +178,21 @@ TestBufferAndLog.settings = settings(
 )
 
 
-def test_a_batch_read_by_pop_records_frees_its_bytes() -> None:
+@pytest.fixture
+def buffer() -> RecordBuffer:
+    """An empty buffer that checks checksums."""
+    return RecordBuffer(TP, 0, check_crcs=True)
+
+
+def test_a_batch_read_by_pop_records_frees_its_bytes(buffer: RecordBuffer) -> None:
     """Found by review: a batch read up to its last record by `pop_records` kept its bytes, and a small share stayed full."""
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(batch(0, count=5), zero_copy=True)
     assert [r.offset for r in buffer.pop_records(5, 1 << 20)] == [0, 1, 2, 3, 4]
     assert not buffer
     assert (buffer.bytes, buffer.records) == (0, 0)
 
 
-def test_the_bytes_of_a_batch_count_until_its_last_record() -> None:
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
+def test_the_bytes_of_a_batch_count_until_its_last_record(buffer: RecordBuffer) -> None:
     data = batch(0, count=3)
     buffer.add(data, zero_copy=True)
     assert buffer.advance()
@@ -225,8 +229,7 @@ def test_a_response_is_copied_unless_zero_copy() -> None:
 
 
 @pytest.mark.parametrize("by", ["pop", "pop_records"])
-def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
+def test_batches_that_overlap_hand_each_record_out_once(buffer: RecordBuffer, by: str) -> None:
     data = batch(0, count=5)
     buffer.add(data, zero_copy=True)
     buffer.add(data, zero_copy=True)
@@ -239,8 +242,7 @@ def test_batches_that_overlap_hand_each_record_out_once(by: str) -> None:
     assert (buffer.bytes, buffer.position) == (0, 8)
 
 
-def test_a_corrupt_batch_stays_in_the_buffer_after_the_good_ones() -> None:
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
+def test_a_corrupt_batch_stays_in_the_buffer_after_the_good_ones(buffer: RecordBuffer) -> None:
     good, bad, after = batch(0, count=2), corrupt(batch(2, count=2)), batch(4, count=1)
     buffer.add(good + bad + after, zero_copy=True)
     assert [r.offset for r in buffer.pop_records(100, 1 << 20)] == [0, 1]
@@ -257,12 +259,11 @@ def test_a_corrupt_batch_stays_in_the_buffer_after_the_good_ones() -> None:
 
 @pytest.mark.parametrize("codec", [*range(1, 5), 7], ids=lambda codec: f"codec {codec}")
 @pytest.mark.parametrize("by", ["pop", "pop_records"])
-def test_a_batch_without_records_is_skipped_with_any_codec(codec: int, by: str) -> None:
+def test_a_batch_without_records_is_skipped_with_any_codec(buffer: RecordBuffer, codec: int, by: str) -> None:
     """Compaction leaves such a header for the producer's sequence numbers, in some brokers with the codec's bits."""
     data = bytearray(batch(0, [], last=4))
     data[22] |= codec
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(bytes(data) + batch(5), zero_copy=True)
     found = [record.offset for record in buffer.pop_records(100, 1 << 20)] if by == "pop_records" else []
     while by == "pop" and (buffer.decoded or buffer.advance()):
@@ -289,8 +290,7 @@ def test_impossible_counts_are_an_error(where: int, kind: str) -> None:
     assert buffer.fetch_offset == 5, kind
 
 
-def test_bytes_without_batches_are_an_error_after_the_good_batches() -> None:
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
+def test_bytes_without_batches_are_an_error_after_the_good_batches(buffer: RecordBuffer) -> None:
     nonsense = struct.pack(">qiib", 2, 40, 0, 9) + bytes(60)
     buffer.add(batch(0, count=2) + nonsense, zero_copy=True)
     assert buffer.fetch_offset == 2
@@ -363,12 +363,11 @@ def test_no_batch_is_decompressed_twice(monkeypatch: pytest.MonkeyPatch, size: i
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed_bytes_that_are_malformed_stay_in_the_buffer(codec: str) -> None:
+def test_compressed_bytes_that_are_malformed_stay_in_the_buffer(buffer: RecordBuffer, codec: str) -> None:
     """With a right checksum, too: the error is raised at every read, and the records before them come first."""
     data = bytearray(batch(2, count=3, codec=codec))
     data[61:] = b"\xff" * (len(data) - 61)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
     buffer.add(batch(0, count=2, codec=codec) + bytes(data), zero_copy=True)
     assert [record.offset for record in buffer.pop_records(100, 1 << 20)] == [0, 1]
     for _ in range(2):
@@ -377,7 +376,6 @@ def test_compressed_bytes_that_are_malformed_stay_in_the_buffer(codec: str) -> N
     assert buffer.position == 2
 
 
-def test_repr_shows_the_position() -> None:
-    buffer = RecordBuffer(TP, 0, check_crcs=True)
+def test_repr_shows_the_position(buffer: RecordBuffer) -> None:
     buffer.add(batch(0, count=2), zero_copy=True)
     assert repr(buffer) == f"<RecordBuffer orders-3: 2 records, {buffer.bytes} bytes, at 0>"

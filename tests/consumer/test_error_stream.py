@@ -19,8 +19,13 @@ def numbers(errors: list[Exception]) -> list[int]:
     return [each.args[0] for each in errors]
 
 
-async def test_every_reader_gets_every_error_since_its_creation() -> None:
-    stream = ErrorStream(BUFFER)
+@pytest.fixture
+def stream() -> ErrorStream:
+    """A stream that keeps as many errors as its buffer."""
+    return ErrorStream(BUFFER)
+
+
+async def test_every_reader_gets_every_error_since_its_creation(stream: ErrorStream) -> None:
     stream.put(error(0))
     first = stream.reader()
     stream.put(error(1))
@@ -31,8 +36,7 @@ async def test_every_reader_gets_every_error_since_its_creation() -> None:
     assert numbers([each async for each in second]) == [2]
 
 
-async def test_a_reader_waits_for_the_next_and_ends_with_the_stream() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_a_reader_waits_for_the_next_and_ends_with_the_stream(stream: ErrorStream) -> None:
     reader = stream.reader()
     found: list[Exception] = []
 
@@ -50,8 +54,7 @@ async def test_a_reader_waits_for_the_next_and_ends_with_the_stream() -> None:
     await asyncio.wait_for(task, 1)
 
 
-async def test_a_full_buffer_drops_and_counts_its_oldest_error() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_a_full_buffer_drops_and_counts_its_oldest_error(stream: ErrorStream) -> None:
     slow, quick = stream.reader(), stream.reader()
     for number in range(BUFFER + 10):
         stream.put(error(number))
@@ -61,8 +64,7 @@ async def test_a_full_buffer_drops_and_counts_its_oldest_error() -> None:
     assert numbers([each async for each in slow]) == list(range(10, BUFFER + 10))
 
 
-async def test_a_cancelled_read_loses_nothing() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_a_cancelled_read_loses_nothing(stream: ErrorStream) -> None:
     reader = stream.reader()
     task = asyncio.ensure_future(anext(reader))
     await asyncio.sleep(1)
@@ -72,8 +74,7 @@ async def test_a_cancelled_read_loses_nothing() -> None:
     assert numbers([await anext(reader)]) == [1]
 
 
-async def test_a_closed_reader_gets_no_more_errors() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_a_closed_reader_gets_no_more_errors(stream: ErrorStream) -> None:
     reader, other = stream.reader(), stream.reader()
     stream.put(error(1))
     await reader.aclose()
@@ -89,16 +90,14 @@ async def test_the_former_name_of_aclose_names_the_new_one() -> None:
         ErrorStream(BUFFER).reader().close()  # type: ignore[attr-defined]
 
 
-async def test_a_reader_of_a_closed_stream_ends_at_once() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_a_reader_of_a_closed_stream_ends_at_once(stream: ErrorStream) -> None:
     stream.close()
     stream.close()
     stream.put(error(1))
     assert [each async for each in stream.reader()] == []
 
 
-async def test_two_tasks_on_one_reader_share_its_errors() -> None:
-    stream = ErrorStream(BUFFER)
+async def test_two_tasks_on_one_reader_share_its_errors(stream: ErrorStream) -> None:
     reader = stream.reader()
     tasks = [asyncio.ensure_future(anext(reader)) for _ in range(2)]
     await asyncio.sleep(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncgroup.offsets.partition_offsets import CommittedOffset, PartitionMarks
@@ -12,8 +13,13 @@ from tests.profiles import examples
 RANDOM = st.integers(0, 2**31).map(random.Random)
 
 
-def test_an_incomplete_value_holds_back_the_commit():
-    marks = PartitionMarks(0)
+@pytest.fixture
+def marks() -> PartitionMarks:
+    """Marks from offset 0 on."""
+    return PartitionMarks(0)
+
+
+def test_an_incomplete_value_holds_back_the_commit(marks):
     marks.mark_offset(3, "three", 1)
     marks.hold_value(5, 1)
     assert marks.value == CommittedOffset(3, "three", 1)
@@ -27,8 +33,7 @@ def test_an_incomplete_value_holds_back_the_commit():
     assert (marks.value, marks.dirty) == (CommittedOffset(10, "", 2), True)
 
 
-def test_a_value_that_is_given_up_releases_the_commit():
-    marks = PartitionMarks(0)
+def test_a_value_that_is_given_up_releases_the_commit(marks):
     marks.hold_value(5, 1)
     marks.hold_value(6, 1)
     marks.mark_offset(8)
@@ -39,8 +44,7 @@ def test_a_value_that_is_given_up_releases_the_commit():
     assert (marks.value.offset, marks.dirty) == (8, True)
 
 
-def test_a_refused_commit_is_sent_again_when_it_changes():
-    marks = PartitionMarks(0)
+def test_a_refused_commit_is_sent_again_when_it_changes(marks):
     marks.hold_value(5, 1)
     marks.mark_offset(8)
     marks.reject(marks.value)
@@ -55,16 +59,14 @@ def test_a_mark_beyond_the_position_is_not_moved_back():
     assert marks.value.offset == 100
 
 
-def test_a_value_that_begins_again_after_a_seek_still_holds():
-    marks = PartitionMarks(0)
+def test_a_value_that_begins_again_after_a_seek_still_holds(marks):
     marks.hold_value(5, 1)
     marks.mark_offset(8)
     marks.hold_value(5, 1)
     assert marks.value.offset == 5
 
 
-def test_a_truncated_log_releases_the_values_in_it():
-    marks = PartitionMarks(0)
+def test_a_truncated_log_releases_the_values_in_it(marks):
     marks.hold_value(5, 1)
     marks.hold_value(7, 1)
     marks.mark_offset(9)
@@ -74,8 +76,7 @@ def test_a_truncated_log_releases_the_values_in_it():
     assert marks.value.offset == 6
 
 
-def test_reading_again_begins_at_the_offset_to_commit():
-    marks = PartitionMarks(0)
+def test_reading_again_begins_at_the_offset_to_commit(marks):
     marks.hold_value(5, 1)
     marks.mark_offset(8)
     assert marks.hold_back(2, lambda: 9) == 5

@@ -76,8 +76,13 @@ async def failures(broker: Broker, *, retry_rejected: bool = True) -> dict[Topic
     return {}
 
 
-async def test_topic_ids_are_used_if_all_are_known_and_the_broker_supports_them() -> None:
-    broker = Broker()
+@pytest.fixture
+def broker() -> Broker:
+    """The coordinator."""
+    return Broker()
+
+
+async def test_topic_ids_are_used_if_all_are_known_and_the_broker_supports_them(broker: Broker) -> None:
     a, b = broker.manage(A0), broker.manage(B0)
     a.mark_offset(5)
     b.mark_offset(6)
@@ -89,8 +94,7 @@ async def test_topic_ids_are_used_if_all_are_known_and_the_broker_supports_them(
     assert not b.dirty
 
 
-async def test_names_are_used_for_unknown_topic_ids() -> None:
-    broker = Broker()
+async def test_names_are_used_for_unknown_topic_ids(broker: Broker) -> None:
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
     broker.coordinator.version = 10
@@ -107,9 +111,8 @@ async def test_names_are_used_for_unknown_topic_ids() -> None:
     assert not b.dirty
 
 
-async def test_a_topic_without_an_id_does_not_make_the_others_use_names() -> None:
+async def test_a_topic_without_an_id_does_not_make_the_others_use_names(broker: Broker) -> None:
     """Found by a random test: by name the old topic's mark was committed to the new one, whose first records were skipped."""
-    broker = Broker()
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
     broker.topics["a"] = NEW
@@ -133,8 +136,7 @@ async def test_a_lost_membership_fails_topics_with_and_without_ids() -> None:
     assert len(lost) == 1
 
 
-async def test_a_partition_may_be_dropped_between_the_two_requests() -> None:
-    broker = Broker()
+async def test_a_partition_may_be_dropped_between_the_two_requests(broker: Broker) -> None:
     broker.cluster.topic("b", None)
     a, b = broker.manage(A0), broker.manage(B0)
     a.mark_offset(5)
@@ -149,8 +151,7 @@ async def test_a_partition_may_be_dropped_between_the_two_requests() -> None:
     assert [topic.topic_id for _, request in broker.coordinator.requests for topic in request.topics] == [OLD]
 
 
-async def test_a_topic_id_that_the_broker_does_not_know_yet_is_retried() -> None:
-    broker = Broker()
+async def test_a_topic_id_that_the_broker_does_not_know_yet_is_retried(broker: Broker) -> None:
     a = broker.manage(A0)
     a.mark_offset(5)
     del broker.topics["a"]
@@ -161,9 +162,8 @@ async def test_a_topic_id_that_the_broker_does_not_know_yet_is_retried() -> None
 
 
 @pytest.mark.parametrize("version", [9, 10])
-async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(version: int) -> None:
+async def test_marks_of_a_recreated_topic_are_dropped_with_an_error(broker: Broker, version: int) -> None:
     """By name they would have been committed to the new topic, whose records were not read."""
-    broker = Broker()
     broker.coordinator.version = version
     a, b = broker.manage(A0), broker.manage(B0)
     a.mark_offset(50)
@@ -258,8 +258,7 @@ async def test_a_mark_made_during_the_last_try_is_not_rejected() -> None:
         ),  # the manager has no membership to lose: the group has members now
     ],
 )
-async def test_which_error_codes_reject_a_mark(code: ErrorCode, rejects: bool) -> None:
-    broker = Broker()
+async def test_which_error_codes_reject_a_mark(broker: Broker, code: ErrorCode, rejects: bool) -> None:
     a = broker.manage(A0)
     a.mark_offset(5)
     broker.coordinator.script = lambda request: answer_commit(request, code)

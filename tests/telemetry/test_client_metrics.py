@@ -77,12 +77,17 @@ async def in_batches(session: Session, claim: Claim) -> None:
         claim.mark(batch)
 
 
+@pytest.fixture
+def metrics() -> ClientMetrics:
+    """Metrics of clients."""
+    return ClientMetrics()
+
+
 @pytest.mark.parametrize("handler", [one_by_one, in_batches])
 @pytest.mark.parametrize("chunks", ["as_is", "assemble"])
 async def test_records_and_bytes_are_those_that_handlers_were_given(
-    broker: EmbeddedCluster, handler: Any, chunks: Any
+    metrics: ClientMetrics, broker: EmbeddedCluster, handler: Any, chunks: Any
 ) -> None:
-    metrics = ClientMetrics()
     await write(broker, 403)
     config = ConsumerConfig(auto_offset_reset="earliest", chunks=chunks)
     async with consuming(broker, metrics, handler, config):
@@ -260,8 +265,7 @@ async def test_two_members_in_one_process_are_one_sum(broker: EmbeddedCluster) -
     assert value(readings, "records_consumed_total", "g", "orders") == 40
 
 
-async def test_stalls_of_the_member() -> None:
-    metrics = ClientMetrics()
+async def test_stalls_of_the_member(metrics: ClientMetrics) -> None:
     metrics.on_member_stalled("g", "event loop", 2.5, "blocked")
     metrics.on_member_stalled("g", "event loop", 1.5, "blocked")
     metrics.on_member_stalled("g", "join", 10.0, "waits")
@@ -270,9 +274,8 @@ async def test_stalls_of_the_member() -> None:
     assert readings.numbers["loop_blocked_seconds_total"] == {("g",): 4.0}
 
 
-async def test_an_end_without_a_start_changes_nothing_else() -> None:
+async def test_an_end_without_a_start_changes_nothing_else(metrics: ClientMetrics) -> None:
     """A hook of a Cluster may be added to one whose sessions run already."""
-    metrics = ClientMetrics()
     session: Any = type("Session", (), {"group_id": "g"})()
     claim: Any = object()
     metrics.on_session_end(session, GroupClosed("closed"))
@@ -284,8 +287,7 @@ async def test_an_end_without_a_start_changes_nothing_else() -> None:
 # --- producers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_batches_of_a_producer(broker: EmbeddedCluster) -> None:
-    metrics = ClientMetrics()
+async def test_batches_of_a_producer(metrics: ClientMetrics, broker: EmbeddedCluster) -> None:
     async with Producer(broker.bootstrap_servers, ProducerConfig(linger=0.01), hooks=[metrics]) as producer:
         sends = [asyncio.create_task(producer.send("orders", b"value", partition=0)) for _ in range(12)]
         await asyncio.sleep(0)
@@ -300,8 +302,7 @@ async def test_batches_of_a_producer(broker: EmbeddedCluster) -> None:
     assert readings.histograms["send_seconds"][()].sum > 0
 
 
-async def test_records_that_failed_are_counted_by_error() -> None:
-    metrics = ClientMetrics()
+async def test_records_that_failed_are_counted_by_error(metrics: ClientMetrics) -> None:
     for error in (BrokerError(29, "x"), ValueError("y"), ValueError("z")):
         metrics.on_batch_done(BatchResult("orders", 0, 3, 100, 90, 1.0, 1, -1, error))
     readings = metrics.read()

@@ -215,10 +215,9 @@ class GoesOn(BaseException):
     """No Exception, as GeneratorExit and what some libraries raise to stop a program."""
 
 
-async def test_a_handler_that_raises_another_base_exception(env: VirtualEnvironment):
+async def test_a_handler_that_raises_another_base_exception(gates: Gates, env: VirtualEnvironment):
     """`run` raises it; the record is not acknowledged, and is delivered again in the same queue."""
     await send(env, b"0", b"1")
-    gates = Gates()
 
     async def work(delivery: Delivery) -> None:
         if delivery.record.offset == 0:

@@ -257,10 +257,9 @@ async def test_the_body_of_the_queue_raises(env: VirtualEnvironment):
     assert window.base == 1
 
 
-async def test_the_statistics_of_a_closed_queue(env: VirtualEnvironment):
+async def test_the_statistics_of_a_closed_queue(gates: Gates, env: VirtualEnvironment):
     """They have the lag after the last acknowledgement: also of deliveries that end while the queue closes."""
     await send(env, *[b"%d" % number for number in range(10)])
-    gates = Gates()
     async with opened(env, "ann", concurrency=4) as queue:
         member = QueueMember(env, "ann", queue, gates)
         run = asyncio.create_task(queue.run(member.handle))

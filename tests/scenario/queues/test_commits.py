@@ -152,10 +152,9 @@ async def test_flushed_at_the_close(env: VirtualEnvironment):
     assert (window.base, window.runs) == (1, [(2, 3)])
 
 
-async def test_flushed_at_a_revocation(env: VirtualEnvironment):
+async def test_flushed_at_a_revocation(gates: Gates, env: VirtualEnvironment):
     for partition in range(4):
         await send(env, b"0", b"1", b"2", partition=partition)
-    gates = Gates()
     gates.open(0, 2)
     options: dict[str, Any] = {
         "ack_group_time": 600.0,
@@ -240,9 +239,8 @@ async def test_a_failing_durable_acknowledgement(env: VirtualEnvironment):
     assert await acked(env) == [0, 1]
 
 
-async def test_the_coordinator_moves(env: VirtualEnvironment):
+async def test_the_coordinator_moves(gates: Gates, env: VirtualEnvironment):
     await send(env, *[b"%d" % number for number in range(50)])
-    gates = Gates()
     gates.open(*range(1, 50))
     async with working(env, "ann", gates) as ann:
         await ann.until_count("end", 20)

@@ -69,9 +69,8 @@ async def test_a_loop_that_does_not_end_its_deliveries_in_the_grace(env: Virtual
 
 
 @in_each_protocol
-async def test_a_nack_during_the_grace_is_counted(env: VirtualEnvironment):
+async def test_a_nack_during_the_grace_is_counted(gates: Gates, env: VirtualEnvironment):
     """The next owner goes on with its number."""
-    gates = Gates()
 
     async def work(delivery: Delivery) -> None:
         await gates(delivery)
@@ -89,9 +88,8 @@ async def test_a_nack_during_the_grace_is_counted(env: VirtualEnvironment):
 
 
 @in_each_protocol
-async def test_a_last_nack_during_the_grace_is_a_dead_letter(env: VirtualEnvironment):
+async def test_a_last_nack_during_the_grace_is_a_dead_letter(gates: Gates, env: VirtualEnvironment):
     """The copy is written before the partition moves, and the next owner does not deliver the record."""
-    gates = Gates()
 
     async def work(delivery: Delivery) -> None:
         await gates(delivery)

@@ -93,10 +93,9 @@ async def test_a_queue_that_holds_nothing_with_run(env: VirtualEnvironment):
     assert [await acked(env, partition) for partition in range(4)] == [list(range(5))] * 4
 
 
-async def test_a_blocked_partition_pauses_no_other(env: VirtualEnvironment):
+async def test_a_blocked_partition_pauses_no_other(gates: Gates, env: VirtualEnvironment):
     """Its bytes are used up by open deliveries; the others go on, and it does when they are acknowledged."""
     await send(env, *[b"v" * 10_000] * 20, partition=0)
-    gates = Gates()
 
     async def work(delivery: Delivery) -> None:
         if delivery.record.partition == 0:
@@ -175,8 +174,7 @@ async def test_waiting_records_are_limited(env: VirtualEnvironment):
         await ann.until_count("end", waiting + 100 + 20)
 
 
-async def test_a_hot_key_holds_no_other_partition(env: VirtualEnvironment):
-    gates = Gates()
+async def test_a_hot_key_holds_no_other_partition(gates: Gates, env: VirtualEnvironment):
     await send(env, *[(b"hot", b"v")] * 200)
     await send(env, *[(b"k%d" % number, b"v") for number in range(50)], partition=1)
 

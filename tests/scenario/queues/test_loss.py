@@ -25,9 +25,8 @@ async def healed(env: VirtualEnvironment, name: str) -> None:
 
 
 @in_each_protocol
-async def test_lost_membership(env: VirtualEnvironment):
+async def test_lost_membership(gates: Gates, env: VirtualEnvironment):
     """Deliveries are lost and their handlers cancelled; the queue joins again, and nothing is acknowledged twice."""
-    gates = Gates()
     await send(env, b"0", b"1")
     async with working(env, "ann", gates) as ann:
         await ann.until_count("begin", 2)
@@ -87,9 +86,8 @@ async def test_a_batch_is_gathered_while_the_membership_is_lost(env: VirtualEnvi
 
 
 @pytest.mark.parametrize("mode", [Mode.SHARED, Mode.KEY_SHARED, Mode.FAILOVER])
-async def test_the_log_is_truncated(env: VirtualEnvironment, mode: Mode):
+async def test_the_log_is_truncated(gates: Gates, env: VirtualEnvironment, mode: Mode):
     """Deliveries of records that are no longer in the log are lost; the records written instead are delivered."""
-    gates = Gates()
     await send(env, (b"k", b"old 0"))
     for number in (1, 2):
         await send(env, (b"k%d" % number, b"old %d" % number))
@@ -158,9 +156,8 @@ async def test_the_log_is_truncated_while_the_handler_of_an_expired_delivery_end
     assert await acked(env) == [0, 1]
 
 
-async def test_the_topic_is_recreated(env: VirtualEnvironment):
+async def test_the_topic_is_recreated(gates: Gates, env: VirtualEnvironment):
     """Deliveries of the deleted topic are lost; the new one is read from its beginning."""
-    gates = Gates()
     await send(env, b"old 0", b"old 1", b"old 2")
     gates.open(0)
     async with working(env, "ann", gates) as ann:

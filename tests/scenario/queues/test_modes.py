@@ -76,8 +76,7 @@ async def test_an_exclusive_consumer_after_one_that_died(env: VirtualEnvironment
             assert bob.calls == ["begin 0@1#1", "end 0@1#1"]
 
 
-async def test_shared_handles_a_partition_at_the_same_time(env: VirtualEnvironment):
-    gates = Gates()
+async def test_shared_handles_a_partition_at_the_same_time(gates: Gates, env: VirtualEnvironment):
     await send(env, *[(b"k", b"%d" % number) for number in range(5)])
     async with working(env, "ann", gates, concurrency=3) as ann:
         await ann.until_count("begin", 3)
@@ -126,9 +125,8 @@ async def test_a_failed_record_keeps_its_place_in_modes_in_order(env: VirtualEnv
         assert ann.of("begin") == ["0@0#1", "0@1#1", "0@1#2", "0@1#3", "0@2#1"]
 
 
-async def test_key_shared_allows_out_of_order(env: VirtualEnvironment):
+async def test_key_shared_allows_out_of_order(gates: Gates, env: VirtualEnvironment):
     """A record that waits after a nack does not hold the next ones of its key; one in flight does."""
-    gates = Gates()
 
     async def work(delivery: Delivery) -> None:
         if delivery.record.offset == 0 and delivery.attempt == 1:
@@ -146,8 +144,7 @@ async def test_key_shared_allows_out_of_order(env: VirtualEnvironment):
         assert sorted(ann.of("begin")) == ["0@0#1", "0@0#2", "0@1#1", "0@2#1"]
 
 
-async def test_records_without_a_key_have_no_order(env: VirtualEnvironment):
-    gates = Gates()
+async def test_records_without_a_key_have_no_order(gates: Gates, env: VirtualEnvironment):
     await send(env, b"0", b"1", (b"", b"2"), (b"", b"3"))
     async with working(env, "ann", gates, mode=Mode.KEY_SHARED) as ann:
         await ann.until_count("begin", 3)

@@ -55,9 +55,8 @@ async def test_in_flight_handlers_get_their_grace(env: VirtualEnvironment):
 
 
 @in_each_protocol
-async def test_work_done_out_of_order_moves_with_its_window(env: VirtualEnvironment):
+async def test_work_done_out_of_order_moves_with_its_window(gates: Gates, env: VirtualEnvironment):
     """What was acknowledged above the base is not delivered again; what was cancelled is, with the same number."""
-    gates = Gates()
     gates.open(1, 3)
     await fill(env, 5)
     async with working(env, "ann", gates, **SHORT) as ann:
@@ -86,10 +85,9 @@ async def test_work_done_out_of_order_moves_with_its_window(env: VirtualEnvironm
 
 
 @in_each_protocol
-async def test_deliveries_in_hand_of_retained_partitions_stay_valid(env: VirtualEnvironment):
+async def test_deliveries_in_hand_of_retained_partitions_stay_valid(gates: Gates, env: VirtualEnvironment):
     """With incremental protocols the handlers of partitions that stay are not interrupted."""
     await fill(env, 1)
-    gates = Gates()
     async with working(env, "ann", gates, **SHORT) as ann:
         await ann.until_count("begin", 4)
         async with joined_by(env, Gates(), config={"close_timeout": 2.0}) as bob:

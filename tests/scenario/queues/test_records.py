@@ -129,13 +129,12 @@ async def test_markers_and_aborted_records_count_as_done(env: VirtualEnvironment
 # --- retention --------------------------------------------------------------------------------------------------------------
 
 
-async def test_records_that_retention_has_deleted(env: VirtualEnvironment):
+async def test_records_that_retention_has_deleted(gates: Gates, env: VirtualEnvironment):
     """Those that are acquired stay valid; after a restart the queue begins at the log start."""
     env.cluster.create_topic("short", 1, configs={"retention.ms": "1000", "segment.bytes": "1048576"})
     env.topic = "short"
     for number in range(6):
         await send(env, b"%d" % number * 600_000)
-    gates = Gates()
     gates.open(1, 2)
     async with working(env, "ann", gates, config={"close_timeout": 2.0}) as ann:
         await ann.until_count("end", 2)
@@ -191,10 +190,9 @@ async def test_several_topics(env: VirtualEnvironment):
 # --- members ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_static_members(env: VirtualEnvironment):
+async def test_static_members(gates: Gates, env: VirtualEnvironment):
     """A restart within the session timeout moves no partition, and goes on with the window."""
     config = {"group_instance_id": "desk-a", "close_timeout": 2.0}
-    gates = Gates()
     gates.open(1)
     await send(env, b"0", b"1", b"2")
     async with working(env, "bob", config={"group_instance_id": "desk-b"}) as bob:

@@ -163,9 +163,8 @@ async def test_an_expired_delivery_cancels_its_handler(env: VirtualEnvironment):
     assert await acked(env) == [0, 1]
 
 
-async def test_an_expired_delivery_leaves_its_handler_alone(env: VirtualEnvironment):
+async def test_an_expired_delivery_leaves_its_handler_alone(gates: Gates, env: VirtualEnvironment):
     """With `redeliver`, as in Pulsar: two handlers have the same record, and the first one's return has no effect."""
-    gates = Gates()
     await send(env, b"0")
     async with working(env, "ann", gates, ack_timeout=5.0, on_ack_timeout="redeliver") as ann:
         await ann.until("begin 0@0#2")

@@ -210,10 +210,9 @@ async def test_acknowledgements_during_a_transaction(env: VirtualEnvironment):
     assert await copies(env, DLQ) == [b"reject 0"]
 
 
-async def test_a_transaction_contains_the_acknowledgements_before_it(env: VirtualEnvironment):
+async def test_a_transaction_contains_the_acknowledgements_before_it(gates: Gates, env: VirtualEnvironment):
     """Also those whose own commit has not begun; nothing is left to commit then."""
     await send(env, b"ack 0", b"ack 1", b"reject 2")
-    gates = Gates()
     gates.open(0, 1)
 
     async def handle(delivery: Delivery) -> None:
@@ -230,10 +229,9 @@ async def test_a_transaction_contains_the_acknowledgements_before_it(env: Virtua
         assert len(env.cluster.history.of("OffsetCommit")) == commits
 
 
-async def test_a_commit_is_in_flight(env: VirtualEnvironment):
+async def test_a_commit_is_in_flight(gates: Gates, env: VirtualEnvironment):
     """The transaction waits for it: handled later, it would undo the acknowledgement in the transaction."""
     await send(env, b"ack 0", b"reject 1")
-    gates = Gates()
     gates.open(0)
 
     async def handle(delivery: Delivery) -> None:
@@ -254,10 +252,9 @@ async def test_a_commit_is_in_flight(env: VirtualEnvironment):
         assert await acked(env) == [0, 1]
 
 
-async def test_a_durable_acknowledgement_waits_for_a_commit(env: VirtualEnvironment):
+async def test_a_durable_acknowledgement_waits_for_a_commit(gates: Gates, env: VirtualEnvironment):
     """Its commit is made before a transaction that begins later."""
     await send(env, b"ack 0", b"durable 1", b"reject 2")
-    gates = Gates()
     gates.open(0)
     durable: list[list[int]] = []
 

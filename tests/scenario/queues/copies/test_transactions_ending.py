@@ -147,12 +147,11 @@ async def test_partitions_are_revoked_during_a_transaction(
 @in_each_protocol
 @pytest.mark.parametrize("api", ["TxnOffsetCommit", "EndTxn"])
 async def test_acknowledgements_of_a_partition_that_is_revoked_during_a_transaction(
-    env: VirtualEnvironment, api: str
+    gates: Gates, env: VirtualEnvironment, api: str
 ):
     """Those made during it are committed at the revocation, but not while its outcome is unknown."""
     for number in range(4):
         await send(env, b"reject %d" % number, b"ack", partition=number)
-    gates = Gates()
     gates.open(0)
 
     async def handle(delivery: Delivery) -> None:
