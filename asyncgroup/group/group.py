@@ -108,6 +108,7 @@ class GroupEngine:
         if not self._close_requested:
             self._close_requested, self._leaves = True, leave
         life = self._member.life
+        # a handler that closes its group would wait for its own end: the session's end does the rest
         if life is not None and life.is_caller:
             self._member.close()
             return
@@ -248,6 +249,7 @@ class GroupEngine:
 
     def pause(self, partitions: Partitions) -> None:
         """See `ConsumerGroup.pause`."""
+        # kept for partitions that are assigned later
         self._source.paused.update(check_partitions(partitions))
         self._apply_pauses()
 
@@ -317,6 +319,7 @@ class _Call:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._subscriptions.remove(self._subscription)
+        # the close was asked for
         if not isinstance(error, Exception) or isinstance(error, ClosedError):
             return
         if not (self._retries and is_retriable_error(error)):

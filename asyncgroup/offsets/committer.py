@@ -173,6 +173,7 @@ class Committer:
         cancel the request.
         """
         is_due = any(offsets.is_due(retry_rejected=retry_rejected) for offsets in self._partitions.values())
+        # after the close there is an error to raise
         if not is_due and not self._single_flight.is_closed:
             return
         self._includes_rejected |= retry_rejected
@@ -332,6 +333,7 @@ class Committer:
                 m.OffsetCommitRequest,
                 build,
                 lane=GROUP_LANE,
+                # later versions have topic ids instead of names
                 highest=LAST_NAME_VERSION if m.NO_UUID in map(ids.get, wanted) else None,
             )
         except AsyncGroupError as error:  # a BrokerError here means that no coordinator was found
@@ -377,6 +379,7 @@ class Committer:
         failed: Failures = {}
         again: Failures = {}
         for tp, value in attempt.offsets.items():
+            # a partition that the response lacks has not been committed
             code = codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR)
             action = self._action(tp, code, is_final=is_final)
             if action is CommitAction.COMMITTED:

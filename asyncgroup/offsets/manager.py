@@ -95,6 +95,7 @@ class OffsetManager(ClientArguments):
     async def _close(self) -> None:
         was_open = self._tasks.is_open
         try:
+            # first, so that no automatic commit follows the last one
             await self._tasks.stop()
             if was_open and self.config.auto_commit:
                 await self._flush()
@@ -158,6 +159,7 @@ class OffsetManager(ClientArguments):
                 tp: PartitionOffsets(self._committer.manage(tp, *committed.get(tp, nothing))) for tp in wanted
             }
             self._managed |= managed
+            # within the block: a refresh in between would drop the topics
             self._client.track((tp.topic for tp in wanted), creates=False)
             return managed
 
@@ -188,6 +190,7 @@ class OffsetManager(ClientArguments):
             if tp in error.errors:
                 raise CommitFailedError(self.group_id, {tp: error.errors[tp]}) from error
         finally:
+            # it may have been released, and managed again, during the commit
             if tp in self._committer and self._committer.of(topic, partition) is marks:
                 self._forget(tp)
 

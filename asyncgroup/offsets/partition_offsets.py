@@ -143,6 +143,7 @@ class PartitionMarks:
 
     def advance(self, offset: int, metadata: str, leader_epoch: int) -> None:
         """As `mark_offset`, without checking the offset and the epoch, which come from a record."""
+        # the usual case, without a call
         if metadata != "":
             check_metadata(metadata)
         if offset > self.next_offset and (self._bound is None or offset <= self._bound()):
@@ -183,6 +184,7 @@ class PartitionMarks:
         self.metadata = metadata
         self.leader_epoch = leader_epoch
         self.dirty = True
+        # another value may be accepted
         self.rejected = False
 
     def rebase(self, offset: int, log_end: int) -> None:
@@ -191,7 +193,9 @@ class PartitionMarks:
         Otherwise all marks below a committed offset that is not in the log would be ignored. This alone commits nothing.
         """
         self._collect()
+        # that range was of the log before
         self._skipped = (0, 0, -1)
+        # or the last commit would store the new position, as if it was marked
         self.unanswered = False
         if self.window is not None:
             self.window.rebase(offset, log_end)
@@ -209,6 +213,7 @@ class PartitionMarks:
         self._skipped = (0, 0, -1)
         self.unanswered = False
         self._bound = position
+        # a recreated topic has none of its values
         self._hold.release_from(offset if topic_id == NO_UUID else 0)
         if topic_id != NO_UUID:
             self.topic_id = topic_id
@@ -352,6 +357,7 @@ class CommitHold:
         if first_offset >= next_offset or first_offset in self._values:
             if first_offset not in self._values:
                 heapq.heappush(self._order, first_offset)
+            # a value that is read again is incomplete again
             self._values[first_offset] = _Held(leader_epoch, None)
 
     def complete(self, first_offset: int, last_offset: int) -> None:
@@ -376,6 +382,7 @@ class CommitHold:
             first = self._order[0]
             held = self._values.get(first)
             if held is not None and (held.last_offset is None or held.last_offset >= next_offset):
+                # the lowest one: if it begins at the mark or later, so do all others
                 return (first, held.leader_epoch) if first < next_offset else None
             heapq.heappop(self._order)
             self._values.pop(first, None)

@@ -63,6 +63,7 @@ def encode_window(window: AckWindow, base: int, room: int) -> EncodedWindow:
     most = _RUNS_PER_BYTE * size + 1
     starts, ends = window.first_runs(most)
     if window.base > base:
+        # a value in chunks holds back the commit: what is acknowledged from there on is the first run
         starts.insert(0, base)
         ends.insert(0, window.base)
     if not starts and not window.attempts:
@@ -195,6 +196,7 @@ class _Runs:
                 bits[start - base] = _ONE
             else:
                 bits[start - base : after - base] = b"1" * (after - start)
+        # `int` takes the highest bit first
         bits.reverse()
         return int(bits, 2).to_bytes((end + 7) // 8, "little")
 
@@ -339,6 +341,7 @@ def _parse_rice(body: _Bytes, *, of_holes: bool) -> Iterator[tuple[int, int]]:
     raw = body.rest()
     if shift > _MAX_SHIFT or number > 8 * len(raw):
         raise ValueError("more codes than bits")
+    # the 1 in front keeps the zeros that `bin` would drop
     bits = bin(int.from_bytes(b"\1" + raw, "big"))[3:]
     at, offset = 0, 0
     for _ in range(number):

@@ -87,6 +87,7 @@ def spread(pools: Sequence[Pool], members: int) -> None:
     """
     loads = [0] * members
     for pool in pools:
+        # those with no replica in their member's rack are assigned again: others may have one
         pool.assigned = {
             member: 0 if member in pool.mismatched else count for member, count in pool.owned_before.items()
         }
@@ -141,6 +142,7 @@ def _balance_loads(pools: Sequence[Pool], pools_of: Sequence[Sequence[int]], loa
         if light is None:
             balanced.update(steps, (heavy,))
             continue
+        # a member between the ends gives one and takes one
         loads[heavy] -= 1
         loads[light] += 1
         heappush(heap, (-loads[heavy], heavy))
@@ -167,6 +169,7 @@ def _reach_lighter(
             pool = pools[index]
             if index in seen or not pool.assigned.get(giver):
                 continue
+            # a pool reaches the same members from each of its givers
             seen.add(index)
             reached = [m for m in pool.subscribers if m not in steps and m != heavy and m not in balanced]
             steps.update(dict.fromkeys(reached, _Step(index, giver)))

@@ -130,6 +130,7 @@ def join_action(error: BrokerError | TransportError) -> JoinAction:
     """Return the action after a failed attempt."""
     if isinstance(error, (CoordinatorMoved, SyncProtocolChanged)):
         return JoinAction.REJOIN
+    # the coordinator may have moved from a broker that does not answer
     if isinstance(error, TransportError):
         return JoinAction.FIND_COORDINATOR
     return JOIN_ACTIONS.get(error.code, JoinAction.REJOIN if error.retriable else JoinAction.FAIL)
@@ -189,6 +190,7 @@ def build_join(
             )
             for name, data in user_data.items()
         ],
+        # brokers log it (KIP-800)
         reason=reason,
     )
 
@@ -221,6 +223,7 @@ def build_sync(
         generation_id=identity.generation_id,
         member_id=identity.member_id,
         group_instance_id=identity.group_instance_id,
+        # brokers compare both with those of the group (KIP-559)
         protocol_type=CONSUMER,
         protocol_name=protocol,
         assignments=[
@@ -310,6 +313,7 @@ def join_reason(cause: SessionEnd | None, last_topics: Iterable[str] | None, top
         return shorten(f"topics changed: {' '.join(signed)}")
     if cause is None:
         return _JOINING
+    # a subclass has the text of the nearest class that has one
     template = next((_WHY[kind] for kind in type(cause).__mro__ if kind in _WHY), "rebalance: {}")
     return shorten(template.format(cause))
 
@@ -375,6 +379,7 @@ class JoinProtocols:
             raise AssignmentError(
                 f"group {self._group_id!r} chose the protocol {protocol!r}; this member offered {self.names}"
             )
+        # a member may be subscribed to a topic that does not exist
         existing = {topic: count for topic, count in counts.items() if count}
         try:
             if racks is not None and isinstance(assignor, RackAware):
@@ -384,6 +389,7 @@ class JoinProtocols:
         except asyncio.CancelledError as error:  # it would look like a cancellation of the caller
             raise AssignmentError(f"assignor {protocol!r} raised CancelledError") from error
         plan = check_assignment(protocol, given, members, existing)
+        # an assignor of the user: two members would read what it moves at once (KIP-429)
         if self.are_cooperative and not isinstance(assignor, CooperativeStickyAssignor):
             check_cooperative(protocol, plan, members)
         return plan

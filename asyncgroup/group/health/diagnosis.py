@@ -286,6 +286,7 @@ def _waits_for(snapshot: HealthSnapshot, now: float, problems: Sequence[str]) ->
         return f"{WaitKind.STARTS.text()}: {age:.1f} s"
     if state is not MemberState.STABLE:
         return None
+    # with claims beside them the member reads
     if snapshot.pending_starts and not snapshot.claims:
         names = [str(pending.tp) for pending in snapshot.pending_starts]
         age = _age(now, min(pending.since for pending in snapshot.pending_starts))

@@ -184,12 +184,14 @@ class ClassicSnapshot:
         # the group has got its next generation while the response to the join waits to be read
         if self.joins and response.error_code == ErrorCode.ILLEGAL_GENERATION:
             identity = self.identity._replace(generation_id=self.identity.generation_id + 1)
+            # only once: a generation after that is without this member
             return ThreadResult.RETRY, replace(self, identity=identity, joins=False)
         return _result(response.error_code), self
 
     @property
     def leaves(self) -> bool:
         """See `HeartbeatSnapshot`."""
+        # LeaveGroup would remove a static member, whose partitions wait for its restart (KIP-345)
         return self.identity.group_instance_id is None
 
     @property

@@ -85,6 +85,7 @@ class ClaimState:
         if self.cause is None:
             self.cause = cause
             self._ended.set()
+            # last: where the iteration ends, its cause is known
             self.consumer._inner.end()
 
     def report_nothing(self) -> None:
@@ -114,6 +115,7 @@ class ClaimState:
 
         partition = self.consumer._inner
         was_read = partition.buffer.progress != self._nothing_read
+        # a loop that waits, or is paused, has asked for the next record
         return was_read and not (partition.waiting or partition.paused or self.ended)
 
     def renew(self, until: float) -> None:
@@ -294,6 +296,7 @@ class Claim:
         self._set_paused(False)
 
     def _set_paused(self, paused: bool) -> None:
+        # the partition may be another member's by now, or a later claim's
         if not self.ended and self._inner.set_paused is not None:
             self._inner.set_paused(self, paused)
 

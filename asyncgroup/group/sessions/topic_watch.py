@@ -98,6 +98,7 @@ class TopicWatch:
         tracked = contextlib.ExitStack()
         topics = {*joined.assignment, *joined.partition_counts, *resolved.names}
         tracked.enter_context(self._cluster.tracking(topics))
+        # the new ones first: a topic of both must stay in the metadata
         self._tracked.close()
         self._tracked = tracked
 
@@ -151,6 +152,7 @@ class TopicWatch:
                 return
             task.result()
             for cause, pause in delayed:
+                # an assignment that was made during the pause has taken the change into account
                 if not await wait_within(superseded, pause):
                     self._on_change(cause)
 
@@ -221,6 +223,7 @@ async def _ensure_known(cluster: ClusterClient, partition_counts: Mapping[str, i
     by another client of a shared cluster, drops them from the metadata, which is no reason for a rebalance.
     """
     retry = cluster.retry()
+    # a topic that did not exist then has no partitions to miss
     while any(count and topic not in cluster.view.topics for topic, count in partition_counts.items()):
         try:
             await cluster.refresh()
@@ -245,10 +248,12 @@ async def watch_topics(
     while True:
         for topic, topic_id in ids.items():
             info = cluster.view.topics.get(topic)
+            # what a member reads reports its errors by its fetches
             if info is None or (info.error_code and topic not in assigned):
                 if (problem := await _look_again(cluster, topic, is_read=topic in assigned)) is not None:
                     on_change(PartitionsChanged(problem))
                     return
+            # brokers before Kafka 2.8 send no topic ids
             elif info.topic_id != topic_id and m.NO_UUID not in (info.topic_id, topic_id):
                 on_change(PartitionsChanged(f"topic {topic!r} was deleted and recreated"))
                 return

@@ -78,6 +78,7 @@ class KnownTopics:
             if recreated or (are_new and info.name not in self._first_counts):
                 self._first_counts[info.name] = 0
             else:
+                # the first count stays: partitions beyond it were added since
                 self._first_counts.setdefault(info.name, len(info.partitions))
             self._ids[info.name] = info.topic_id
             self._absent.pop(info.name, None)
@@ -107,6 +108,7 @@ class KnownTopics:
 
     def was_added(self, tp: TopicPartition) -> bool:
         """Whether the partition was created after its topic was first seen."""
+        # of a topic that was never seen no partition is known to be new
         return tp.partition >= self._first_counts.get(tp.topic, tp.partition + 1)
 
 
@@ -138,6 +140,7 @@ def check_topics(topics: object, group_protocol: str = "consumer") -> list[str] 
         if _looks_like_pattern(topics):
             raise ConfigError("topics", topics, f"{_ALLOWED}: {_as_pattern(topics, group_protocol)}")
         return [check_topic(topics)]
+    # bytes are iterable as numbers
     if not isinstance(topics, Iterable) or isinstance(topics, (bytes, bytearray)):
         raise ConfigError("topics", topics, _ALLOWED)
     names = sorted({_check_listed(topic, group_protocol) for topic in topics})
@@ -247,6 +250,7 @@ async def resolve_topics(
     """
     wanted = subscription.wanted
     if isinstance(wanted, SubscriptionPattern):
+        # only once: a later look would take topics that were created since for known ones
         if not known.was_matched(wanted):
             known.update((await cluster.all_topics()).values())
             known.mark_matched(wanted)
@@ -342,5 +346,6 @@ async def count_partitions(cluster: ClusterClient, topics: Iterable[str]) -> dic
             await cluster.retry().wait()
             await cluster.refresh()
             again = cluster.view.partition_counts(topics)
+            # a topic is missing only if both responses lack it
             counts = {topic: counts.get(topic) or again.get(topic, 0) for topic in topics}
     return dict.fromkeys(topics, 0) | counts
