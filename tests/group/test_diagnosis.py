@@ -226,6 +226,14 @@ async def test_a_problem_is_its_sentence_with_the_data_it_is_made_of() -> None:
         )
 
 
+async def test_the_dictionary_of_a_health_has_plain_strings() -> None:
+    """Some encoders accept no subclass of str."""
+    found = diagnose(snapshot(MemberHealth(unheeded)), 0.0)
+    assert {type(each) for each in (*found.problems, found.not_ready)} == {MemberProblem}
+    plain = found.as_dict()
+    assert {type(each) for each in (*plain["problems"], plain["not_ready"])} == {str}
+
+
 @pytest.mark.parametrize("kind", [*ProblemKind, *WaitKind])
 async def test_every_sentence_can_be_made(kind: ProblemKind | WaitKind) -> None:
     if isinstance(kind, WaitKind):

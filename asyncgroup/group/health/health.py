@@ -63,10 +63,10 @@ class Health:
     - `group_protocol`: `classic` or `consumer`; with `auto` the one chosen for the last join, `classic` before the first.
     - `last_heartbeat`, `last_fetch`: seconds since the last response to one; None if there was none.
     - `waits_for`: what the member waits for and for how long, in words; None if it waits for nothing.
-    - `problems`: what is wrong now, in words, including that nothing consumes. Those of the member are Problems, with kind and numbers. A handler's exception, with its type,
-      topic, partition and offset, and the loss of the membership are problems until a later session is stable; a partition
-      that cannot start, and a topic that does not exist, until it can be read; a hook that was cancelled at its limit
-      while it still runs, and for 10 s.
+    - `problems`: what is wrong now, in words, including that nothing consumes. Those of the member are MemberProblems, with kind and
+      numbers. A handler's exception, with its type, topic, partition and offset, and the loss of the membership are problems
+      until a later session is stable; a partition that cannot start, and a topic that does not exist, until it can be read;
+      a hook that was cancelled at its limit while it still runs, and for 10 s.
     - `errors`: the last kinds of errors, newest first, at most five.
     - `fatal`: why only a restart of the process helps, in words: `run()` has raised an error and was not called again, or a claim
       has held a record for `max_poll_interval` without progress. None while brokers do not answer, in a rebalance, with any lag.
@@ -146,9 +146,10 @@ class Health:
             "stalled": [str(tp) for tp in self.stalled],
             "paused": [str(tp) for tp in self.paused],
             "waits_for": self.waits_for,
-            "problems": list(self.problems),
+            # plain strings: some encoders accept no subclass
+            "problems": list(map(str, self.problems)),
             "fatal": self.fatal,
-            "not_ready": self.not_ready,
+            "not_ready": self.not_ready and str(self.not_ready),
             "errors": [{"text": e.text, "count": e.count, "age": round(e.age, 3)} for e in self.errors],
             "claims": [
                 {name: getattr(claim, name) for name in ClaimHealth.__dataclass_fields__}
