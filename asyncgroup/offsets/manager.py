@@ -34,7 +34,7 @@ class OffsetManager(ClientArguments):
             orders = await offsets.manage("orders", 0)
             begin = max(orders.next_offset, 0)            # -1: nothing is committed yet
             ...
-            orders.mark_offset(begin + 100)                      # the next offset to read
+            orders.mark_offset(begin + 100)               # the next offset to read
             await offsets.commit()
 
     With `auto_commit` (the default) new marks are committed every `auto_commit_interval` seconds, and a last time at close,

@@ -40,6 +40,13 @@ def test_the_files_that_contributors_are_sent_to_exist() -> None:
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "changelog"])
+def test_former_names_are_in_the_changelog_only(name: str) -> None:
+    former = r"\bhigh_water_marks?\b|\bin_hand\b|\bIN_HAND\b|\bmax_lag\b|`(?:mark|reset)\(offset\)`"
+    assert re.findall(former, page("changelog"))
+    assert re.findall(former, page(name)) == []
+
+
 @pytest.mark.parametrize("name", ["README", "index"])
 def test_every_page_is_linked(name: str) -> None:
     links = {(PAGES[name].parent / link.partition("#")[0]).resolve() for link in LINK.findall(page(name))}

@@ -1,6 +1,6 @@
 """Claim: one assigned partition, as an async iterator of its records.
 
-`Claim` shows what a handler may call; `ClaimState`, its `_state`, is for the other files of this room. Handlers import
+`Claim` shows what a handler may call; `ClaimState`, its `_inner`, is for the other files of the package. Handlers import
 Claim for their annotations, so importing this file loads little: no asyncio, and nothing that fetches.
 """
 

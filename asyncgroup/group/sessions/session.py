@@ -1,7 +1,7 @@
 """Session: a handler's view of the membership, from `setup` to `cleanup`.
 
-`Session` shows what a handler may call; its `_state`, the SessionState in `session_state`, is for the other files of
-this room. Handlers import Session for their annotations, so importing this file loads little.
+`Session` shows what a handler may call; its `_inner`, the SessionState in `state`, is for the other files of
+the package. Handlers import Session for their annotations, so importing this file loads little.
 """
 
 from __future__ import annotations
