@@ -28,6 +28,8 @@ from asyncgroup.hooks import Hooks, delivery_listeners
 from asyncgroup.producer.records.send_steps import SendSteps
 from asyncgroup.producer.records.writer import RecordWriter
 
+pytestmark = pytest.mark.virtual
+
 
 class Spans:
     """A tracer: a span is kept by the id of its object between start and end."""
@@ -83,7 +85,6 @@ def seen(spans: HandlerSpans) -> list[tuple[int, str, type | None]]:
 # --- sends ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("config", [{}, {"max_pending_records_per_partition": 1000}], ids=["plain", "limits"])
 async def test_each_way_to_send_has_one_start_and_one_end_with_the_same_record(
     config: dict[str, Any],
@@ -113,7 +114,6 @@ async def test_each_way_to_send_has_one_start_and_one_end_with_the_same_record(
     assert spans.errors == [None] * 4
 
 
-@pytest.mark.virtual
 async def test_a_send_that_fails_ends_with_the_error_of_its_caller() -> None:
     spans = SendSpans()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -133,7 +133,6 @@ async def test_a_send_that_fails_ends_with_the_error_of_its_caller() -> None:
     assert [issubclass(error or object, BrokerError) for error in spans.errors] == [True, False, False]
 
 
-@pytest.mark.virtual
 async def test_a_record_without_room_has_no_start() -> None:
     spans = SendSpans()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -153,7 +152,6 @@ async def test_a_record_without_room_has_no_start() -> None:
     assert spans.values == [bytes(900)]
 
 
-@pytest.mark.virtual
 async def test_a_value_in_chunks_is_one_record() -> None:
     spans = SendSpans()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -172,7 +170,6 @@ async def test_a_value_in_chunks_is_one_record() -> None:
     assert [error is None for error in spans.errors] == [True, True, True, False]
 
 
-@pytest.mark.virtual
 async def test_records_of_a_closed_producer_end_before_its_close_does() -> None:
     spans = SendSpans()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:
@@ -207,7 +204,6 @@ async def consumed(handler: Any, spans: HandlerSpans, *, expected: type | None =
                     await running
 
 
-@pytest.mark.virtual
 async def test_a_handler_runs_between_its_events_with_their_context() -> None:
     spans, contexts = HandlerSpans(), set()
 
@@ -222,7 +218,6 @@ async def test_a_handler_runs_between_its_events_with_their_context() -> None:
     assert seen(spans) == [(0, "span of 0", None), (1, "span of 1", None)]
 
 
-@pytest.mark.virtual
 async def test_the_end_of_a_handler_has_its_exception() -> None:
     spans = HandlerSpans()
 
@@ -235,7 +230,6 @@ async def test_the_end_of_a_handler_has_its_exception() -> None:
     assert seen(spans) == [(0, "span of 0", LookupError), (1, "span of 1", None)]
 
 
-@pytest.mark.virtual
 async def test_a_handler_that_is_cancelled_at_its_limit_ends_with_the_cancellation() -> None:
     spans = HandlerSpans()
 
@@ -281,7 +275,6 @@ def test_without_a_listener_a_record_takes_the_short_way(hooks: list[object]) ->
     assert limited._hooks is None
 
 
-@pytest.mark.virtual
 @pytest.mark.parametrize("hooks", [[], [Others()]], ids=["none", "other events"])
 async def test_without_a_listener_the_task_of_a_claim_calls_its_handler(hooks: list[object]) -> None:
     names: list[list[str]] = []

@@ -38,6 +38,8 @@ from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
 from asyncgroup.wire.chunks import ChunkInfo
 
+pytestmark = pytest.mark.virtual
+
 
 class Listener:
     def __init__(self) -> None:
@@ -239,7 +241,6 @@ def fits(value: object, hint: Any) -> bool:
     )
 
 
-@pytest.mark.virtual
 async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCaptureFixture) -> None:
     checks = Checks()
 
@@ -287,7 +288,6 @@ class Opened:
         self.clients.append(client)
 
 
-@pytest.mark.virtual
 async def test_each_client_reports_that_it_was_entered() -> None:
     of_cluster, own = Opened(), Opened()
     async with EmbeddedCluster(nodes=1, seed=1) as broker:

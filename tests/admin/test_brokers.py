@@ -12,26 +12,13 @@ from asyncgroup import BrokerError, ConfigError, ErrorCode, TopicPartition, Unsu
 from asyncgroup.admin import Admin, FeatureUpdate
 from asyncgroup.errors import TransportError
 from asyncgroup.wire import messages as m
+from tests.stories.holding import limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 
 def code(error: object) -> int:
     assert isinstance(error, BrokerError)
     return error.code
-
-
-def limit_versions(env: VirtualEnvironment, api_key: int, highest: int | None) -> None:
-    """Make all nodes support the API only up to this version; None: not at all."""
-
-    def limit(response: Any) -> Any:
-        if highest is None:
-            response.api_keys = [each for each in response.api_keys if each.api_key != api_key]
-        for each in response.api_keys:
-            if each.api_key == api_key:
-                each.max_version = highest
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
 
 
 def changed(change: Callable[[Any], object]) -> Callable[[Any], Any]:
@@ -73,7 +60,7 @@ async def test_fenced_brokers_are_included_if_they_are_wanted(env: VirtualEnviro
         assert [each.node_id for each in found.brokers if each.is_fenced] == [9]
         (exchange,) = env.cluster.history.of("DescribeCluster")
         assert exchange.request.include_fenced_brokers
-    limit_versions(env, m.DescribeClusterRequest.API_KEY, 1)
+    limit_version(env.cluster, m.DescribeClusterRequest.API_KEY, 1)
     async with Admin(env.bootstrap_servers) as admin:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 4\.0"):
             await admin.brokers.describe(include_fenced=True)
@@ -82,7 +69,7 @@ async def test_fenced_brokers_are_included_if_they_are_wanted(env: VirtualEnviro
 async def test_an_old_cluster_is_described_by_its_metadata(env: VirtualEnvironment) -> None:
     async with Admin(env.bootstrap_servers) as admin:
         found = await admin.brokers.describe()
-    limit_versions(env, m.DescribeClusterRequest.API_KEY, None)
+    limit_version(env.cluster, m.DescribeClusterRequest.API_KEY, None)
     async with Admin(env.bootstrap_servers) as admin:
         begun = asyncio.get_running_loop().time()
         old = await admin.brokers.describe()
@@ -180,7 +167,7 @@ async def test_the_quorum(env: VirtualEnvironment) -> None:
         assert {f"{each.host}:{each.port}" for (each,) in found.endpoints.values()} == set(
             env.bootstrap_servers.split(",")
         )
-    limit_versions(env, m.DescribeQuorumRequest.API_KEY, 0)
+    limit_version(env.cluster, m.DescribeQuorumRequest.API_KEY, 0)
     async with Admin(env.bootstrap_servers) as admin:
         old = await admin.brokers.quorum()
         assert old.voters[0].last_fetch_timestamp is None
@@ -230,7 +217,7 @@ async def test_an_old_controller_answers_for_each_feature_and_has_no_dry_run(env
     def refuse(response: Any) -> None:
         response.results[0].error_code = ErrorCode.INVALID_REQUEST
 
-    limit_versions(env, m.UpdateFeaturesRequest.API_KEY, 0)
+    limit_version(env.cluster, m.UpdateFeaturesRequest.API_KEY, 0)
     async with Admin(env.bootstrap_servers) as admin:
         name = "transaction.version"
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 3\.3"):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 
 from asyncgroup import (
     BrokerError,
-    Claim,
     ConfigError,
     ConsumerConfig,
     ConsumerGroup,
     ErrorCode,
-    Session,
     TopicPartition,
 )
 from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.errors import AsyncGroupError, RequestTimedOut
+from tests.stories.holding import holding
 from tests.stories.virtual import VirtualEnvironment
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -28,25 +23,6 @@ ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 def code(error: object) -> int:
     assert isinstance(error, BrokerError)
     return error.code
-
-
-@asynccontextmanager
-async def running(group: ConsumerGroup) -> AsyncIterator[None]:
-    """Run the group with a handler that reads nothing; the member has its partitions in the block, and has left after it."""
-    claims: set[int] = set()
-    joined = asyncio.Event()
-
-    async def wait(_: Session, claim: Claim) -> None:
-        claims.add(claim.partition)
-        if len(claims) == 4:
-            joined.set()
-        await claim.wait_ended()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(group.run("orders", wait))
-        await joined.wait()
-        yield
-        await group.aclose()
 
 
 async def test_offsets_are_altered_read_and_deleted(admin: Admin, env: VirtualEnvironment) -> None:
@@ -85,7 +61,7 @@ async def test_a_group_with_a_member(env: VirtualEnvironment, protocol: str) -> 
         ConsumerGroup(env.bootstrap_servers, "g", config) as group,
         Admin(env.bootstrap_servers) as admin,
     ):
-        async with running(group):
+        async with holding(group, "orders", 4):
             described = (await admin.describe_groups(["g"])).raise_first()["g"]
             (member,) = described.members
             assert (described.group_type, described.state, member.client_id) == (protocol, "Stable", "c")

@@ -26,7 +26,7 @@ from asyncgroup.model import GroupOffsets
 from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import Mode
-from tests.admin.test_groups import running
+from tests.stories.holding import holding, limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 TPS = [TopicPartition("orders", number) for number in range(4)]
@@ -62,7 +62,7 @@ async def test_a_group_with_a_member(env: VirtualEnvironment, protocol: str) -> 
     config = ConsumerConfig(group_protocol=protocol, client_id="c")  # type: ignore[arg-type]
     async with Admin(env.bootstrap_servers) as admin:
         (await admin.alter_group_offsets("g", {ZERO: 4})).raise_first()
-        async with ConsumerGroup(env.bootstrap_servers, "g", config) as group, running(group):
+        async with ConsumerGroup(env.bootstrap_servers, "g", config) as group, holding(group, "orders", 4):
             found = (await admin.lag(["g"])).raise_first()["g"]
     (member,) = found.group.members
     assert list(found.partitions) == TPS
@@ -191,13 +191,7 @@ async def test_several_groups_with_one_request_to_each_node(env: VirtualEnvironm
 
 
 async def test_old_brokers_are_asked_for_each_group_by_itself(env: VirtualEnvironment) -> None:
-    def limit(response: Any) -> Any:
-        for each in response.api_keys:
-            if each.api_key == m.OffsetFetchRequest.API_KEY:
-                each.max_version = 7
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    limit_version(env.cluster, m.OffsetFetchRequest.API_KEY, 7)
     fill(env, 5, 0)
     names = [f"g{number}" for number in range(6)]
     for name in names:

@@ -13,6 +13,7 @@ from asyncgroup.admin import Admin, ListOffsetsResultInfo, OffsetSpec
 from asyncgroup.cluster.requests.budget import NODE_TIMEOUT
 from asyncgroup.errors import RequestTimedOut, UnsupportedVersionError
 from asyncgroup.wire import messages as m
+from tests.stories.holding import limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 TPS = [TopicPartition("orders", number) for number in range(4)]
@@ -160,13 +161,7 @@ async def test_a_partition_without_a_leader_costs_the_others_nothing(env: Virtua
 
 
 async def test_a_leader_that_lacks_a_spec_refuses_its_partitions_only(env: VirtualEnvironment) -> None:
-    def limit(response: Any) -> Any:
-        for each in response.api_keys:
-            if each.api_key == m.ListOffsetsRequest.API_KEY:
-                each.max_version = 7
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    limit_version(env.cluster, m.ListOffsetsRequest.API_KEY, 7)
     fill(env)
     async with Admin(env.bootstrap_servers) as admin:
         wanted: dict[TopicPartition, OffsetSpec] = {
@@ -186,13 +181,7 @@ async def test_a_leader_that_lacks_a_spec_refuses_its_partitions_only(env: Virtu
 async def test_a_refused_spec_does_not_delay_a_partition_of_the_same_leader(
     env: VirtualEnvironment,
 ) -> None:
-    def limit(response: Any) -> Any:
-        for each in response.api_keys:
-            if each.api_key == m.ListOffsetsRequest.API_KEY:
-                each.max_version = 6
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    limit_version(env.cluster, m.ListOffsetsRequest.API_KEY, 6)
     node = env.cluster.leader(*ZERO)
     env.cluster.move_leader("orders", 1, node)
     async with Admin(env.bootstrap_servers) as admin:
@@ -205,13 +194,7 @@ async def test_a_refused_spec_does_not_delay_a_partition_of_the_same_leader(
 async def test_each_refused_partition_of_a_leader_is_named(env: VirtualEnvironment) -> None:
     """Found on Kafka 3.9: if a request had no other partition, all of them had the error of the first."""
 
-    def limit(response: Any) -> Any:
-        for each in response.api_keys:
-            if each.api_key == m.ListOffsetsRequest.API_KEY:
-                each.max_version = 9
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    limit_version(env.cluster, m.ListOffsetsRequest.API_KEY, 9)
     env.cluster.move_leader("orders", 1, env.cluster.leader(*ZERO))
     async with Admin(env.bootstrap_servers) as admin:
         found = await admin.list_offsets(dict.fromkeys([ZERO, ONE], "earliest-pending-upload"))

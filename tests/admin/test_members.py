@@ -12,6 +12,7 @@ import pytest
 from asyncgroup import BrokerError, Claim, ConfigError, ConsumerConfig, ConsumerGroup, ErrorCode, Session
 from asyncgroup.admin import Admin, MemberToRemove
 from asyncgroup.errors import UnsupportedVersionError
+from tests.stories.holding import limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 LEAVE_GROUP = 13
@@ -155,15 +156,8 @@ async def test_a_denied_call_names_the_member_and_the_group(env: VirtualEnvironm
         assert str(error).startswith("removing member 'm' from group 'g': GROUP_AUTHORIZATION_FAILED")
 
 
-def old_leave_group(response: Any) -> Any:
-    for api in response.api_keys:
-        if api.api_key == LEAVE_GROUP:
-            api.max_version = 2
-    return response
-
-
 async def test_an_old_broker_removes_one_member_by_its_id(env: VirtualEnvironment) -> None:
-    env.cluster.faults.on("ApiVersions", times=None).mutate(old_leave_group)
+    limit_version(env.cluster, LEAVE_GROUP, 2)
     async with member(env) as ids, Admin(env.bootstrap_servers) as admin:
         who = MemberToRemove(ids.get_nowait())
         other = MemberToRemove("m")

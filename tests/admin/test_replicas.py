@@ -9,7 +9,8 @@ import pytest
 from asyncgroup import BrokerError, ConfigError, ErrorCode, TopicPartition, UnsupportedVersionError
 from asyncgroup.admin import Admin, ReassignmentDescription
 from asyncgroup.wire import messages as m
-from tests.admin.test_brokers import changed, code, limit_versions
+from tests.admin.test_brokers import changed, code
+from tests.stories.holding import limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -55,7 +56,7 @@ async def test_an_unclean_election(admin: Admin, env: VirtualEnvironment) -> Non
 
 async def test_an_old_controller_elects_preferred_leaders_only(env: VirtualEnvironment) -> None:
     preferred = await move_leaders(env)
-    limit_versions(env, m.ElectLeadersRequest.API_KEY, 0)
+    limit_version(env.cluster, m.ElectLeadersRequest.API_KEY, 0)
     async with Admin(env.bootstrap_servers) as admin:
         with pytest.raises(UnsupportedVersionError, match=r"Kafka 2\.4"):
             await admin.replicas.elect_leaders("unclean")
@@ -86,7 +87,7 @@ async def test_a_partition_is_reassigned(env: VirtualEnvironment) -> None:
         assert await admin.replicas.list_reassignments() == {}
         fixed = await admin.replicas.alter_reassignments({ZERO: [3]}, allow_replication_factor_change=False)
         assert code(fixed[ZERO]) == ErrorCode.INVALID_REPLICATION_FACTOR
-    limit_versions(env, m.AlterPartitionReassignmentsRequest.API_KEY, 0)
+    limit_version(env.cluster, m.AlterPartitionReassignmentsRequest.API_KEY, 0)
     async with Admin(env.bootstrap_servers) as admin:
         fixed = await admin.replicas.alter_reassignments({ZERO: [3]}, allow_replication_factor_change=False)
         assert "Kafka 4.1" in str(fixed[ZERO])

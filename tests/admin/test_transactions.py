@@ -25,6 +25,7 @@ from asyncgroup.wire import messages as m
 from tests.broker.batches import append
 from tests.broker.internals import log_of
 from tests.broker.transactional import transactional
+from tests.stories.holding import limit_version
 from tests.stories.virtual import VirtualEnvironment
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -104,13 +105,7 @@ async def test_filters(env: VirtualEnvironment) -> None:
 
 
 async def test_a_broker_that_lacks_a_filter_says_so(env: VirtualEnvironment) -> None:
-    def limit(response: Any) -> Any:
-        for each in response.api_keys:
-            if each.api_key == m.ListTransactionsRequest.API_KEY:
-                each.max_version = 0
-        return response
-
-    env.cluster.faults.on("ApiVersions", times=None).mutate(limit)
+    limit_version(env.cluster, m.ListTransactionsRequest.API_KEY, 0)
     async with Admin(env.bootstrap_servers) as admin:
         assert not (await admin.transactions.list(states=["Ongoing"])).errors
         for filters, text in ({"longer_than": 1.0}, "Kafka 3.8"), ({"pattern": "a"}, "Kafka 4.1"):

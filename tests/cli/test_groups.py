@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session
+from asyncgroup import ConsumerConfig, ConsumerGroup
 from tests.cli.admin_commands import Commands
+from tests.stories.holding import holding
 from tests.stories.virtual import VirtualEnvironment
 
 
 @asynccontextmanager
 async def member(env: VirtualEnvironment, group: str, protocol: str) -> AsyncIterator[None]:
     """A member that has all partitions of `orders`."""
-    claims: set[int] = set()
-    joined = asyncio.Event()
-
-    async def wait(_: Session, claim: Claim) -> None:
-        claims.add(claim.partition)
-        if len(claims) == 4:
-            joined.set()
-        await claim.wait_ended()
-
     config = ConsumerConfig(client_id=f"client-{group}", group_protocol=protocol)  # type: ignore[arg-type]
-    async with ConsumerGroup(env.bootstrap_servers, group, config) as running, asyncio.TaskGroup() as tasks:
-        tasks.create_task(running.run("orders", wait))
-        await joined.wait()
+    async with ConsumerGroup(env.bootstrap_servers, group, config) as running, holding(running, "orders", 4):
         yield
-        await running.aclose()
 
 
 async def test_groups_are_listed_and_described(asyncgroup: Commands, env: VirtualEnvironment) -> None:

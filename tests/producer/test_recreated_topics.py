@@ -12,6 +12,7 @@ from asyncgroup.errors import BrokerError, DeliveryFailedError, ErrorCode
 from asyncgroup.producer import Producer
 from asyncgroup.wire import messages as m
 from tests.producer.support import TOPIC, now, produced, stored, writing
+from tests.stories.holding import limit_version
 
 
 def recreate(cluster: EmbeddedCluster, partitions: int = 2) -> None:
@@ -70,14 +71,9 @@ async def test_records_written_after_the_metadata_changed_are_kept_apart() -> No
 async def test_a_batch_in_flight_is_not_sent_again(highest: int) -> None:
     """Version 13 has topic ids; an older one, with the name, would write into the new topic."""
 
-    def limit(response: m.ApiVersionsResponse) -> None:
-        for offered in response.api_keys:
-            if offered.api_key == m.ProduceRequest.API_KEY:
-                offered.max_version = highest
-
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic(TOPIC, 1)
-        cluster.faults.on("ApiVersions", times=None).mutate(limit)
+        limit_version(cluster, m.ProduceRequest.API_KEY, highest)
         async with Producer(cluster.bootstrap_servers) as producer:
             await producer.send(TOPIC, b"old")
             fault = cluster.faults.on("Produce").hold().error(ErrorCode.NOT_ENOUGH_REPLICAS)

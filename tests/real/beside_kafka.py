@@ -12,11 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Producer, Session
+from asyncgroup import ConsumerConfig, ConsumerGroup, Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.cli.admin_commands import Commands
 from tests.interop.java_tools import JavaTools, Output
 from tests.real.support import RunningKafka
+from tests.stories.holding import holding
 
 __all__ = [
     "BORN",
@@ -187,17 +188,6 @@ async def filled(beside: Beside) -> str:
 @asynccontextmanager
 async def member(beside: Beside, group: str, topic: str, protocol: str, **config: Any) -> AsyncIterator[None]:
     """A member that has the three partitions and reads nothing."""
-    joined, claims = asyncio.Event(), set[int]()
-
-    async def wait(_: Session, claim: Claim) -> None:
-        claims.add(claim.partition)
-        if len(claims) == 3:
-            joined.set()
-        await claim.wait_ended()
-
     made = ConsumerConfig(client_id="beside", group_protocol=protocol, **config)  # type: ignore[arg-type]
-    async with ConsumerGroup(beside.servers, group, made) as running, asyncio.TaskGroup() as tasks:
-        tasks.create_task(running.run(topic, wait))
-        await joined.wait()
+    async with ConsumerGroup(beside.servers, group, made) as running, holding(running, topic, 3):
         yield
-        await running.aclose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,31 +9,20 @@ from uuid import uuid4
 
 import pytest
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Session, TopicPartition
+from asyncgroup import ConsumerConfig, ConsumerGroup, TopicPartition
 from asyncgroup.admin import Admin, GroupOffset
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import in_thread
 from tests.real.support import NEEDS_KAFKA_4, RunningKafka
+from tests.stories.holding import holding
 
 
 @asynccontextmanager
 async def member(servers: str, topic: str, protocol: str) -> AsyncIterator[None]:
     """Run a member of the group that is called as the topic; it has both partitions in the block, and has left after it."""
-    claims: set[int] = set()
-    joined = asyncio.Event()
-
-    async def wait(_: Session, claim: Claim) -> None:
-        claims.add(claim.partition)
-        if len(claims) == 2:
-            joined.set()
-        await claim.wait_ended()
-
     config = ConsumerConfig(group_protocol=protocol, client_id="reader")  # type: ignore[arg-type]
-    async with ConsumerGroup(servers, topic, config) as group, asyncio.TaskGroup() as tasks:
-        tasks.create_task(group.run(topic, wait))
-        await joined.wait()
+    async with ConsumerGroup(servers, topic, config) as group, holding(group, topic, 2):
         yield
-        await group.aclose()
 
 
 class Scene:

@@ -24,7 +24,6 @@ HEARTBEAT_V4 = encode(m.HeartbeatRequest(group_id="g", generation_id=1, member_i
 TOPIC = m.MetadataRequest.MetadataRequestTopic
 METADATA_V10 = encode(m.MetadataRequest(topics=[TOPIC(topic_id=UUID(int=7), name="t")]), 10)
 METADATA_V11 = encode(m.MetadataRequest(topics=[TOPIC(name=None)]), 11)
-METADATA_V5 = encode(m.MetadataRequest(topics=[]), 5)
 VERSIONS_V3 = encode(m.ApiVersionsRequest(client_software_name="test", client_software_version="1"), 3)
 
 

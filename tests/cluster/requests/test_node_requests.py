@@ -15,6 +15,7 @@ from asyncgroup.cluster.requests.records import delete_records
 from asyncgroup.cluster.requests.topics import NewTopic, create_topics, delete_topics
 from asyncgroup.errors import BrokerError, ConnectionLost, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import groups_of, now, opened
+from tests.stories.holding import limit_version
 
 
 def parts(count: int = 3) -> list[TopicPartition]:
@@ -149,14 +150,7 @@ async def test_a_topic_that_exists_is_an_error_unless_only_missing_ones_are_crea
 @pytest.mark.parametrize("version", [1, 5, 6])
 async def test_topics_are_deleted(version: int) -> None:
     async with opened() as (cluster, client):
-
-        def limit(response: Any) -> Any:
-            for api in response.api_keys:
-                if api.api_key == 20:
-                    api.max_version = version
-            return response
-
-        cluster.faults.on("ApiVersions", times=None).mutate(limit).optional()
+        limit_version(cluster, 20, version).optional()
         for name in ("a", "b"):
             cluster.create_topic(name, 1)
         async with ClusterClient(cluster.bootstrap_servers) as older:

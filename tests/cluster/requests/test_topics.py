@@ -13,6 +13,7 @@ from asyncgroup.cluster import ClusterClient
 from asyncgroup.cluster.requests.topics import NewTopic, create_topics
 from asyncgroup.errors import AsyncGroupError, BrokerError, ClosedError, ErrorCode, NoBrokersError
 from tests.cluster.requests.scene import opened
+from tests.stories.holding import limit_version
 
 
 async def create_missing(client: ClusterClient, wanted: Mapping[str, NewTopic]) -> dict[str, AsyncGroupError]:
@@ -146,14 +147,7 @@ async def test_a_response_without_the_topic_is_retried() -> None:
 @pytest.mark.parametrize(("version", "replicas"), [(2, 1), (3, 1), (4, 3)])
 async def test_old_brokers_have_no_default_of_replicas(version: int, replicas: int) -> None:
     async with opened() as (cluster, client):
-
-        def limit(response: Any) -> Any:
-            for api in response.api_keys:
-                if api.api_key == 19:
-                    api.max_version = version
-            return response
-
-        cluster.faults.on("ApiVersions", times=None).mutate(limit)
+        limit_version(cluster, 19, version)
         async with ClusterClient(cluster.bootstrap_servers) as older:
             assert await create_missing(older, {"retry": NewTopic(2)}) == {}
         assert shape(cluster, "retry") == (2, replicas)
