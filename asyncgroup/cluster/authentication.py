@@ -84,6 +84,7 @@ async def authenticate(connection: Connection, sasl: Sasl, timeout: float, token
         token = next(exchange)
         while True:
             answer = await _send_token(connection, token, subject, timeout)
+            # the lifetime of the session is in the last response
             lifetime_ms = answer.session_lifetime_ms
             token = exchange.send(answer.auth_bytes)
     except StopIteration:
@@ -225,6 +226,7 @@ class ScramClient:
             raise ScramError("the server requires an extension that this client does not support")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the server's nonce must be the client's nonce followed by further characters")
+        # `int` of a very long number takes long
         if not salt or not (iterations.isascii() and iterations.isdecimal() and len(iterations) < 10):
             raise ScramError("the server's first message has no valid salt or iteration count")
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
@@ -249,6 +251,7 @@ class ScramClient:
                 f"the server refused authentication: {printable(attributes['e'], MAX_TEXT_LENGTH)}"
             )
         signature = decode_base64(attributes.get("v", ""))
+        # without `final` there is no signature to expect; the comparison takes the same time for any bytes
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise ScramError("the server's signature is wrong: it does not know the password")
 

@@ -168,6 +168,7 @@ class ClusterClient:
                     await self.refresh()
                 except AsyncGroupError as error:
                     _log.warning("metadata refresh failed: %s", error)
+                    # `updated_at` has not changed: without a pause the next try would be at once
                     await asyncio.sleep(turn)
 
     # --- tracked topics ----------------------------------------------------------------------------------------
@@ -258,6 +259,7 @@ class ClusterClient:
             response = await self._request_metadata([name for name in requested if name not in apart])
             found = await self._request_metadata(sorted(apart), creates=False)
         response.topics += found.topics
+        # each of the two may be answered by another broker
         known = {broker.node_id for broker in response.brokers}
         response.brokers += [broker for broker in found.brokers if broker.node_id not in known]
         return response
@@ -276,6 +278,7 @@ class ClusterClient:
             async with asyncio.timeout(limit) as scope:
                 yield
         except TimeoutError:
+            # a timeout of the body is not this one
             if not scope.expired():
                 raise
             raise RequestTimedOut(f"{what}: no answer within metadata_timeout={limit!r} s") from None
@@ -394,6 +397,7 @@ class ClusterClient:
     async def _find_topics(self, wanted: Mapping[str, int]) -> None:
         retry = self._metadata_retry()
         if self._first_error(wanted) is not None:
+            # the first refresh is no retry: what is missing may only be new to this client
             await self.refresh()
         while (problem := self._first_error(wanted)) is not None:
             if not problem.retriable:

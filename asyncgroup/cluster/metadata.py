@@ -139,6 +139,7 @@ def merge(
     }
     topics: dict[str, TopicInfo] = {}
     for entry in response.topics:
+        # a topic id that the broker does not know has no name
         if entry.name is None or (wanted is not None and entry.name not in wanted):
             continue
         topic = _topic(entry, view.topics.get(entry.name), brokers)
@@ -162,6 +163,7 @@ def with_leader(
     known = {**view.brokers, **{broker.node_id: broker for broker in brokers if broker.node_id >= 0}}
     if info is None or epoch <= info.leader_epoch or leader not in known:
         return view
+    # after several hints in a row it is still the epoch of the last Metadata response
     before = info.leader_epoch if info._metadata_epoch is None else info._metadata_epoch
     named = replace(info, leader=leader, leader_epoch=epoch, _metadata_epoch=before)
     return _with_partition(view, tp, named, known)
@@ -202,9 +204,11 @@ def _topic(
     if old is not None and (old.topic_id == entry.topic_id or m.NO_UUID in (old.topic_id, entry.topic_id)):
         known = old.partitions
     certain = old is not None and old.topic_id == entry.topic_id != m.NO_UUID and not entry.error_code
+    # topics never lose partitions: a broker that does not list one lags
     partitions = dict(known) if certain else {}
     for p in entry.partitions:
         before = known.get(p.partition_index)
+        # the leader that a response named has gone: its epoch may never be reached
         if before is not None and before._metadata_epoch is not None and before.leader not in brokers:
             before = replace(before, leader_epoch=before._metadata_epoch, _metadata_epoch=None)
         if before is not None and before.leader_epoch > p.leader_epoch >= 0:

@@ -136,6 +136,7 @@ class BatchRun:
         """The bytes of its batches, one after another."""
         (start, _), (_, end) = self.spans[0], self.spans[-1]
         view = memoryview(self.buffer)
+        # without markers or other batches in between
         if end - start == self.size:
             return bytes(view[start:end])
         return b"".join(view[start:end] for start, end in self.spans)
@@ -212,6 +213,7 @@ class BatchRun:
                 records = start + HEADER_SIZE
                 begin = at + HEADER_SIZE
                 size = _expand(source[start + CODEC_AT] & CODEC_MASK, source[records:end], view[begin:])
+                # a header that promises more records than these bytes can have is damaged
                 if size is None or count > size // MIN_RECORD_SIZE:
                     break
                 view[at:begin] = source[start:records]
@@ -220,6 +222,7 @@ class BatchRun:
                 at = begin + size
         if not spans:
             return None
+        # only what is used of the limit is kept
         plain = self._with(bytes(memoryview(out)[:at]), spans, self.counts[: len(spans)], plain=True)
         return plain, len(spans)
 
@@ -315,6 +318,7 @@ def _find_run(
         if magic != 2 or not shortest <= length <= longest or end > total or base < following:
             break
         if not spans:
+            # the first one decides what the others have to share
             epoch, kind = leader_epoch, attributes & _FIXED
         if leader_epoch != epoch:
             break

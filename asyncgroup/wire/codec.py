@@ -194,8 +194,9 @@ def decode_from(cls: type[M], version: int, buffer: Buffer, position: int = 0) -
         message, end = read(data, position)
     except (IndexError, struct.error) as error:
         raise DecodeError(f"{cls.NAME} v{version}: truncated") from error
-    except (ValueError, DecodeError) as error:
+    except (ValueError, DecodeError) as error:  # also bytes that are not UTF-8
         raise DecodeError(f"{cls.NAME} v{version}: {error}") from error
+    # a slice beyond the end is short without an error
     if end > len(data):
         raise DecodeError(f"{cls.NAME} v{version}: truncated, {end - len(data)} bytes are missing")
     return message, end
@@ -235,6 +236,7 @@ def with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes
     report that the other side has closed the connection (`_adjust_leftover_buffer` in `selector_events.py`).
     """
     write_pieces(message, version, pieces)
+    # known only now
     pieces[0] = INT32.pack(sum(map(len, pieces)))
     return list(filter(None, pieces))
 
@@ -264,6 +266,7 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> M:
     is_flexible = version >= APIS[cls.API_KEY].flexible_from
     if cls.API_KEY != API_VERSIONS_KEY and is_flexible:
         try:
+            # most headers have no tags: a single zero
             position = skip_tags(frame, position) if frame[position] else position + 1
         except IndexError as error:
             raise DecodeError(f"response header of {cls.NAME} v{version}: truncated") from error

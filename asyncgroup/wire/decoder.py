@@ -71,6 +71,7 @@ class _Decoder:
     def struct(self, struct_: StructSpec, target: str) -> None:
         self.out.add(f"{target} = new(C_{struct_.name})")
         in_place = fields_in(struct_, self.version)
+        # `new` calls no constructor: fields that the version lacks get their defaults here
         for field in struct_.fields:
             if field not in in_place:
                 self.default(field, f"{target}.{field.attribute}")
@@ -82,6 +83,7 @@ class _Decoder:
     def default(self, field: FieldSpec, target: str) -> None:
         expression = default_expression(field, self.spec.name)
         if not expression.endswith("()"):
+            # the shared empty value of the constructors must not get into a message, which may be changed
             self.out.add(f"{target} = {'[]' if expression == '_EMPTY' else expression}")
             return
         inner = self.out.name("o")
@@ -96,6 +98,7 @@ class _Decoder:
     def flush(self) -> None:
         letters = "".join(part for part, _ in self.pending)
         targets = ", ".join(target for _, target in self.pending)
+        # faster than a call of `struct`
         if letters == "B":
             self.out.add(f"{targets} = b[p]; p += 1")
         elif letters:
@@ -112,6 +115,7 @@ class _Decoder:
         self.read_fixed("B", name)
         self.flush()
         with self.out.block(f"if {name} > 127:"):
+            # the first byte again, as a part of the varint
             self.out.add(f"{name}, p = read_uvarint(b, p - 1)")
             if string:
                 with self.out.block(f"if {name} > {MAX_STRING + 1}:"):
@@ -227,6 +231,7 @@ class _Decoder:
         count = length.removesuffix(" - 1")
         if self.elements_left is not None:
             self.out.add(f"elements_left -= {count}")
+        # a short array comes to the end of the buffer soon enough
         limit = f"{count} > 64 and ({length}) * {smallest} > len(b) - p"
         with self.out.block(f"if {'' if self.elements_left is None else 'elements_left < 0 or '}{limit}:"):
             self.out.add(f"too_many({field.name!r}, {length})")

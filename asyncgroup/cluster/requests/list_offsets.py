@@ -189,6 +189,7 @@ async def list_offsets_of_leaders(
 
         def build(version: int) -> m.ListOffsetsRequest:
             unsupported.update(_unsupported(target, {tp: wanted[tp] for tp in asked}, version))
+            # nothing is left to ask for
             if len(unsupported) == len(asked):
                 raise next(iter(unsupported.values()))
             for topic in request.topics:
@@ -217,6 +218,7 @@ def ask_high_watermarks(cluster: ClusterClient) -> Ask[TopicPartition, int]:
     """Return a function that asks one leader for the high watermarks of its partitions, for a request that needs them."""
 
     async def ask(target: Target, asked: list[TopicPartition]) -> Results[TopicPartition, int]:
+        # with this isolation level the end of the log is the high watermark
         request = build_list_offsets(cluster, dict.fromkeys(asked, LATEST), "read_uncommitted")
         found = parse_list_offsets(await target.request(m.ListOffsetsRequest, lambda _: request))
         return Results({tp: each.offset for tp, each in found.values.items()}, found.errors)
@@ -231,6 +233,7 @@ def _unsupported(
     errors: dict[TopicPartition, AsyncGroupError] = {}
     for tp, timestamp in asked.items():
         lowest, what = _SINCE.get(timestamp, (0, ""))
+        # timestamps, and the names that are not in the table, are as old as the request
         if version < lowest:
             text = f"offset of {tp}: {target} does not list {what}: ListOffsets {lowest} is needed, it has {version}"
             errors[tp] = UnsupportedVersionError(text)
