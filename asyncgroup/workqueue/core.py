@@ -73,7 +73,7 @@ class QueueCore(DispatcherCallbacks):
         self._runs = False
         self._seeks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
-        self._creator = asyncio.current_task()
+        self._creator = asyncio.current_task()  # see `_release_own`
 
     def _make_publisher(self) -> TopicPublisher:
         engine, policy = self.engine, self.settings.dead_letter_policy
@@ -121,6 +121,7 @@ class QueueCore(DispatcherCallbacks):
     def close(self, work: Work) -> None:
         """Deliver no more records of a partition that is revoked; its open deliveries may still be ended."""
         self.dispatcher.close_partition(work)
+        # after the close, which keeps what is given back from being delivered again
         self._local.withdraw(work)
 
     def lose(self, work: Work) -> None:
@@ -247,6 +248,7 @@ class QueueCore(DispatcherCallbacks):
         try:
             await self.engine.open(self)
         except BaseException:
+            # the engine may be open in part
             await self.aclose()
             raise
 
@@ -376,6 +378,7 @@ class QueueCore(DispatcherCallbacks):
         """
         current = asyncio.current_task()
         for work in list(self.dispatcher.works.values()):
+            # the last one first: each that is given back is the next to be delivered
             for delivery in reversed(list(work.acquired.values())):
                 reader = delivery._reader
                 if reader is None or reader.done():
@@ -388,6 +391,7 @@ class QueueCore(DispatcherCallbacks):
         try:
             await self.engine.leave()
         finally:
+            # after the open deliveries, whose end may be a copy
             await self._publisher.aclose()
             self._timer.close()
             await self.engine.aclose()

@@ -123,6 +123,7 @@ class CopyWriter(Protocol):
         """
         ...
 
+    # called before the tasks of its copies are cancelled
     def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
         """Call no `on_written` for the records of a partition from `offset` on; `is_over`: its assignment ends."""
         ...
@@ -137,6 +138,7 @@ class OpenQueue(Protocol):
 
     # --- partitions and records
 
+    # the life of a partition: `add`, `offer`, then `close` and `remove` when its deliveries have ended, or `lose` at any time
     def add(self, work: Work) -> None:
         """Add a partition that was assigned, before its first records."""
         ...
@@ -165,6 +167,7 @@ class OpenQueue(Protocol):
         """Remove a partition whose deliveries have ended, or that was never read."""
         ...
 
+    # called last, after `remove` or `lose`
     def became_inactive(self, tp: TopicPartition) -> None:
         """A partition was removed for good: the consumer gets no more of its records."""
         ...
@@ -194,6 +197,7 @@ class OpenQueue(Protocol):
         """Whether no deliveries begin, for now or for good."""
         ...
 
+    # without a receiver queue an engine reads a record only for a task that waits
     @property
     def has_demand(self) -> bool:
         """Whether a task waits for a delivery."""
@@ -290,6 +294,7 @@ class Engine(Protocol):
         """What is called for each delivery; None without such hooks."""
         ...
 
+    # in this order; `leave` and `aclose` also after an `open` that has failed
     async def open(self, queue: OpenQueue) -> None:
         """Connect, and begin to give records to `queue`, in tasks that the engine owns. Raises what connecting raises."""
         ...

@@ -107,6 +107,7 @@ class LocalConsumer:
         """Drop the deliveries that ended in the inbox: to be called when a partition has been revoked."""
         kept = [delivery for delivery in self.inbox if delivery.state is DeliveryState.ACQUIRED]
         dropped = len(self.inbox) - len(kept)
+        # before permits are given back, which may fill it again
         self.inbox = deque(kept)
         self._give_back(dropped)
 
@@ -219,6 +220,7 @@ class ConsumerSelector:
         for _, ring in self._levels:
             for index, consumer in enumerate(ring):
                 if consumer.has_permits:
+                    # the next search begins after this one
                     ring.rotate(-1 - index)
                     return consumer
         return None
@@ -234,6 +236,7 @@ class ConsumerSelector:
 
     def _add_ranges(self, consumer: LocalConsumer) -> None:
         name, named = consumer.name, consumer.key_ranges
+        # the first consumer decides how hashes are divided
         if not self._consumers:
             self._ranges = AutoSplitRanges() if named is None else ExplicitRanges()
         if isinstance(self._ranges, ExplicitRanges) and named is not None:

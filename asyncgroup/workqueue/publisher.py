@@ -160,6 +160,7 @@ class TopicPublisher:
         if self.dead_letter_topic is None:
             raise UsageError(f"reject() of {delivery!r}: the queue has no dead letter topic (dead_letter=…)")
         copy = self._dead_letter(delivery, reason)
+        # after the copy was made, which may raise
         delivery._outcomes.begin_publishing(delivery)
         return Outstanding(partial(self._outcome, self._start(delivery, copy, reason)))
 
@@ -213,6 +214,7 @@ class TopicPublisher:
         for copying in list(self._copies.get(tp, ())):
             if copying.delivery.record.offset < offset:
                 continue
+            # a write that is cancelled may still reach the topic: then the copy is there twice
             if copying.task is not None:
                 copying.task.cancel()
             self._give_back(copying)
@@ -277,6 +279,7 @@ class TopicPublisher:
             except Exception as error:  # noqa: BLE001  a partitioner may raise any error
                 tries += 1
                 self._report(copying, tries, error)
+                # a closed writer stays closed; the end of this task gives the record back
                 if isinstance(error, ClosedError):
                     return
                 heals = self._writer.passes(error)

@@ -90,7 +90,9 @@ class LocalDispatch:
         if receiver is not None:
             receiver.end(None)
         if not self.is_used:
+            # before deliveries are given back: these wake the tasks that read the queue itself
             self.dispatcher.ready.demand = self._queue_demand
+        # the newest first: each that is released is the next to be delivered
         for delivery in reversed(self._selector.remove(local)):
             self.dispatcher.outcomes.release(delivery)
         if self.is_used:
@@ -112,6 +114,7 @@ class LocalDispatch:
             for receiver in self._receivers.values():
                 receiver.waiters.wake_later(dispatcher.ready.count)
             return
+        # the ack timeout begins when a delivery is taken from an inbox
         while self._selector.has_permits and (delivery := dispatcher.take(starts=False)) is not None:
             self._put(delivery)
         for local in self._selector.consumers:

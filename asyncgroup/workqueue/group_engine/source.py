@@ -181,6 +181,7 @@ def consumer_config(source: GroupSource, settings: QueueSettings) -> ConsumerCon
     if not config.auto_commit:
         allowed = "True: a work queue commits acknowledgements by itself; see ack_group_time"
         raise ConfigError("auto_commit", config.auto_commit, allowed)
+    # a group with commits begins at those
     if settings.initial_position is not None:
         config = replace(config, auto_offset_reset=settings.initial_position)
     if config.out_of_range_reset is None:
@@ -193,6 +194,7 @@ def _with_assignor(config: ConsumerConfig, settings: QueueSettings) -> ConsumerC
     mode = settings.mode
     reason = _NEEDS_CLASSIC.get(mode)
     if reason is None:
+        # the consumer protocol is cooperative by itself
         if config.assignors is None and config.group_protocol != "consumer":
             return replace(config, assignors=("cooperative-sticky",))
         return config
@@ -237,6 +239,7 @@ def _copy_topics(settings: QueueSettings, topics: list[str] | Pattern, group_id:
 def _check_servers(servers: Any) -> Any:
     if isinstance(servers, Iterable):
         if not isinstance(servers, str | Mapping):
+            # an iterator could be read only once
             servers = tuple(servers)
         parse_servers(servers)
     return servers
