@@ -185,6 +185,7 @@ class Program:
             try:
                 await wait_shielded(work)
             except asyncio.CancelledError:
+                # cancelled by a signal: the exit code says so
                 if not self._signals:
                     raise
             if self._closing is not None:
@@ -205,6 +206,7 @@ class Program:
         async with AsyncExitStack() as stack:
             for context in self._contexts:
                 await stack.enter_async_context(context)
+            # closed last: members need it until they have left
             for cluster in _clusters(self._consumers):
                 await stack.enter_async_context(cluster)
             for consumer in self._consumers:
@@ -254,5 +256,5 @@ def _clusters(consumers: Sequence[Any]) -> list[Any]:
     for consumer in consumers:
         servers = getattr(consumer, "_servers", None)
         if isinstance(servers, Cluster) and not servers.is_open:
-            found[id(servers)] = servers
+            found[id(servers)] = servers  # once, if several share it
     return list(found.values())

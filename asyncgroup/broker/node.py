@@ -196,6 +196,7 @@ class Node:
         Raise ClosedError if the cluster has ended.
         """
         server = await self.listener.bind()
+        # the cluster was stopped while the port was bound
         if self._shared.ended:
             server.close()
             raise ClosedError("the cluster has ended")
@@ -274,11 +275,13 @@ class Node:
 
     def check_replica(self, partition: Partition, epoch: int, *, leader_only: bool) -> None:
         """As `check_leader`; without `leader_only`, the node may also be a follower."""
+        # a request may have been parked since before the deletion
         if partition.deleted:
             raise PartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         leader = (partition.leader, partition.leader_epoch)
         if self.id not in partition.replicas:
             raise PartitionError(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=leader)
+        # the epoch first, as in `Partition.getLocalLog`: a client with old metadata is to refresh it
         if 0 <= epoch < partition.leader_epoch:
             raise PartitionError(ErrorCode.FENCED_LEADER_EPOCH, leader=leader)
         if epoch > partition.leader_epoch:
@@ -309,6 +312,7 @@ class Node:
         for peer in self._shared.nodes.values():
             if key in peer.purgatory.watchers:
                 peer.purgatory.check_and_complete(key)
+        # the writes of groups wait for this high watermark
         if partition.topic == OFFSETS_TOPIC and partition.leader in self._shared.nodes:
             self._shared.nodes[partition.leader].coordinator.on_high_watermark_updated(partition.index)
 

@@ -110,6 +110,7 @@ class GroupCoordinator:
     def load(self, partition: int) -> None:
         """Become the coordinator of the groups of `partition`, after `offsets_load_delay` if it is set."""
         delay = self.config.offsets_load_delay
+        # without the topic there is nothing to load
         if delay > 0 and self._store.exists():
             self.loading.add(partition)
             self._timers.schedule(("load", partition), delay, lambda: self._load(partition))
@@ -124,6 +125,7 @@ class GroupCoordinator:
             group = self._groups.restore(snapshot)
             for member in group.members.values():
                 self._rebalance.restart_session_timer(group, member)
+            # the limit may have been higher before the restart
             if len(group.members) > self.config.group_max_size:
                 self._rebalance.prepare_rebalance(
                     group, f"{len(group.members)} members exceed group.max.size"
@@ -205,6 +207,7 @@ class GroupCoordinator:
         group = self._groups.create(group_id)
 
         def written(error: ErrorCode) -> None:
+            # after an error the log has no record of it
             if error and self.groups.get(group_id) is group:
                 self._groups.discard(group)
                 self._rebalance.transition_to_dead(group, error)
@@ -226,10 +229,12 @@ class GroupCoordinator:
             reply(SyncResult(error=error))
             return
         member = group.members[request.member.id]
+        # its assignment was stored while this member was on its way
         if group.state is ClassicGroupState.STABLE:
             self._rebalance.remove_pending_sync(group, member.member_id)
             reply(sync_result(group, member))
             return
+        # the leader waits as well: storing the assignment answers all that wait
         member.awaiting_sync = reply
         self._rebalance.remove_pending_sync(group, member.member_id)
         if group.is_leader(member.member_id):

@@ -111,7 +111,7 @@ class PartitionLog:
                 return LogAppendInfo(known.base_offset, known.last_offset, True, known.timestamp)
         base_offset = self.end_offset
         self._store(batch, leader_epoch)
-        if batch.producer_id >= 0:
+        if batch.producer_id >= 0:  # after the write: if that fails, the sequence stays
             self.producers.update(batch, base_offset)
         return LogAppendInfo(base_offset, self.end_offset - 1, False, batch.max_timestamp)
 
@@ -201,6 +201,7 @@ class PartitionLog:
         end_offset = max((segment.base_offset for segment in self.segments), default=0)
         for stored, header, control_type in found:
             end_offset = max(end_offset, header.next_offset)
+            # what is before the log start is not read, but its producers are known
             if header.next_offset > start_offset:
                 self.segments.batch_index.add(stored, header.last_offset)
             self._update_producers(header, control_type)
@@ -254,7 +255,7 @@ class PartitionLog:
 
     def delete_segments_before_start(self) -> int:
         """Delete the segments that end before the log start offset, in compacted logs too; return how many."""
-        following = self.segments[1:]
+        following = self.segments[1:]  # each begins where the one before it ends
         count = sum(segment.base_offset <= self.start_offset for segment in following)
         with self.segments.storage_errors():
             self.segments.drop_front(count, self.end_offset, self._advance_start)
@@ -273,7 +274,7 @@ class PartitionLog:
     def _advance_start(self, offset: int) -> None:
         if offset <= self.start_offset:
             return
-        self.segments.store.save_start_offset(offset)
+        self.segments.store.save_start_offset(offset)  # first, as it may fail
         self.start_offset = offset
         index = self.segments.batch_index
         index.drop_front(index.find(offset))

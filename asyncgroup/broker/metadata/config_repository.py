@@ -155,6 +155,7 @@ class ConfigRepository:
     def topic_defaults(self, node_id: int) -> dict[str, str | None]:
         """Return the topic defaults set in broker configs, by topic config name, without Kafka's own defaults."""
         altered = {**self.cluster, **self.nodes.get(node_id, {})}
+        # dynamic configs take precedence
         return {**self._static_defaults, **_topic_defaults(altered)}
 
     def log_config(self, configs: Mapping[str, str | None], node_id: int) -> LogConfig:
@@ -189,7 +190,9 @@ def _topic_defaults(configs: Mapping[str, str]) -> dict[str, str | None]:
     for name, value in sorted(configs.items(), reverse=True):
         if name in _UNITS:
             full, factor = _UNITS[name]
+            # -1, no limit, is the same in each unit
             found.setdefault(BROKER_TO_TOPIC[full], str(max(-1, int(value) * factor)))
+    # those in ms take precedence
     return found | {
         BROKER_TO_TOPIC[name]: value for name, value in configs.items() if name in BROKER_TO_TOPIC
     }
@@ -206,6 +209,7 @@ def _checked_broker(
     configs: Mapping[str, str | None], changed: Sequence[str], *, of_all: bool
 ) -> dict[str, str]:
     """Return the configs of a broker, or of all, as stored; raise Refused as `DynamicBrokerConfig.validateConfigs` does."""
+    # what is removed is not checked
     given = sorted(name for name in changed if name in configs)
     _refuse("Cannot update these configs dynamically", [n for n in given if n in READ_ONLY_CONFIGS])
     _refuse(

@@ -98,6 +98,7 @@ class Controller:
     def node_down(self, node_id: int) -> None:
         """Remove a stopped node; leaders and coordinators on it move to live nodes."""
         self.alive.discard(node_id)
+        # first: a stopped node is notified of nothing
         self._listeners.pop(node_id, None)
         led = [partition for partition in self._partitions() if partition.leader == node_id]
         if led and self.alive:
@@ -130,6 +131,7 @@ class Controller:
             place = f"{partition.topic}-{partition.index}"
             log.info("partition %s: leader %d -> %d", place, partition.leader, node_id)
         partition.set_leader(node_id)
+        # configs of a broker hold for the partitions that it leads
         if self.configs.nodes and partition.topic in self.topics:
             self._apply_configs(self.topics[partition.topic], [partition])
         self.journal.partition_changed(partition)
@@ -200,6 +202,7 @@ class Controller:
         self._add_partitions(topic, replicas)
         self._apply_configs(topic)
         if not validate_only:
+            # first: what cannot be stored was not created
             self.journal.topic_changed(topic)
             self.topics[name] = self.topics_by_id[topic.id] = topic
             self.configs_changed(topic)
@@ -256,6 +259,7 @@ class Controller:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{len(assignments)} assignments for {missing} new partitions",
                 )
+        # fewer nodes may run than when the topic was created
         factor = min(len(topic.partitions[0].replicas), len(self.alive))
         replicas = self._replica_placer.replicas(missing, factor, assignments)
         if not validate_only:

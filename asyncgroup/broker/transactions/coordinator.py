@@ -110,6 +110,7 @@ class TransactionCoordinator:
             new_id = self._controller.next_producer_id()
         with self._store.saving(metadata):
             error = metadata.init_producer(expected, new_id, timeout)
+        # not before: a new id that could not be saved does not exist
         self._store.add(metadata)
         return TransactionResult(error) if error else TransactionResult(ErrorCode.NONE, metadata.producer)
 
@@ -126,6 +127,7 @@ class TransactionCoordinator:
         if error := metadata.check_producer(producer):
             return error
         begins, wanted = metadata.state is not TransactionState.ONGOING, list(partitions)
+        # a repeated request, or one of another Produce: nothing is new
         if not begins and metadata.partitions.keys() >= set(wanted):
             return ErrorCode.NONE
         with self._store.saving(metadata):
@@ -169,6 +171,7 @@ class TransactionCoordinator:
                 error = self.verify(transactional_id, producer, tp)
         except KafkaStorageError:  # as `ReplicaManager` answers if the coordinator is not available
             return ErrorCode.NOT_ENOUGH_REPLICAS
+        # Produce reports fencing by this code (KIP-588)
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.TRANSACTION_ABORTABLE and not supports_abortable_error:
@@ -203,6 +206,7 @@ class TransactionCoordinator:
         metadata = self.find(transactional_id)
         if metadata is None:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        # a retry of the request that used the last epoch: the transactional id has another producer id since
         overflowed = (
             producer.id == metadata.previous_producer_id
             and producer.is_exhausted

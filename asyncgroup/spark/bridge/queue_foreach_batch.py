@@ -153,6 +153,7 @@ class QueueForeachBatch(BridgeArguments):
         time = asyncio.get_running_loop().time
         batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
         poll_interval = 0.0 if queue.config is None else queue.config.max_poll_interval
+        # 0: there is no such limit, and only ack timeouts count
         interval = poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
         keeper = start_task(batch.keep(interval), name=f"{batch.batch_id!r}: keep")
         try:
@@ -179,6 +180,7 @@ class QueueForeachBatch(BridgeArguments):
             raise error
         else:
             _log.warning("%r: the function raised, its records are nacked", batch.batch_id, exc_info=error)
+            # all are nacked before a cancellation is raised
             await wait_shielded(start_task(batch.nack(error)))
 
     async def _call(self, jobs: SparkJobs, batch: QueueBatch) -> BaseException | None:
@@ -191,6 +193,7 @@ class QueueForeachBatch(BridgeArguments):
         while records and not batch.is_interrupted:
             call = start_task(jobs.run(records, batch.batch_id, batch.interrupted))
             try:
+                # waited for, not awaited: a cancellation must not end the task, as its thread goes on
                 await asyncio.wait([call])
             except asyncio.CancelledError:
                 batch.interrupt()
@@ -230,6 +233,7 @@ class QueueForeachBatch(BridgeArguments):
             _log.warning("%r: %d of its records are delivered again", batch.batch_id, lost)
         try:
             await wait_shielded(start_task(batch.settle()))
+            # the acknowledgements do not wait for copies, which a broker may delay
             if self._durable:
                 await batch.commit()
             await batch.copy()

@@ -259,6 +259,7 @@ class OffsetStore:
         late = [one for one in loaded.queued if one.producer[0] == producer_id]
         loaded.queued = deque(one for one in loaded.queued if one.producer[0] != producer_id)
         self._fail_queued(late, ErrorCode.INVALID_TXN_STATE)
+        # writes that waited only for those that failed
         self._append_untimed(loaded)
         ends = partial(loaded.replayed.end_transaction, producer_id, commit=commit)
         self._defer(loaded, DeferredEvent(self._log.end_offset(partition), ends, None))
@@ -299,6 +300,7 @@ class OffsetStore:
             done(APPEND_ERRORS.get(error.code, error.code))
             return
         apply = partial(loaded.replayed.apply_all, base_offset, producer[0], records)
+        # without records it waits for all that are before it
         self._defer(loaded, DeferredEvent(self._log.end_offset(loaded.number), apply, done, records))
 
     def _batch(self, records: list[CoordinatorRecord], producer: tuple[int, int]) -> bytes:
@@ -318,6 +320,7 @@ class OffsetStore:
 
     def _defer(self, loaded: LoadedPartition, event: DeferredEvent) -> None:
         loaded.deferred.append(event)
+        # events are applied in order: with others before it, this one waits for them
         if len(loaded.deferred) == 1 and self._log.high_watermark(loaded.number) >= event.end_offset:
             self._apply_replicated(loaded)
         elif event.done is not None:
@@ -335,6 +338,7 @@ class OffsetStore:
             event = loaded.deferred.popleft()
             if event.timer is not None:
                 self._timers.cancel(event.timer)
+            # first: a client may read its commit as soon as it has the answer
             event.apply()
             event.answer(ErrorCode.NONE)
 

@@ -94,11 +94,12 @@ class KafkaTransactions:
     async def store_record(self, record: BatchRecord) -> None:
         """Store a record. Raises TransactionalSinkError if it is too large, CommitFailedError."""
         committer = Committer(self._client, self._driver_group, retry_max=0)
+        # the number is the offset, which has to be beyond the mark
         marks = committer.manage(TopicPartition(record.topic, 0), record.number - 1)
         try:
             marks.mark_offset(record.number, encode_record(record))
             await within(self._deadline(self._timeout), committer.commit_last(self._timeout))
-        except ConfigError as error:
+        except ConfigError as error:  # longer than any broker allows
             raise _too_many_slots(record) from error
         except CommitFailedError as error:
             codes = [each.code for each in error.errors.values() if isinstance(each, BrokerError)]
@@ -160,6 +161,7 @@ class KafkaTransactions:
         return [
             each.slot
             for name, each in names.items()
+            # another epoch is of a later producer, which has ended this transaction
             if states[name] != (ONGOING, each.producer_id, each.producer_epoch)
         ]
 
