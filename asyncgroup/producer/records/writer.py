@@ -167,7 +167,8 @@ class RecordWriter:
                     raise
                 needed = measure_record(value, key, headers, partition, timestamp)
                 if needed > self._max_size:
-                    await self.put_waiting(ProducerRecord(*record), None)
+                    large = ProducerRecord(topic, value, key, headers, partition, timestamp)
+                    await self.put_waiting(large, None)
                     route_topic = None
                     continue
                 if not reserve(needed):

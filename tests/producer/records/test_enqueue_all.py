@@ -57,6 +57,17 @@ async def test_an_invalid_record_stops_it_and_the_earlier_ones_are_written() -> 
         assert used(producer) == 0
 
 
+async def test_the_fields_of_a_record_are_read_once() -> None:
+    """Those of a large one as well: an iterator is empty then."""
+    async with writing(chunking=True, max_chunk_size=1024) as (cluster, producer):
+        fields = [(TOPIC, value, None, (), 0, None) for value in (b"small", b"." * 3000, b"last")]
+        records: Any = map(iter, fields)
+        await producer.enqueue_all(records)
+        await producer.flush()
+        values = [value or b"" for value in stored(cluster)]
+        assert (values[0], b"".join(values[1:-1]), values[-1]) == (b"small", b"." * 3000, b"last")
+
+
 async def test_it_waits_for_memory_and_a_cancelled_call_frees_it() -> None:
     async with writing(buffer_bytes=1000) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
