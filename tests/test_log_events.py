@@ -29,6 +29,7 @@ from asyncgroup.errors import BrokerError, CommitFailedError, ProducerFencedErro
 from asyncgroup.group.liveness.stalls import EVENTS_BY_KIND, LoopWatch
 from asyncgroup.log_events import FIELDS, LOG_EVENTS, commit_failed_fields, log_fields
 from asyncgroup.model import TopicPartition
+from tests.stories.holding import mark_all
 
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 
@@ -97,11 +98,6 @@ def events(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     assert "secret" not in caplog.text
     lines = [vars(record) for record in caplog.records if hasattr(record, "event")]
     return [{name: line[name] for name in FIELDS if name in line} for line in lines]
-
-
-async def mark_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
 
 
 async def consume(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -27,14 +26,10 @@ from asyncgroup.offsets.commit_metadata import CommitMetadata, encode_metadata
 from asyncgroup.wire import messages as m
 from asyncgroup.workqueue import Mode
 from tests.stories.holding import holding, limit_version
-from tests.stories.virtual import VirtualEnvironment
+from tests.stories.virtual import VirtualEnvironment, now
 
 TPS = [TopicPartition("orders", number) for number in range(4)]
 ZERO, ONE, TWO, THREE = TPS
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def fill(env: VirtualEnvironment, count: int, *partitions: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,14 +13,10 @@ from asyncgroup.cluster.requests.budget import NODE_TIMEOUT
 from asyncgroup.errors import RequestTimedOut, UnsupportedVersionError
 from asyncgroup.wire import messages as m
 from tests.stories.holding import limit_version
-from tests.stories.virtual import VirtualEnvironment
+from tests.stories.virtual import VirtualEnvironment, now
 
 TPS = [TopicPartition("orders", number) for number in range(4)]
 ZERO, ONE, TWO, THREE = TPS
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def codes(results: Any) -> dict[Any, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,13 +12,9 @@ from asyncgroup.admin import Admin
 from asyncgroup.cluster.requests.budget import NODE_TIMEOUT
 from asyncgroup.errors import AsyncGroupError, BrokerError, ConnectError, RequestTimedOut
 from asyncgroup.wire import messages as m
-from tests.stories.virtual import HOST, VirtualEnvironment
+from tests.stories.virtual import HOST, VirtualEnvironment, now
 
 ZERO = TopicPartition("orders", 0)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def port_of(env: VirtualEnvironment, node: int) -> int:

@@ -8,10 +8,7 @@ import pytest
 
 from asyncgroup.broker.clock import LoopTimers
 from asyncgroup.broker.purgatory import Purgatory
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from tests.stories.virtual import now
 
 
 async def test_a_timer_fires_once_at_its_time():

@@ -11,10 +11,7 @@ from asyncgroup.config import ConsumerConfig
 from asyncgroup.consumer.partition_consumer import PartitionConsumer
 from asyncgroup.errors import ConfigError
 from tests.consumer.support import Seen, batch, feed, make_consumer
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from tests.stories.virtual import now
 
 
 def offsets(records) -> list[int]:

@@ -24,15 +24,12 @@ from asyncgroup.group.health.problems import MemberProblem, ProblemKind, WaitKin
 from asyncgroup.group.topics.topics import Absence
 from asyncgroup.offsets import MemberIdentity
 from tests.group.parts import consumer_of, make_session
+from tests.stories.virtual import now
 
 
 def unheeded(_error: Exception) -> bool:
     """Stand for `errors()` without a reader."""
     return False
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def snapshot(member_health: MemberHealth, **more: Any) -> HealthSnapshot:

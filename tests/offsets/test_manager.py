@@ -26,6 +26,7 @@ from asyncgroup.errors import (
 from asyncgroup.offsets import OffsetManager
 from asyncgroup.testing import Network
 from asyncgroup.wire import messages as m
+from tests.stories.virtual import now
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 COMMIT = "OffsetCommit"
@@ -48,10 +49,6 @@ def committed(cluster: EmbeddedCluster, tp: TopicPartition = T0) -> tuple[int, s
     """Return the committed offset that the coordinator holds."""
     found = cluster.group("g").offsets.get(tp)
     return None if found is None else (found.offset, found.metadata, found.leader_epoch)
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 # -- managing ----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.config import ProducerConfig
 from asyncgroup.producer import Producer
 from tests.producer.support import stored
+from tests.stories.virtual import now
 
 SETTINGS: dict[str, Any] = {"linger": 0.0, "metadata_refresh_interval": 60.0}
 
@@ -19,10 +20,6 @@ def asked(cluster: EmbeddedCluster, since: float = 0.0) -> set[str]:
     """Return the topics in Metadata requests since loop time `since`."""
     found = [each for each in cluster.history.of("Metadata") if each.time >= since]
     return {topic.name for each in found for topic in each.request.topics or []}
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def test_a_deleted_topic_that_is_not_used_stays_deleted() -> None:

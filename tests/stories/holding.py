@@ -1,4 +1,4 @@
-"""Members that hold partitions and read nothing, and brokers that know older versions of a request."""
+"""Handlers that mark all or read nothing, members that hold partitions, and brokers that know older versions of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from asyncgroup import Claim, ConsumerGroup, Session
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.broker.control.faults import Fault
 
-__all__ = ["holding", "limit_version"]
+__all__ = ["holding", "limit_version", "mark_all"]
+
+
+async def mark_all(_: Session, claim: Claim) -> None:
+    """Read a claim to its end, and mark each record."""
+    async for record in claim:
+        claim.mark(record)
 
 
 @asynccontextmanager

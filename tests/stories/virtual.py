@@ -14,7 +14,7 @@ from asyncgroup.testing import Network, VirtualTimeLoop, current_network
 from tests.stories.environment import Environment, Group
 from tests.stories.members import LocalMember, Member
 
-__all__ = ["GROUP_APIS", "VirtualEnvironment", "block", "lines", "transcript"]
+__all__ = ["GROUP_APIS", "VirtualEnvironment", "block", "lines", "now", "transcript"]
 
 GROUP_APIS = (
     "FindCoordinator",
@@ -29,11 +29,16 @@ GROUP_APIS = (
 HOST = "10.0.0.1"
 
 
+def now() -> float:
+    """Return the time of the event loop."""
+    return asyncio.get_running_loop().time()
+
+
 def block(seconds: float) -> None:
     """Block the event loop, or suspend the process: the clock moves, and nothing else runs."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    loop._set_time(loop.time() + seconds)
+    loop._set_time(now() + seconds)
 
 
 class VirtualEnvironment(Environment):

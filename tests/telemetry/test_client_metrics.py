@@ -24,6 +24,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, GroupClosed
 from asyncgroup.model import BatchResult
 from asyncgroup.telemetry import ClientMetrics, Readings
+from tests.stories.holding import mark_all
 
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 
@@ -38,11 +39,6 @@ async def broker() -> AsyncIterator[EmbeddedCluster]:
 async def write(broker: EmbeddedCluster, count: int, **options: Any) -> None:
     async with Producer(broker.bootstrap_servers, **options) as producer:
         await asyncio.gather(*(producer.send("orders", b"%d" % n, partition=n % 4) for n in range(count)))
-
-
-async def mark_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
 
 
 @asynccontextmanager

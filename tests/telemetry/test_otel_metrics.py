@@ -20,6 +20,7 @@ from asyncgroup.telemetry import METRICS, ClientMetrics, OpenTelemetryMetrics
 from asyncgroup.telemetry.otel.metrics import attribute_name, instrument_name
 from asyncgroup.telemetry.thread_reads import read_from_any_thread
 from asyncgroup.workqueue import GroupSource
+from tests.stories.holding import mark_all
 
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", close_timeout=5.0)
 
@@ -81,11 +82,6 @@ async def consuming(broker: EmbeddedCluster, meters: Meters, handler: Any) -> As
         await running
 
 
-async def read_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
-
-
 async def read_batches(session: Session, claim: Claim) -> None:
     async for batch in claim.batches(max_records=10):
         await asyncio.sleep(0.1)
@@ -97,7 +93,7 @@ async def read_batches(session: Session, claim: Claim) -> None:
 
 async def test_each_observed_value_is_that_of_the_readings() -> None:
     meters = Meters(partitions=True)
-    async with broker_with_records(40, meters) as broker, consuming(broker, meters, read_all):
+    async with broker_with_records(40, meters) as broker, consuming(broker, meters, mark_all):
         await asyncio.sleep(10.0)
         collected, readings = meters.collect(), meters.metrics.read()
     compared = 0
@@ -158,7 +154,7 @@ async def test_instruments_of_the_semantic_conventions() -> None:
 
 async def test_histograms_of_the_table() -> None:
     meters = Meters()
-    async with broker_with_records(40, meters) as broker, consuming(broker, meters, read_all):
+    async with broker_with_records(40, meters) as broker, consuming(broker, meters, mark_all):
         await asyncio.sleep(10.0)
         found, readings = meters.collect(), meters.metrics.read()
     for name, labels in (("heartbeat_seconds", {"group": "billing"}), ("batch_records", {})):
@@ -177,10 +173,10 @@ async def test_histograms_of_the_table() -> None:
 async def test_two_members_over_rebalances_show_no_series_twice() -> None:
     meters = Meters(partitions=True)
     first = {key(group="billing", topic="orders", partition=str(number)) for number in range(4)}
-    async with broker_with_records(40) as broker, consuming(broker, meters, read_all):
+    async with broker_with_records(40) as broker, consuming(broker, meters, mark_all):
         await asyncio.sleep(10.0)
         for _ in range(5):
-            async with consuming(broker, meters, read_all):
+            async with consuming(broker, meters, mark_all):
                 for _ in range(20):
                     await asyncio.sleep(0.5)
                     found = meters.collect()
@@ -194,7 +190,7 @@ async def test_two_members_over_rebalances_show_no_series_twice() -> None:
 async def test_the_series_of_a_claim_end_with_it_and_counters_stay() -> None:
     meters = Meters(partitions=True)
     async with broker_with_records(40) as broker:
-        async with consuming(broker, meters, read_all):
+        async with consuming(broker, meters, mark_all):
             await asyncio.sleep(10.0)
             assert len(meters.collect()["asyncgroup.lag"]) == 4
         found = meters.collect()

@@ -16,6 +16,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError
 from asyncgroup.telemetry.probes import live, ready
 from asyncgroup.testing import MemorySource
+from tests.stories.holding import mark_all
 
 EARLIEST = ConsumerConfig(auto_offset_reset="earliest")
 
@@ -25,11 +26,6 @@ async def broker() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic("orders", 2)
         yield cluster
-
-
-async def mark_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
 
 
 @asynccontextmanager

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Delivery, Producer, Session, WorkQueue
+from asyncgroup import ConsumerConfig, ConsumerGroup, Delivery, Producer, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.telemetry import METRICS, ClientMetrics, PrometheusCollector, Readings, TelemetryUnavailable
 from asyncgroup.telemetry.prometheus import MetricsPage
 from asyncgroup.telemetry.readings import HistogramReading
+from tests.stories.holding import mark_all
 
 prometheus_client = pytest.importorskip("prometheus_client")
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics  # noqa: E402
@@ -30,11 +31,6 @@ async def broker() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(nodes=1, seed=1) as cluster:
         cluster.create_topic("orders", 2)
         yield cluster
-
-
-async def mark_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
 
 
 def samples(page: str, parse: Any) -> dict[str, dict[tuple[str, ...], float]]:

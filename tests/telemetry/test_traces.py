@@ -26,6 +26,7 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import BrokerError, InvalidRecordError
 from asyncgroup.model import Header
 from asyncgroup.telemetry import OpenTelemetryTraces
+from tests.stories.holding import mark_all
 from tests.telemetry.spans import Sdk, current_name, link_ids, parent_id, span_id
 
 CONFIG = ConsumerConfig(auto_offset_reset="earliest", close_timeout=5.0)
@@ -52,11 +53,6 @@ async def consume(broker: EmbeddedCluster, sdk: Sdk, handler: Any) -> None:
         await asyncio.sleep(10.0)
         await group.aclose()
         await running
-
-
-async def read_all(session: Session, claim: Claim) -> None:
-    async for record in claim:
-        claim.mark(record)
 
 
 # --- from the producer to the handler -----------------------------------------------------------------------------------------
@@ -97,7 +93,7 @@ async def test_attributes_follow_the_semantic_conventions(sdk: Sdk) -> None:
     async with broker_with_topic() as broker:
         async with Producer(broker.bootstrap_servers, interceptors=[sdk.traces]) as producer:
             await producer.send("orders", None, key=b"secret")
-        await consume(broker, sdk, read_all)
+        await consume(broker, sdk, mark_all)
     (sent,), (processed,) = sdk.named("send orders"), sdk.named("process orders")
     common = {
         "messaging.system": "kafka",
@@ -314,7 +310,7 @@ async def test_a_propagator_that_raises_stops_nothing(caplog: pytest.LogCaptureF
     sdk = Sdk(propagator=Broken())
     async with broker_with_topic() as broker:
         await send(broker, sdk, 3, [("traceparent", TRACEPARENT)])
-        await consume(broker, sdk, read_all)
+        await consume(broker, sdk, mark_all)
         assert [record.value for record in broker.records("orders")] == [b"0", b"1", b"2"]
     assert len(sdk.named("process orders")) == 3
     assert caplog.text.count("the trace context of a record cannot be read") == 1
@@ -413,7 +409,7 @@ async def test_a_closed_object_makes_no_more_spans(sdk: Sdk) -> None:
     sdk.traces.close()
     async with broker_with_topic() as broker:
         await send(broker, sdk, 3)
-        await consume(broker, sdk, read_all)
+        await consume(broker, sdk, mark_all)
     assert sdk.spans == []
 
 

@@ -16,15 +16,12 @@ import pytest_asyncio
 from asyncgroup import Delivery, UsageError, WorkQueue
 from asyncgroup.workqueue import AckOutcome, BatchPolicy, QueueInterceptor
 from tests.stories.queue_engines import SIDES, Side
+from tests.stories.virtual import now
 
 pytestmark = [pytest.mark.virtual(max_virtual_time=3600), pytest.mark.parametrize("engine", list(SIDES))]
 
 MODES = ("shared", "key_shared", "failover", "exclusive")
 IN_ORDER = ("failover", "exclusive")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 @asynccontextmanager

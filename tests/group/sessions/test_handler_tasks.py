@@ -8,10 +8,7 @@ import logging
 import pytest
 
 from asyncgroup.group.sessions.handler_tasks import REMINDER, HandlerTasks
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from tests.stories.virtual import now
 
 
 class Work:

@@ -13,11 +13,7 @@ import pytest
 from asyncgroup import Claim, CommitFailedError, Session
 from asyncgroup.errors import ClosedError
 from tests.scenario.support import WorkHandler, committed, member, orders, running
-from tests.stories.virtual import VirtualEnvironment
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
+from tests.stories.virtual import VirtualEnvironment, now
 
 
 class MarkOnlyHandler(WorkHandler):

@@ -32,6 +32,7 @@ from asyncgroup.wire.messages import NO_UUID
 from tests.profiles import long_family, soak
 from tests.scenario.random.logs import RandomLogs
 from tests.scenario.random.readers import Reader, ReadHistory
+from tests.stories.virtual import now
 
 NODES = (1, 2, 3)
 LARGEST_BATCH = 2000
@@ -64,10 +65,6 @@ CODES = {
     "Metadata": [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_SERVER_ERROR],
 }
 APIS = ["Fetch", "Fetch", "Fetch", "OffsetForLeaderEpoch", *CODES]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class RandomRun:

@@ -19,6 +19,7 @@ from asyncgroup.spark.source.errors import DataLossError
 from asyncgroup.spark.source.options.settings import FromGroup, Latest, OffsetLimit, Specific, Subscribe
 from tests.broker.internals import log_of
 from tests.spark.source.driver_support import TOPIC, VirtualQuery, offsets, tp
+from tests.stories.virtual import now
 
 pytestmark = pytest.mark.virtual
 
@@ -33,10 +34,6 @@ async def brokers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedClus
         cluster.produce(TOPIC, *[b"v"] * 5, partition=0)
         cluster.produce(TOPIC, *[b"v"] * 3, partition=1)
         yield cluster
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def take_offline(cluster: EmbeddedCluster, partition: int) -> int:
