@@ -196,7 +196,7 @@ class Node:
         Raise ClosedError if the cluster has ended.
         """
         server = await self.listener.bind()
-        # the cluster was stopped while the port was bound
+        # the cluster may have been stopped while the port was bound
         if self._shared.ended:
             server.close()
             raise ClosedError("the cluster has ended")

@@ -207,6 +207,7 @@ class PartitionStates:
 
         `pauses`, by count of failures, are those of partitions that failed together, so that they share a refresh.
         """
+        # asked before the failure is counted, and `is_ahead` after that: both look at the count
         in_election = self._watch.in_election(partition, error, now)
         pause = self.record_failure(partition, error, now, in_election=in_election)
         if pauses is not None:

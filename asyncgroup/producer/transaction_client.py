@@ -269,6 +269,7 @@ class TransactionClient:
         try:
             return await asyncio.shield(ending)
         except asyncio.CancelledError as cancelled:
+            # the caller was not cancelled: `stop` has ended the task
             if is_stopped(ending):
                 if commit:
                     raise TransactionOutcomeUnknown(
@@ -311,6 +312,7 @@ class TransactionClient:
             if commit and manager.state is not TransactionPhase.COMMITTING:
                 return False
             next_producer = None
+            # the coordinator has no transaction without partitions, and one that it has lost is aborted by InitProducerId
             if manager.is_started and not (manager.skips_end and not commit):
                 answer = await self._coordinator.end(
                     self.manager.producer, commit=commit, is_v2=manager.is_v2
@@ -348,6 +350,7 @@ class TransactionClient:
         if next_producer is not None:
             self._pipeline.use_producer_id(*next_producer)
         manager.complete(producer=next_producer, is_v2=is_v2)
+        # without EndTxn, or where that keeps the epoch, InitProducerId makes the next one (KIP-360)
         if manager.state is TransactionPhase.UNINITIALIZED:
             await self._initialize(self.manager.producer)
 
