@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from asyncgroup.errors import UsageError
 from asyncgroup.workqueue import AckOutcome, DeadLetter, Delivery, DeliveryState, Mode, RetryTopic
@@ -21,12 +20,6 @@ from tests.stories.queue_members import acked, opened, send, working
 from tests.stories.virtual import VirtualEnvironment
 
 pytestmark = pytest.mark.usefixtures("no_asyncio_errors")
-
-
-@pytest_asyncio.fixture
-async def env() -> AsyncIterator[VirtualEnvironment]:
-    async with VirtualEnvironment.made() as environment:
-        yield environment
 
 
 CALLS: dict[str, tuple[Callable[[Delivery], object], DeliveryState]] = {

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from asyncgroup import ConfigError, TopicPartition, WorkQueue
 from asyncgroup.workqueue import DeadLetter, Delivery, QueueInterceptor
 from asyncgroup.workqueue.interceptors import QUEUE_METHODS, QueueInterceptors
 from tests.stories.queue_members import acked, label, opened, send
 from tests.stories.virtual import VirtualEnvironment
-
-
-@pytest_asyncio.fixture
-async def env() -> AsyncIterator[VirtualEnvironment]:
-    async with VirtualEnvironment.made() as environment:
-        yield environment
 
 
 def test_the_methods_are_those_of_the_base_class() -> None:

@@ -10,7 +10,7 @@ from asyncgroup.group.assignors.sticky import find_owners
 from asyncgroup.group.assignors.sticky_user_data import MemberData, decode_member_data, encode_member_data
 from asyncgroup.model import TopicPartition
 
-__all__ = ["loads", "moved", "owning", "with_claims"]
+__all__ = ["all_of", "loads", "moved", "owning", "with_claims"]
 
 
 def loads(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:
@@ -55,3 +55,8 @@ def moved(
     owners = find_owners(members, counts, [decode_member_data(member.user_data) for member in members])
     takers = {tp: member_id for member_id, partitions in plan.items() for tp in partitions}
     return sum(takers[tp] != members[owner].member_id for tp, owner in owners.items())
+
+
+def all_of(plan: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
+    """Return the partitions of all members, sorted."""
+    return sorted(tp for partitions in plan.values() for tp in partitions)

@@ -25,7 +25,7 @@ from asyncgroup.group.assignors.sticky_user_data import decode_member_data
 from asyncgroup.model import TopicPartition
 from tests.group.assignors.java_plans import Case, JavaOracle, Plans, make_case, next_case, stored
 from tests.group.assignors.java_program import jars_of_clients
-from tests.group.assignors.stickiness import loads, moved
+from tests.group.assignors.stickiness import all_of, loads, moved
 from tests.profiles import examples
 
 PLAIN: list[RangeAssignor | RoundRobinAssignor] = [RangeAssignor(), RoundRobinAssignor()]
@@ -58,10 +58,6 @@ def check_sticky(case: Case, plans: Plans) -> int:
         return 1
     assert moved(members, case.counts, ours) <= moved(members, case.counts, theirs), case
     return 0
-
-
-def all_of(plan: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
-    return sorted(tp for partitions in plan.values() for tp in partitions)
 
 
 def heaviest(plan: Mapping[str, Iterable[TopicPartition]]) -> list[int]:

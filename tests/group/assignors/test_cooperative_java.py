@@ -27,7 +27,7 @@ from tests.group.assignors.java_cooperative import (
     owning,
 )
 from tests.group.assignors.java_program import jars_of_clients
-from tests.group.assignors.stickiness import loads
+from tests.group.assignors.stickiness import all_of, loads
 from tests.profiles import examples
 
 Plan = dict[str, list[TopicPartition]]
@@ -93,10 +93,6 @@ def check_withheld(case: CooperativeCase, java: JavaAnswer) -> int:
         assert len(claiming) > 1, case
         assert member in [each.member_id for each in claiming], case
     return len(ours)
-
-
-def all_of(plan: Plan) -> list[TopicPartition]:
-    return sorted(tp for partitions in plan.values() for tp in partitions)
 
 
 @pytest.mark.parametrize("equal", [True, False])

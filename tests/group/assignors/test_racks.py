@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from asyncgroup.group.assignors.sticky import assign_sticky, find_owners
 from asyncgroup.model import TopicPartition
 from tests.group.assignors.java_cooperative import claimed_case, encode_subscription, is_sound, owning
 from tests.group.assignors.java_program import JavaProgram, jars_of_clients, partitions_in
-from tests.group.assignors.stickiness import loads
+from tests.group.assignors.stickiness import all_of, loads
 from tests.profiles import examples
 
 Plan = dict[str, list[TopicPartition]]
@@ -105,10 +105,6 @@ def sticky_plan(case: RackCase) -> Plan:
     """Return our assignment of both sticky assignors, before partitions are withheld."""
     ordered = sorted(case.members, key=lambda member: member.order)
     return assign_sticky(ordered, case.counts, claimed_partitions(ordered), case.racks)
-
-
-def all_of(plan: Mapping[str, Iterable[TopicPartition]]) -> list[TopicPartition]:
-    return sorted(tp for partitions in plan.values() for tp in partitions)
 
 
 # --- beside Java --------------------------------------------------------------------------------------------------------

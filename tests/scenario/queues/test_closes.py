@@ -17,10 +17,10 @@ from asyncgroup.workqueue import (
     BatchPolicy,
     Delivery,
     DeliveryState,
-    WorkQueue,
 )
 from tests.profiles import thinned
 from tests.scenario.ends.test_every_loop_iteration import LoopIterations, iterations
+from tests.scenario.queues.test_cancellation import by_iteration
 from tests.scenario.support import now
 from tests.stories.queue_members import Gates, QueueMember, acked, opened, send, window_of, working
 from tests.stories.virtual import VirtualEnvironment
@@ -28,12 +28,6 @@ from tests.stories.virtual import VirtualEnvironment
 __all__ = ["iterations"]
 
 SHORT = {"config": {"close_timeout": 5.0}}
-
-
-async def by_iteration(queue: WorkQueue, taken: list[Delivery]) -> None:
-    async for delivery in queue:
-        taken.append(delivery)
-        await asyncio.sleep(0)
 
 
 async def test_a_loop_that_is_left(env: VirtualEnvironment):

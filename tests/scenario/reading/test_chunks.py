@@ -18,6 +18,7 @@ import pytest
 from asyncgroup import Claim, Consumer, ConsumerConfig, Producer, ProducerConfig, Record, Session
 from asyncgroup.errors import ErrorCode
 from asyncgroup.wire.chunks import ChunkInfo, split_value
+from tests.consumer.test_chunk_filter import Dropped
 from tests.scenario.support import WorkHandler, committed, member, running
 from tests.scenario.three_protocols import in_each_protocol
 from tests.stories.queue_members import opened, window_of
@@ -77,14 +78,6 @@ class BatchCollector(Collector):
             self.records += batch
             claim.mark(batch)
             self.note(f"batch {claim.partition}@{batch.last_offset}")
-
-
-class Dropped:
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def on_chunks_dropped(self, *values: Any) -> None:
-        self.calls.append(values)
 
 
 @pytest.mark.parametrize("kind", [Collector, pytest.param(BatchCollector, marks=pytest.mark.full)])

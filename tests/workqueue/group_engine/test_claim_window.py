@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-import pytest_asyncio
 
 from asyncgroup import Claim, ConsumerConfig, ErrorCode, Session, TopicPartition
 from asyncgroup.ack_window import AckWindow
@@ -327,12 +326,6 @@ async def test_acknowledgements_are_progress_of_the_claim() -> None:
 
 
 # --- in a group ------------------------------------------------------------------------------------------------------------
-
-
-@pytest_asyncio.fixture
-async def env() -> AsyncIterator[VirtualEnvironment]:
-    async with VirtualEnvironment.made() as environment:
-        yield environment
 
 
 class QueueOfOdds(WorkHandler):
