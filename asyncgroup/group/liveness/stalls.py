@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from asyncgroup.errors import ClaimStuck, EventLoopBlocked
-from asyncgroup.group.health.member_health import WAITS_FOR, MemberHealth, MemberState
-from asyncgroup.group.health.problems import WaitKind
+from asyncgroup.group.health.member_health import MemberHealth, MemberState
 from asyncgroup.group.liveness.heartbeat_thread import BLOCKED_SECONDS, is_first_line
 from asyncgroup.hooks import Hooks, StallKind
 from asyncgroup.log_events import LogEvent, claim_stuck_fields, log_fields
@@ -46,6 +45,14 @@ LONG_JOIN: Final = 10.0
 
 UNKNOWN_COORDINATOR: Final = 5.0
 """Seconds after which it is reported that no coordinator is found, or that it does not answer heartbeats that are due."""
+
+_JOIN_WAITS_FOR: Final[Mapping[MemberState, str]] = {
+    MemberState.LOOKING_UP_TOPICS: "the metadata of its topics",
+    MemberState.LOOKING_UP_COORDINATOR: "the coordinator",
+    MemberState.JOINING: "all members to join",
+    MemberState.SYNCING: "the assignment",
+}
+"""Not the texts of `Health.waits_for`: after "the join is not complete" they would repeat the join and the group."""
 
 EVENTS_BY_KIND: Final[Mapping[StallKind, LogEvent]] = {
     "join": "join_stalled",
@@ -207,7 +214,7 @@ class Stalls:
         if (error := health.refused_with) is not None:
             why = f"the last attempt failed: {error}"
         else:
-            why = f"it waits for {WAITS_FOR.get(health.state, WaitKind.BACKOFF).text([repr(self._group_id)])}"
+            why = f"it waits for {_JOIN_WAITS_FOR.get(health.state, 'the next attempt')}"
         self._warn("join", seconds, f"the join is not complete after {seconds:.1f} s: {why}")
         return True
 

@@ -69,6 +69,7 @@ async def test_a_join_that_takes_long(env: VirtualEnvironment, caplog: pytest.Lo
             await asyncio.sleep(LONG_JOIN + 5)
             ((kind, seconds, text),) = hook.seen
             assert (kind, seconds) == ("join", LONG_JOIN)
+            assert text.endswith("the join is not complete after 10.0 s: it waits for all members to join")
             assert hook.times == [pytest.approx(began + LONG_JOIN, abs=0.5)]
             assert [line for line in caplog.messages if "the join is not complete" in line] == [text]
             waits_for = other.health().waits_for
