@@ -65,8 +65,8 @@ QUICK_SHARE: Final = 16
 FULL_SHARE: Final = 4
 """The full profile runs one of this many cases of a long family; `--soak` runs the others."""
 
-WHOLE: Final = ("tests/guide/",)
-"""Directories whose tests run with all their cases, beside the files directly in `tests/`."""
+WHOLE: Final = ("tests/guide/", "tests/group/test_public_members", "tests/broker/test_public_members")
+"""Places whose tests run with all their cases, beside the files directly in `tests/`: their cases are names."""
 
 ONE_CASE: Final = tuple(f"tests/{room}/" for room in ("cli", "demo", "interop", "real", "scenario", "spark"))
 """Directories whose tests are stories: each runs with one case, some with their first one, some with the last.
