@@ -184,7 +184,7 @@ def response_partitions(
     found = []
     nameless = 0
     for topic in response.responses:
-        # a broker that does not know the version of the request leaves the id out
+        # neither a name nor an id: its partitions are of no known topic
         if not topic.topic and topic.topic_id == m.NO_UUID:
             nameless += 1
             continue

@@ -128,7 +128,7 @@ def _form_error(batch: BatchView | None, records: Buffer | None, version: int) -
     # a second complete batch is refused; the incomplete rest of one is ignored, as by Kafka's iterator
     if batch.size < len(records) and batch_at(records, batch.size) is not None:
         return ProduceRequestError(ErrorCode.INVALID_RECORD, "more than one record batch")
-    # a client that speaks an older version could not read the batch back (KIP-110)
+    # as in Kafka: zstd came with this version of Produce (KIP-110)
     if batch.codec == _ZSTD and version < 7:
         reason = "zstd requires version 7 of Produce"
         return ProduceRequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)

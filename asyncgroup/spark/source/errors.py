@@ -209,7 +209,6 @@ def _shown(value: object) -> str:
         return str(value)
     offsets = value if isinstance(value, Mapping) else None
     shown = [str(item) if offsets is None else f"{item}@{offsets[item]}" for item in sorted(value)]
-    # the log and Spark's UI show the text in full
     if (more := len(shown) - _MAX_LISTED) > 0:
         shown[_MAX_LISTED:] = [f"and {more} more"]
     return ", ".join(shown) or "(none)"

@@ -99,7 +99,7 @@ class KafkaTransactions:
         try:
             marks.mark_offset(record.number, encode_record(record))
             await within(self._deadline(self._timeout), committer.commit_last(self._timeout))
-        except ConfigError as error:  # longer than any broker allows
+        except ConfigError as error:  # longer than a field of the request can be
             raise _too_many_slots(record) from error
         except CommitFailedError as error:
             codes = [each.code for each in error.errors.values() if isinstance(each, BrokerError)]

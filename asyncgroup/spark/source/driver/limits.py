@@ -74,7 +74,7 @@ def _sizes(start: Offsets, end: Offsets, earliest_of_new: Offsets) -> dict[Topic
 
 def _cut(end: int, size: int, share: float) -> int:
     """Return the end of a partition's share: rounded down, but at least one offset if `share` > 0, and at most `size`."""
-    # as Spark: a share of less than 1 becomes 1, or a slow partition would never be read
+    # as Spark: a share of less than 1 becomes 1, or a small partition would never be read
     whole = math.ceil(share) if share < 1 else math.floor(min(share, float(_INT64_MAX)))
     return min(end, end - size + whole)
 
