@@ -208,7 +208,7 @@ async def test_the_lag_of_a_work_queue(kafka_to_break: ApacheKafka) -> None:
             await deliveries[5].ack(durable=True)
             each = (await compared(kafka_to_break, admin, group)).partitions[tp]
         assert (each.committed_offset, each.lag) == (1, 7)
-        assert each.window == AckWindowLag(done=2, open=3, failed=1, end=6, beyond=4)
+        assert each.window == AckWindowLag(acked_above=2, open=3, failed=1, end=6, beyond=4)
 
 
 @pytest.mark.full

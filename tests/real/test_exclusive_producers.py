@@ -8,8 +8,7 @@ import pytest
 
 from asyncgroup import ExclusiveProducer, ProducerLockHeld
 from asyncgroup.cluster import Cluster
-from tests.real.support import RunningKafka
-from tests.real.test_chunks import new_topic
+from tests.real.support import RunningKafka, new_topic
 
 pytestmark = pytest.mark.full
 
@@ -19,7 +18,7 @@ WAIT = 60.0
 async def test_one_at_a_time(apache_kafka: RunningKafka) -> None:
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "exclusive")
     order: list[str] = []
 
     async def second() -> None:

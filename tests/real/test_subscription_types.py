@@ -18,8 +18,7 @@ from asyncgroup.workqueue.group_engine.exclusive_group import (
     check_not_busy,
 )
 from asyncgroup.workqueue.group_engine.failover_assignor import FailoverAssignor
-from tests.real.support import RunningKafka
-from tests.real.test_chunks import new_topic
+from tests.real.support import RunningKafka, new_topic
 
 pytestmark = pytest.mark.full
 
@@ -62,7 +61,7 @@ async def joined(
 async def test_exclusive_and_failover(apache_kafka: RunningKafka) -> None:
     servers = apache_kafka.bootstrap_servers
     async with Cluster(servers) as cluster:
-        topic = await new_topic(cluster)
+        topic = await new_topic(cluster, "types")
         await asyncio.gather(exclusive(servers, topic, cluster), failover(servers, topic))
 
 

@@ -274,6 +274,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in (
         "conftest.py",
         "apache_kafka.py",
+        "asyncio_errors.py",
         "java_programs.py",
         "loops/factories.py",
         "profiles.py",
