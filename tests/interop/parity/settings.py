@@ -17,8 +17,8 @@ __all__ = [
 
 TOPIC, NODE, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
-DEFAULT = 5
-"""The source of a default."""
+DYNAMIC_BROKER, DEFAULT = 2, 5
+"""The sources of a value that was set for one broker, and of a default."""
 
 Changes = list[tuple[str, int, str | None]]
 
@@ -47,6 +47,12 @@ async def _until(scene: Scene, label: str, request: Any, key: str, value: str) -
         return any(each.name == key and each.value == value for each in answer.results[0].configs)
 
     await scene.ask(label, request, until=heard)
+
+
+def _has_own_value(answer: Any) -> bool:
+    """Whether the one setting that is described was set for this broker; a sensitive one shows no value."""
+    (config,) = answer.results[0].configs
+    return config.config_source == DYNAMIC_BROKER or (config.config_source < 0 and not config.is_default)
 
 
 async def settings_of_brokers(scene: Scene) -> None:
@@ -127,6 +133,8 @@ async def security_settings_of_brokers(scene: Scene) -> None:
     await scene.ask("one more", _altered(NODE, "1", (mechanisms, APPEND, "SCRAM-SHA-256")))
     await _until(scene, "both", _described(NODE, "1", mechanisms), mechanisms, "PLAIN,SCRAM-SHA-256")
     await scene.ask("a secret", _altered(NODE, "1", ("sasl.jaas.config", SET, "secret required;")))
+    # Kafka checks the next change together with this one, and may refuse it while this one is being applied
+    await scene.ask("the secret", _described(NODE, "1", "sasl.jaas.config"), until=_has_own_value)
     own = (prefix + mechanisms, SET, "PLAIN")
     secret = (prefix + "plain.sasl.jaas.config", SET, "secret required;")
     await scene.ask("of a listener", _altered(NODE, "1", own, secret))
