@@ -360,7 +360,7 @@ class LogTruncatedError(OffsetOutOfRangeError):
         self.topic, self.partition = tp
         self.position = position
         self.divergent_offset = divergent_offset
-        # the leader knows no epoch of the reader's: its log may have nothing in common with the read one
+        # the leader does not know any of the reader's epochs: the two logs may have no common part
         same = "at an unknown offset" if divergent_offset is None else f"at offset {divergent_offset}"
         super().__init__(f"partition {tp}: the log was truncated {same}, records up to {position} were read")
 

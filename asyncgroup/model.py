@@ -160,7 +160,7 @@ class DetailedRecordMetadata(RecordMetadata):
         cls, metadata: RecordMetadata, *, first_offset: int | None = None, sequence_id: int | None = None
     ) -> DetailedRecordMetadata:
         """Return `metadata` with another first offset or sequence id; None keeps the one that it has."""
-        # a tuple of the same four values: it equals the plain metadata, and unpacks as that
+        # a tuple of the same four values, which equals the plain metadata and unpacks like it
         detailed = cls(*metadata)
         detailed._first_offset = metadata.first_offset if first_offset is None else first_offset
         detailed._sequence_id = metadata.sequence_id if sequence_id is None else sequence_id

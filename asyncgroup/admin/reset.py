@@ -165,7 +165,7 @@ async def commit_plan(
             what = f"resetting the offset of group {plan.group_id!r}, partition {tp}"
             detail = "the topic was recreated after the plan was made: make a new plan"
             results.errors[tp] = BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID, what, detail)
-    # the order of the plan, not that of errors after values
+    # keep the order of the plan, although values and errors are in two mappings
     results = results.in_order(plan.offsets)
     # a member has joined since the plan: its name helps more than the code
     if any(_has_members(error) for error in results.errors.values()):

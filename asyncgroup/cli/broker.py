@@ -120,7 +120,7 @@ async def run(options: argparse.Namespace) -> int:
             "history_limit": 10_000 if options.verbose else 0,
             **cluster_options(options.settings, options.nodes),
         }
-        # clients connect to what the metadata names, and this is no address to connect to
+        # clients connect to the address in the metadata, and this is not an address to connect to
         if options.host in ("0.0.0.0", "::") and options.advertised_host is None:
             raise UsageError(
                 f"--host {options.host} is allowed only with --advertised-host: the host that clients connect to"

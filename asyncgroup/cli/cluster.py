@@ -194,14 +194,14 @@ async def run_quorum(options: argparse.Namespace) -> int:
 
 def _quorum_rows(found: QuorumDescription) -> list[Row]:
     """Return the rows of `kafka-metadata-quorum describe --replication`: leader, followers, observers."""
-    # the leader has no followers' view of itself: its end is among those of the voters
+    # the leader does not follow itself: its log end is in the list of voters
     voters, observers = ([*found.voters], [*found.observers])
     ends = {each.node_id: each.log_end_offset for each in voters}
     leader_end = None if found.leader is None else ends.get(found.leader)
     rows: list[Row] = []
     for each in [*voters, *observers]:
         role = "observer" if each in observers else "leader" if each.node_id == found.leader else "follower"
-        # an unknown end is no lag of 0
+        # if an end is unknown, the lag is unknown, not 0
         is_known = leader_end is not None and each.log_end_offset is not None
         rows.append(
             {

@@ -134,7 +134,7 @@ async def run_reset(options: argparse.Namespace) -> int:
                 partitions=partitions or None,
             )
         except ResetRefused as refused:
-            # refused as a whole, so that there is no plan to show
+            # the whole reset is refused, so there is no plan to show
             for name, reason in refused.reasons.items():
                 report.error(f"{name}: {reason}")
             report.error(f"the offsets of group {options.group!r} are not reset")

@@ -125,7 +125,7 @@ def _add_of_partitions(actions: Commands, common: argparse.ArgumentParser) -> No
         if name == "at":
             parser.add_argument("when", type=_time, metavar="TIME", help=_TIME_HELP)
         else:
-            # the names of the actions are those of Admin
+            # the actions have Admin's names
             parser.set_defaults(when=name)
         add_scopes(parser, default="all topics but Kafka's own")
         add_isolation_level(parser)
@@ -178,7 +178,7 @@ async def run_list(options: argparse.Namespace) -> int:
     report.rows(_LISTED, rows)
     # all offsets are fetched, but errors of other partitions are not the user's concern
     report.errors({tp: listed.errors[tp] for tp in _within(listed.errors, options.scopes)})
-    # a group that does not exist has none either, and is no error for the broker
+    # brokers answer without an error for a group that does not exist: it has no offsets
     if not rows and not report.exit_code:
         report.note(
             f"group {options.group!r} has no committed offsets here; `asyncgroup groups list` shows the groups"

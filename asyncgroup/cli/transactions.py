@@ -206,7 +206,7 @@ async def run_list(options: argparse.Namespace) -> int:
     # the columns have the names of the attributes
     keys = [column.key for column in _LISTED]
     report.rows(_LISTED, [{key: getattr(each, key) for key in keys} for each in listed.transactions])
-    # the ids of a node that does not answer are missing: the exit code says so
+    # transactions of a node that does not answer are missing, which the exit code shows
     report.node_errors(listed.errors)
     return report.exit_code
 

@@ -251,7 +251,7 @@ class ScramClient:
                 f"the server refused authentication: {printable(attributes['e'], MAX_TEXT_LENGTH)}"
             )
         signature = decode_base64(attributes.get("v", ""))
-        # without `final` there is no signature to expect; the comparison takes the same time for any bytes
+        # without `final` no signature is expected; the comparison takes the same time for any bytes
         if not self._signature or not hmac.compare_digest(signature, self._signature):
             raise ScramError("the server's signature is wrong: it does not know the password")
 

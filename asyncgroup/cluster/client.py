@@ -397,7 +397,7 @@ class ClusterClient:
     async def _find_topics(self, wanted: Mapping[str, int]) -> None:
         retry = self._metadata_retry()
         if self._first_error(wanted) is not None:
-            # the first refresh is no retry: what is missing may only be new to this client
+            # the first refresh does not count as a retry: a missing topic may only be new to this client
             await self.refresh()
         while (problem := self._first_error(wanted)) is not None:
             if not problem.retriable:

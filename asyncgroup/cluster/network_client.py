@@ -190,7 +190,7 @@ class NetworkClient:
         If it may wait for long on `lane`, because of other requests in flight, it is sent on `spare_lane`, if that is given.
         """
         connection = await self.connection(node, lane)
-        # asked of the connection that is open: whether it delays a request depends on what it has in flight
+        # the open connection decides whether it delays a request, by its requests in flight
         if spare_lane is not None and connection.would_delay(cls, HELD_APIS, SOON):
             connection = await self.connection(node, spare_lane)
         # after the connection, whose node says what it supports: nodes of one cluster may differ in an upgrade

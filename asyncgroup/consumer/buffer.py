@@ -187,7 +187,7 @@ class RecordBuffer:
                 elif (batch := batch_at(view, one)) is not None:
                     self._add_batch(batch, hiding)
             if end < len(view):
-                batch_at(view, end)  # raises for bytes that are no batch
+                batch_at(view, end)  # raises if the bytes are not a batch
         except CorruptRecordsError as error:
             self.framing_error = CorruptRecordsError(f"partition {self._tp}: {error}")
 
@@ -288,7 +288,7 @@ class RecordBuffer:
         self._begin(records)
         self.batches_read += 1
         if not self._rest:
-            # only the last records of a batch have its size: its bytes count until they are delivered
+            # the bytes of a batch count until its last records are delivered, which have its size
             self.decoded_bytes, self._rest_size = self._rest_size, 0
             if not records:
                 self.release()

@@ -188,7 +188,7 @@ def response_partitions(
         if not topic.topic and topic.topic_id == m.NO_UUID:
             nameless += 1
             continue
-        # an id that is not known is of a topic that was dropped since: `wanted` has no such name
+        # the topic of an unknown id was dropped since then, so `wanted` does not have its name
         name = topic.topic or names.get(topic.topic_id, "")
         found += [(TopicPartition(name, data.partition_index), data) for data in topic.partitions]
     if nameless and not found:

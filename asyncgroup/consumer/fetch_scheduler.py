@@ -247,7 +247,7 @@ class FetchScheduler:
             case Retriable(error, hint):
                 if hint is not None:
                     self.states.metadata.update_leader(partition.tp, *hint)
-                # a hint that names this node again is no reason to leave out the pause
+                # if the hint names the same node again, the pause is kept
                 hinted = self.states.metadata.view.leader(partition.tp) not in (-1, partition.node_id)
                 self._redispatch([partition], error, now, hinted=hinted)
             case OutOfRange() | Fatal() if self._leave_follower(

@@ -87,7 +87,7 @@ class FetchSource:
         """
         if fetched_epoch < 0 or info is None:
             return False
-        # validated once in an epoch: the leader of it does not truncate what it has confirmed
+        # a position is validated once in an epoch: its leader does not truncate what it has confirmed
         return max(fetched_epoch, self.validated_epoch) < info.leader_epoch
 
     # --- preferred read replica ---------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Committer:
     @property
     def dirty(self) -> list[TopicPartition]:
         """The partitions with uncommitted marks, sorted."""
-        return sorted(tp for tp, offsets in self._partitions.items() if offsets.is_due(retry_rejected=True))
+        return sorted(self._due(retry_rejected=True))
 
     async def commit_last(
         self, coordinator_timeout: float = 0.0, partitions: Iterable[TopicPartition] | None = None

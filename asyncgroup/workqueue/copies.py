@@ -143,7 +143,7 @@ def retry_copy(
     if any(name == RECONSUMETIMES for name, _ in added):
         given = _number(_last(added, RECONSUMETIMES), _INT32_MAX)
         times = attempt if given is None else given + 1
-    # those of a single copy say nothing about the next one
+    # headers about one copy are not for the next one
     kept = [header for header in merged if header[0] not in _SINGLE_COPY and header[0] != REAL_SUBSCRIPTION]
     _add_origin(kept, record, group_id)
     delay_ms = _milliseconds(delay)

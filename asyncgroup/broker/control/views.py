@@ -268,7 +268,7 @@ def _view_member(group: ClassicGroup, member: GroupMember) -> MemberView:
 
 
 def _topics(group: ClassicGroup, member: GroupMember) -> tuple[str, ...]:
-    # during a join the member may not offer the group's last protocol, or there is none yet
+    # during a join the group may have no protocol yet, or one that this member does not offer
     name = group.protocol_name if group.protocol_name in member.protocol_names else member.protocol_names[0]
     try:
         return tuple(decode_versioned(m.ConsumerProtocolSubscription, member.metadata(name)).topics)

@@ -61,7 +61,7 @@ def handle(
     if request.isolation_level not in _ISOLATION_LEVELS:
         return error_response(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
     session = node.fetch_sessions.context(request, context.api_version)
-    # of the request as a whole, so there are no partitions in the response
+    # an error of the whole request: the response has no partitions
     if session.error:
         return m.FetchResponse(error_code=session.error)
     fetch = _Fetch(node, context, request, session)

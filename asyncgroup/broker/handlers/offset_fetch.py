@@ -67,7 +67,7 @@ def _fetch_stable(
             complete_future(future, lambda: _answer(node, context, request, errors))
 
     for group_id in wanted:
-        # of another coordinator there are no writes to wait for
+        # this node only waits for writes of the groups that it coordinates
         if error := node.coordinator.error_for(group_id):
             written(group_id, error)
         else:

@@ -132,7 +132,7 @@ def _form_error(batch: BatchView | None, records: Buffer | None, version: int) -
     if batch.codec == _ZSTD and version < 7:
         reason = "zstd requires version 7 of Produce"
         return ProduceRequestError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
-    # Kafka finds this at the append, after the checks of the transaction: hence no ProduceRequestError
+    # Kafka checks this at the append, after the transaction, so it is not a ProduceRequestError
     if batch.base_offset:
         reason = f"the base offset of a produced batch must be 0, not {batch.base_offset}"
         return AppendError(ErrorCode.INVALID_RECORD, reason)
@@ -236,7 +236,7 @@ class BatchValidator:
                 ):
                     reason = f"timestamp {record.timestamp} is not within [{oldest}, {newest}]"
                     untimely.append((index, reason))
-        # one code for the response: that of the timestamps, with the keyless records in its list, as Kafka does it
+        # the partition has one error code: as in Kafka that of the timestamps, with records without a key in its list
         if untimely:
             records = sorted(keyless + untimely)
             raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, "records have invalid timestamps", records)

@@ -260,7 +260,7 @@ class FetchSessions:
         if len(self._sessions) >= self.slots and not self._evict(now, len(wanted)):
             return 0
         session_id = 0
-        # 0 means no session, and ids are random so that one client cannot guess that of another
+        # 0 means no session; ids are random, so that a client cannot guess another client's id
         while session_id == 0 or session_id in self._sessions:
             session_id = self.rng.randrange(1, 2**31)
         session = _FetchSession(session_id, uses_topic_ids, next_epoch(INITIAL_EPOCH), now, now, names or {})

@@ -59,7 +59,7 @@ class ProducerStateEntry:
         # sequence numbers begin with 0 in each epoch, so equal ones of another epoch are other records
         if batch.producer_epoch != self.epoch:
             return None
-        # both numbers: a batch that was split and sent again is no duplicate
+        # first and last sequence are compared: a batch that was split and sent again is not a duplicate
         wanted = (batch.base_sequence, _last_sequence(batch))
         return next((one for one in self.batches if (one.first_sequence, one.last_sequence) == wanted), None)
 
@@ -326,7 +326,7 @@ class ProducerStateManager:
     def _in_epoch(self, producer_id: int, producer_epoch: int) -> ProducerStateEntry:
         producer = self._producers.get(producer_id)
         if producer is None or producer_epoch > producer.epoch:
-            # a new epoch has no batches: those of the old one are no longer duplicates of anything
+            # a new epoch begins without batches: duplicates are looked for within an epoch
             before, producer = producer, ProducerStateEntry(producer_epoch)
             self._producers[producer_id] = producer
             producer.sequence_unknown = before is None and self._restored

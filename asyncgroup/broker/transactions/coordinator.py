@@ -127,7 +127,7 @@ class TransactionCoordinator:
         if error := metadata.check_producer(producer):
             return error
         begins, wanted = metadata.state is not TransactionState.ONGOING, list(partitions)
-        # a repeated request, or one of another Produce: nothing is new
+        # earlier requests have added all of these partitions
         if not begins and metadata.partitions.keys() >= set(wanted):
             return ErrorCode.NONE
         with self._store.saving(metadata):
@@ -206,7 +206,7 @@ class TransactionCoordinator:
         metadata = self.find(transactional_id)
         if metadata is None:
             return TransactionResult(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        # a retry of the request that used the last epoch: the transactional id has another producer id since
+        # a retry of the request that used the last epoch: since then the transactional id has a new producer id
         overflowed = (
             producer.id == metadata.previous_producer_id
             and producer.is_exhausted

@@ -188,7 +188,7 @@ async def remove_members(
         async def send() -> Results[MemberToRemove, None]:
             response = await target.request(m.LeaveGroupRequest, build)
             codes = {_name(each): each.error_code for each in response.members}
-            # older responses have no members; an error of the group is that of all of them
+            # older responses have no members: the error of the group applies to each of them
             if sent_in < MEMBERS_VERSION or response.error_code:
                 codes = dict.fromkeys(map(_name, asked), response.error_code)
             return _left(group_id, asked, codes)

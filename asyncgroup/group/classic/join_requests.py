@@ -389,7 +389,7 @@ class JoinProtocols:
         except asyncio.CancelledError as error:  # it would look like a cancellation of the caller
             raise AssignmentError(f"assignor {protocol!r} raised CancelledError") from error
         plan = check_assignment(protocol, given, members, existing)
-        # an assignor of the user: two members would read what it moves at once (KIP-429)
+        # a user's assignor may move a partition at once, and two members would read it (KIP-429)
         if self.are_cooperative and not isinstance(assignor, CooperativeStickyAssignor):
             check_cooperative(protocol, plan, members)
         return plan

@@ -269,7 +269,7 @@ class MemberHealth:
 
 def error_kind(error: BaseException) -> tuple[str, str]:
     """Return what errors of one kind have in common: the type, and the error code or else the text."""
-    # by the code of a broker's error: its text names partitions, each of which would be a kind
+    # count broker errors by code: their texts name partitions, and each text would be a kind
     return type(error).__name__, error.name if isinstance(error, BrokerError) else error_text(error)
 
 

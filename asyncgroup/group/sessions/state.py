@@ -185,7 +185,7 @@ class SessionState:
             for claim in self.claims:
                 claim._inner.end(cause)
             self._ending.set()
-        # for each cause, also for those that do not count: the member decides what it does next
+        # called for each cause, counted or not: the member decides what it does next
         if self.on_end is not None:
             self.on_end(cause)
 

@@ -269,7 +269,7 @@ class TransactionCoordinatorClient:
         lookups = MissingPartitions(self._cluster)
 
         async def attempt() -> Answer:
-            codes.clear()  # the caller gets those of the last attempt
+            codes.clear()  # the caller gets the codes of the last attempt
             request = txn_offset_commit_request(self._transactional_id, *producer, group, left)
             response = await self._request(group.group_id, GROUP, request, is_v2=is_v2)
             for topic in response.topics:

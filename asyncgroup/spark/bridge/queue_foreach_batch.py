@@ -153,7 +153,7 @@ class QueueForeachBatch(BridgeArguments):
         time = asyncio.get_running_loop().time
         batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
         poll_interval = 0.0 if queue.config is None else queue.config.max_poll_interval
-        # 0: there is no such limit, and only ack timeouts count
+        # 0 means no limit: only ack timeouts count
         interval = poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
         keeper = start_task(batch.keep(interval), name=f"{batch.batch_id!r}: keep")
         try:

@@ -182,7 +182,7 @@ class SourceError(AsyncGroupError):
         super().__init__(text if self.sql_state is None else f"{text} SQLSTATE: {self.sql_state}")
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        # by code and parameters: the text is made from them, and is no argument of the class
+        # the class takes code and parameters, and makes the text from them
         return functools.partial(type(self), self.code, **self.parameters), ()
 
 

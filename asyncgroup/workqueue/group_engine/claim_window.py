@@ -76,7 +76,7 @@ class ClaimWindow:
         marks.on_restart = on_restart
         if state.stored is not None:
             marks.committed = state.stored.committed.offset
-        # in place of a mark: the committer asks the marks what to commit
+        # the committer asks the marks what to commit; this replaces a mark
         self._window_marks = self._marks.window = marks
         self.transaction = WindowTransaction(session.group_id, claim.tp, self._offsets, self._marks)
 

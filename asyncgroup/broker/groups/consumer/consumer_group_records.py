@@ -262,7 +262,7 @@ def _with_epochs(
 def replay(group: ModernGroup | None, record: ConsumerGroupRecord) -> ModernGroup | None:
     """Return the group after a record; None: it does not exist."""
     key, value = record.key, record.value
-    # the last tombstone of a group: what is left of it is dropped with it
+    # the last tombstone of a group drops everything that is left of it
     if isinstance(key, m.ConsumerGroupMetadataKey) and value is None:
         return None
     if group is None:

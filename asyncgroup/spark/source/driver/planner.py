@@ -115,7 +115,7 @@ def check_available_now(
 
     A `replayed` batch was planned before the trigger started: partitions may have been added since. Raises SourceError.
     """
-    # the order of the checks is that of Spark, whose codes users know
+    # check in Spark's order, so that users get the codes that they know from Spark
     if not replayed and prefetched.keys() != end.keys():
         raise SourceError(
             "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",

@@ -58,7 +58,7 @@ class FetchedAhead:
     def put(self, progress: RangeProgress, now: float) -> None:
         """Keep the buffered records after the end of a finished range."""
         buffer = progress.partition.buffer
-        # what was read in part, or ends in bytes that are no batch, cannot be continued by another range
+        # another range cannot continue what was read in part, or ends in bytes that are not a batch
         if not progress.is_done or not buffer.bytes or buffer.framing_error is not None or buffer.decoded:
             return
         self._drop(progress.tp)
