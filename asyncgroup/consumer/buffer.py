@@ -279,6 +279,8 @@ class RecordBuffer:
         self._begin(records)
         if not records:
             self.release()
+            if self.chunks is not None:
+                self.chunks.report_dropped()
         return True
 
     def _go_on(self) -> None:
@@ -310,6 +312,8 @@ class RecordBuffer:
         self.floor = max(self.floor, batch.next_offset)
         text = f"partition {self._tp}: offsets {first} to {batch.last_offset} are skipped"
         self._on_skip(CorruptRecordsError(f"{text}: {error}"))
+        if self.chunks is not None:
+            self.chunks.report_dropped()
 
     def drop_front(self) -> None:
         """Remove the front batch or run as a whole: it was skipped, or is delivered undecoded."""

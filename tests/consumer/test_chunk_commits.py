@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.config import ConsumerConfig
-from asyncgroup.consumer.buffer import make_buffer
+from asyncgroup.consumer.buffer import RecordBuffer, make_buffer
 from asyncgroup.consumer.position_listener import PositionListener
+from asyncgroup.errors import CorruptRecordsError
 from asyncgroup.hooks import Hooks
 from asyncgroup.model import Header, Record
 from asyncgroup.offsets.partition_offsets import PartitionMarks
 from asyncgroup.wire.chunks import ChunkInfo, split_value
-from tests.consumer.support import TP, pop
+from tests.consumer.support import TP, batch, corrupt, pop, with_bad_content
 from tests.consumer.test_chunk_filter import Row, in_batches, log_of, rows_of, whole
 from tests.profiles import examples
 
@@ -93,8 +95,14 @@ class Reader:
     def __init__(self, rng: random.Random, batches: list[bytes], ends: list[int], **config: Any) -> None:
         self.rng, self.batches, self.ends = rng, batches, ends
         self.place = Marks()
+        self.skipped: list[CorruptRecordsError] = []
         self.buffer = make_buffer(
-            self.place, 0, ConsumerConfig(chunks="assemble", **config), None, -1, Hooks([self.place])
+            self.place,
+            0,
+            ConsumerConfig(chunks="assemble", **config),
+            self.skipped.append,
+            -1,
+            Hooks([self.place]),
         )
         self.got: list[Record] = []
 
@@ -218,5 +226,59 @@ def test_the_commit_passes_chunks_that_are_given_up_at_the_end_of_the_log() -> N
         assert [record.value for record in reader.got] == [b"one", b"abcd"]
         assert (marks.value.offset, marks.dirty) == (6, True)
         reader.buffer.close()
+
+    asyncio.run(story())
+
+
+def all_by_records(buffer: RecordBuffer) -> list[Record]:
+    found = []
+    while buffer:
+        if (record := pop(buffer)) is not None:
+            found.append(record)
+        else:
+            buffer.advance()
+    return found
+
+
+def all_by_batches(buffer: RecordBuffer) -> list[Record]:
+    found: list[Record] = []
+    while buffer:
+        found += buffer.pop_records(100, 10_000)
+    return found
+
+
+WITHOUT_RECORDS = {
+    "left empty by compaction": batch(2, []),
+    "control batch": batch(2, control=True),
+    "wrong checksum": corrupt(batch(2)),
+    "unreadable records": with_bad_content(2, 1),
+}
+
+
+@pytest.mark.parametrize("read", [all_by_records, all_by_batches])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("follower", WITHOUT_RECORDS.values(), ids=WITHOUT_RECORDS)
+def test_the_commit_passes_dropped_chunks_before_and_after_a_batch_without_records(
+    follower: bytes, together: bool, read: Callable[[RecordBuffer], list[Record]]
+) -> None:
+    """The offset of the first dropped chunk is kept until a record is delivered, not until the next batch."""
+
+    async def story() -> None:
+        a, b = rows_of("a", b"abcd", 2), rows_of("b", b"abcd", 2)
+        record, first, last = *log_of(whole(b"one"), a[1:]), *log_of(b[1:], base=3)
+        reader = Reader(random.Random(1), [], [], on_corrupt_batch="skip")
+        marks, buffer = reader.place.marks, reader.buffer
+        buffer.high_watermark = 4
+        got = []
+        for data in [record + first + follower] if together else [record, first, follower]:
+            buffer.add(data, zero_copy=True)
+            got += read(buffer)
+        assert [one.value for one in got] == [b"one"]
+        marks.mark_record(got[0])
+        assert marks.value.offset == (3 if together else 2)
+        buffer.add(last, zero_copy=True)
+        assert read(buffer) == []
+        assert (marks.value.offset, reader.place.dropped) == (4, [1, 3])
+        buffer.close()
 
     asyncio.run(story())
