@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from asyncgroup.errors import ConfigError, UsageError
 from asyncgroup.lifecycle import cancel_and_wait
+from asyncgroup.net.servers import close_server
 from asyncgroup.telemetry.client_metrics import ClientMetrics
 from asyncgroup.telemetry.probe_responses import ProbeResponses, Response
 from asyncgroup.telemetry.probes import HasHealth
@@ -67,6 +68,7 @@ class ProbeServer:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         """The connections that are open, the oldest first."""
+        self._closing = False
 
     def __repr__(self) -> str:
         state = "not open" if self._server is None else f"{len(self._connections)} connections"
@@ -90,7 +92,8 @@ class ProbeServer:
     async def aclose(self) -> None:
         """Stop listening, and close the connections that are open. Safe to call twice."""
         if self._server is not None:
-            self._server.close()
+            self._closing = True
+            close_server(self._server)
             connections = list(self._connections)
             await cancel_and_wait(*connections)
             await asyncio.sleep(0)  # an aborted transport closes its socket in the next step
@@ -99,6 +102,9 @@ class ProbeServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._closing:  # accepted just before
+            writer.transport.abort()
+            return
         if len(self._connections) >= MAX_CONNECTIONS:
             oldest = next(iter(self._connections))
             self._connections.pop(oldest).transport.abort()

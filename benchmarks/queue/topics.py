@@ -41,14 +41,17 @@ async def load(
 
 
 def _keys(case: Case, healthy: int, poison: int, partitions: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the partition and the key of each record; poison records are spread evenly among the healthy ones."""
+    """Yield the partition and the key of each record; poison records are spread evenly among the healthy ones.
+
+    Each stands before the healthy ones of its share, so that all were delivered when the last healthy one is handled.
+    """
     written = 0
     for number in range(healthy):
-        key = number % case.keys
-        yield key % partitions, b"key-%d" % key
-        while written < poison * (number + 1) // healthy:
+        while written * healthy < poison * (number + 1):
             yield written % partitions, b"poison-%d" % written
             written += 1
+        key = number % case.keys
+        yield key % partitions, b"key-%d" % key
     for number in range(written, poison):
         yield number % partitions, b"poison-%d" % number
 

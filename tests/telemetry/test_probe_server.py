@@ -329,3 +329,19 @@ async def test_a_blocked_loop_fails_the_probe_and_is_live_again_when_it_runs() -
         ]
         await group.aclose()
         await running
+
+
+async def test_a_connection_accepted_during_the_close_is_aborted() -> None:
+    server = serve_probes(0, Client())
+    serve, closing = server._serve, list[asyncio.Task[None]]()
+
+    async def serve_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        closing.append(asyncio.create_task(server.aclose()))
+        await asyncio.sleep(0)
+        await serve(reader, writer)
+
+    server._serve = serve_at_the_end  # type: ignore[method-assign]
+    async with server, connecting(server) as (reader, _):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        async with asyncio.timeout(5):
+            await closing[0]

@@ -13,6 +13,7 @@ from asyncgroup.broker.net.frames import MAX_REQUEST_BYTES
 from asyncgroup.broker.net.request_memory import DEFAULT_QUEUED_MAX_REQUEST_BYTES, RequestMemory
 from asyncgroup.broker.net.sasl import Authenticator
 from asyncgroup.broker.net.service import RequestService
+from asyncgroup.net.servers import close_server
 
 __all__ = [
     "DEFAULT_CONNECTIONS_MAX_IDLE",
@@ -83,6 +84,7 @@ class Listener:
         self._connect = options.connect
         self._server: asyncio.Server | None = None
         self._reservation = PortReservation()
+        self._reserves = False  # whether the port is to be kept when the server is closed
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else "closed"
@@ -119,11 +121,16 @@ class Listener:
         server, self._server = self._server, None
         if server is None:
             return None
-        real = server.sockets[0].fileno() >= 0
-        server.close()
-        if real and reserve:
-            self._reservation.reserve(self.host, self.port)
+        self._reserves = reserve
+        if server.sockets[0].fileno() < 0:  # in virtual time
+            server.close()
+        else:
+            close_server(server, self._reserve_port)
         return server
+
+    def _reserve_port(self) -> None:
+        if self._reserves:
+            self._reservation.reserve(self.host, self.port)
 
     def abort_connections(self) -> list[ClientConnection]:
         """Abort all connections, and return them; wait for their `closed`."""
@@ -136,6 +143,7 @@ class Listener:
 
     def release_port(self) -> None:
         """Release the port that `close_port` has reserved."""
+        self._reserves = False
         self._reservation.release()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import socket
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -220,3 +223,32 @@ def test_random_bytes_do_not_affect_other_connections(frames, key):
         run_virtual(scenario())
     finally:
         logging.disable(logging.NOTSET)
+
+
+# --- a node that stops while it accepts -------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio(loop_factories=["real", "uvloop"])
+async def test_a_connection_accepted_as_the_node_stops_is_closed(recwarn: pytest.WarningsRecorder) -> None:
+    """asyncio accepts in two turns of the loop; a server that is closed between them would lose the socket."""
+    async with EmbeddedCluster() as cluster:
+        node = node_of(cluster)
+        listener, accepted = node.listener, asyncio.Event()
+        connect = listener._connect
+
+        def stop_and_connect(of: Any) -> asyncio.Protocol:
+            halted.append(node.halt(reserve_port=True))
+            accepted.set()
+            return connect(of)
+
+        halted = list[Any]()
+        listener._connect = stop_and_connect
+        with socket.create_connection((node.host, node.port), timeout=5) as client:
+            await accepted.wait()
+            await node.wait_stopped(halted[0])
+            client.setblocking(False)
+            async with asyncio.timeout(5):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        gc.collect()
+        await node.start()
+    assert [warning.message for warning in recwarn] == []
