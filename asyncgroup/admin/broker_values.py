@@ -59,7 +59,7 @@ class LogDirReplica:
     size: int
     """The bytes of its log."""
     offset_lag: int
-    """How many offsets it is after the high watermark; of a future replica, after the current one."""
+    """How many offsets its log ends below the high watermark; that of a future replica, below the end of the current one."""
     is_future: bool
     """Whether it is a future replica, which replaces the current one of another directory when it has caught up (KIP-113)."""
 

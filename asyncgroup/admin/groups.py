@@ -66,7 +66,7 @@ class GroupListing:
     state: str
     """Kafka's name of the state, such as `Stable`; empty before Kafka 2.6."""
     group_type: str
-    """`classic`, `consumer`, `share` or `streams`; empty before Kafka 3.7."""
+    """`classic`, `consumer`, `share` or `streams`; empty before Kafka 3.8."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,11 @@ class PartitionDescription:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether not all replicas are in sync, as `kafka-topics --under-replicated-partitions`."""
+        """Whether not all replicas are in sync.
+
+        During a reassignment the replicas that are being added count; `kafka-topics --under-replicated-partitions` leaves them
+        out.
+        """
         return len(self.isr) < len(self.replicas)
 
 
@@ -79,7 +83,8 @@ class TopicDescription:
     partitions: tuple[PartitionDescription, ...]
     """Its partitions in the order of their numbers."""
     authorized_operations: frozenset[str] | None = None
-    """What this user may do with the topic, in the words of ACLs (KIP-430); None if the broker does not say it, as before Kafka 3.8."""
+    """What this user may do with the topic, in the words of ACLs (KIP-430). None before Kafka 3.8: only
+    DescribeTopicPartitions asks for it."""
 
 
 async def list_topics(cluster: ClusterClient, *, internal: bool) -> tuple[TopicListing, ...]:

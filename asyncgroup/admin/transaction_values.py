@@ -31,7 +31,7 @@ STATES: Final = (
     "PrepareEpochFence",
     "Dead",
 )
-"""Kafka's names of the states of a transactional id (`TransactionState.scala`)."""
+"""Kafka's names of the states of a transactional id (`TransactionState`)."""
 
 
 def checked_transaction_states(states: Iterable[str]) -> list[str]:

@@ -217,7 +217,7 @@ async def run_remove_members(options: argparse.Namespace) -> int:
 async def run_delete(options: argparse.Namespace) -> int:
     """Delete groups."""
     report = Report(options)
-    # once each, in the order given
+    # a group that is given twice is asked for once, and has one row
     names = list(dict.fromkeys(options.groups))
     async with opened_admin(options) as admin:
         deleted = await admin.delete_groups(names)

@@ -123,7 +123,7 @@ def _place(tp: TopicPartition) -> Row:
 
 async def run_elect(options: argparse.Namespace) -> int:
     """Elect leaders."""
-    # without partitions Kafka elects for all that need it: by oversight, this would lose records
+    # without partitions the controller elects a leader of each one that has none: a forgotten argument would lose records
     if options.unclean and not options.scopes:
         options.usage.error("--unclean loses records: name the partitions")
     report = Report(options)

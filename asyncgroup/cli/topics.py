@@ -288,7 +288,7 @@ async def run_create(options: argparse.Namespace) -> int:
     new = _new_topic(options)
     report = Report(options)
     async with opened_admin(options) as admin:
-        # once each, in the order given: a broker refuses a topic that a request names twice
+        # a topic that is given twice is created once: a broker refuses one that a request names twice
         names = list(dict.fromkeys(options.topics))
         created = await admin.create_topics(dict.fromkeys(names, new), validate_only=options.dry_run)
     _report_change(

@@ -214,7 +214,7 @@ async def run_list(options: argparse.Namespace) -> int:
 async def run_describe(options: argparse.Namespace) -> int:
     """Describe transactional ids."""
     report = Report(options)
-    # once each, in the order given
+    # an id that is given twice is asked for once, and has one row
     names = list(dict.fromkeys(options.ids))
     async with opened_admin(options) as admin:
         described = await admin.transactions.describe(names)

@@ -255,7 +255,7 @@ def _delivered(data: Any, records: Buffer | None, node_id: int, *, zero_copy: bo
     diverging = data.diverging_epoch
     if diverging.epoch >= 0:
         return EpochEnd(EpochEndOffset(diverging.epoch, diverging.end_offset))
-    # this node itself, when the leader is the nearest
+    # Kafka's leaders never name themselves (`ReplicaManager.findPreferredReadReplica`); one that does is the node to read from
     if data.preferred_read_replica not in (-1, node_id):
         return ReadReplica(data.preferred_read_replica)
     return FetchedRecords(

@@ -1,7 +1,8 @@
 """Fetch requests, and the client's side of incremental fetch sessions (KIP-227; `FetchSessionHandler.java`). Pure state.
 
-The broker keeps the partitions of the last fetch: a request names only those that changed since then, a response only
-those with news. An idle consumer of two hundred partitions sends and receives a few dozen bytes instead of kilobytes.
+The broker keeps the partitions of the last fetch: a request names only those that changed since then, a response only those
+with records, an error or another offset (high watermark, log start) than before. An idle consumer of two hundred partitions
+sends and receives a few dozen bytes instead of kilobytes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ SESSION_ERRORS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-"""Top-level error codes after which a new session is started: the old one was evicted, or the broker restarted."""
+"""Top-level error codes after which a new session is started: the broker has evicted the old one or was restarted, expects another
+epoch, or a topic id does not fit the session."""
 
 
 class PartitionData(NamedTuple):

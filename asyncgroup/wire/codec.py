@@ -236,7 +236,7 @@ def with_size(message: Message, version: int, pieces: list[bytes]) -> list[bytes
     report that the other side has closed the connection (`_adjust_leftover_buffer` in `selector_events.py`).
     """
     write_pieces(message, version, pieces)
-    # known only now
+    # the size comes first, and is the sum of what was written after it
     pieces[0] = INT32.pack(sum(map(len, pieces)))
     return list(filter(None, pieces))
 

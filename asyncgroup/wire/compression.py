@@ -66,7 +66,7 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 def _lz4_fast(data: memoryview) -> bytes:
     """Compress in blocks as large as possible: the library's own frames have blocks of 64 KiB, each with a new table.
 
-    Independent blocks compress better and faster if they are larger. `KafkaLZ4BlockInputStream` reads all four sizes.
+    Independent blocks compress better and faster if they are larger. `Lz4BlockInputStream` reads all four sizes.
     """
     largest, size_and_checksum = next(
         (entry for entry in _LZ4_SIZES if len(data) <= entry[0]), _LZ4_SIZES[-1]

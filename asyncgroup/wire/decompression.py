@@ -221,7 +221,7 @@ def _lz4_block_into(data: Buffer, out: memoryview) -> int | None:
     """Decompress an LZ4 frame of one block, as all small ones are; None for other frames, and if that fails.
 
     The library takes ten times as long for a frame as for its block. The checksums are not verified (Java also ignores that
-    of the content: `KafkaLZ4BlockInputStream`): the CRC of the record batch covers all of it.
+    of the content: `Lz4BlockInputStream`): the CRC of the record batch covers all of it.
     """
     begin = _LZ4_HEADER + 4
     if len(data) < begin + 4 or data[:4] != _LZ4_MAGIC:

@@ -1,6 +1,7 @@
-"""Incremental fetch sessions (KIP-227; Kafka's `FetchSession.scala`).
+"""Incremental fetch sessions (KIP-227; Kafka's `FetchSession`).
 
-A client sends its partitions once and afterwards only changes; the broker returns only partitions with new data.
+A client sends its partitions once and afterwards only changes. A response leaves out the partitions without records, error,
+diverging epoch and preferred read replica whose high watermark and log start offset are those that were sent last.
 Pure: the clock and the random generator are passed in.
 
 If the cache is full, a new session evicts one that was idle for `eviction` seconds, or a smaller one that is older than
@@ -239,7 +240,7 @@ class FetchSessions:
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 session.partitions.pop(_key(topic, number, by_id=by_id), None)
-        # an empty session is of no use: the next request begins another one
+        # a session without partitions is closed, and the response has session id 0: the next request begins another one
         if not session.partitions:
             del self._sessions[session.id]
             return FetchContext(self, list(wanted.items()))

@@ -64,7 +64,7 @@ GROUP: Final = 32
 """Resource types (`ConfigResource.Type`)."""
 
 _ELIGIBLE: Final = "min.insync.replicas"
-"""Set explicitly in new clusters by Kafka 4, for eligible leader replicas (KIP-966)."""
+"""Set explicitly in new clusters from Kafka 4.1 on, which have eligible leader replicas by default (KIP-966)."""
 
 
 class ConfigRepository:

@@ -171,13 +171,14 @@ class TransactionCoordinator:
                 error = self.verify(transactional_id, producer, tp)
         except KafkaStorageError:  # as `ReplicaManager` answers if the coordinator is not available
             return ErrorCode.NOT_ENOUGH_REPLICAS
-        # Produce reports fencing by this code (KIP-588)
+        # Produce keeps this code for a fenced producer, the other requests have PRODUCER_FENCED (KIP-588)
         if error is ErrorCode.PRODUCER_FENCED:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.TRANSACTION_ABORTABLE and not supports_abortable_error:
             return ErrorCode.INVALID_TXN_STATE
         if error is ErrorCode.CONCURRENT_TRANSACTIONS and not add_partition:
-            return ErrorCode.NOT_ENOUGH_REPLICAS  # the only error after which older clients retry
+            # as `ReplicaManager` does: older clients retry after it, without a refresh of the metadata
+            return ErrorCode.NOT_ENOUGH_REPLICAS
         return error
 
     def end(self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool) -> TransactionResult:

@@ -32,7 +32,7 @@ TIMEOUT_MS: Final = 30_000
 FENCED_VERSION: Final = 2
 """The first DescribeCluster version that includes fenced brokers (KIP-1073, Kafka 4.0)."""
 DRY_RUN_VERSION: Final = 1
-"""The first UpdateFeatures version with a dry run and kinds of downgrades (KIP-584, Kafka 3.3)."""
+"""The first UpdateFeatures version with a dry run and kinds of downgrades (KIP-778, Kafka 3.3)."""
 
 UPGRADE: Final = 1
 """`FeatureUpdate.UpgradeType` in Kafka; 2 and 3 are safe and unsafe downgrades."""

@@ -35,7 +35,7 @@ ListedGroup: TypeAlias = "m.ListGroupsResponse.ListedGroup"
 STATES_VERSION: Final = 4
 """The lowest version of ListGroups that filters by state (KIP-518, Kafka 2.6)."""
 TYPES_VERSION: Final = 5
-"""The lowest version of ListGroups that filters by type (KIP-848, Kafka 3.7)."""
+"""The lowest version of ListGroups that filters by type (KIP-848, Kafka 3.8)."""
 MEMBERS_VERSION: Final = 3
 """The lowest version of LeaveGroup with several members, and with static ones by instance id (KIP-345, Kafka 2.4)."""
 
@@ -58,7 +58,7 @@ async def list_groups(
     def build(version: int) -> m.ListGroupsRequest:
         # each node may have another version; one that cannot filter would return all its groups
         if wanted_types and version < TYPES_VERSION:
-            raise UnsupportedVersionError("this broker does not list groups by type (Kafka 3.7 does)")
+            raise UnsupportedVersionError("this broker does not list groups by type (Kafka 3.8 does)")
         if wanted_states and version < STATES_VERSION:
             raise UnsupportedVersionError("this broker does not list groups by state (Kafka 2.6 does)")
         return m.ListGroupsRequest(states_filter=wanted_states, types_filter=wanted_types)

@@ -189,7 +189,7 @@ async def list_offsets_of_leaders(
 
         def build(version: int) -> m.ListOffsetsRequest:
             unsupported.update(_unsupported(target, {tp: wanted[tp] for tp in asked}, version))
-            # nothing is left to ask for
+            # no partition has a timestamp that this broker supports: no request is sent
             if len(unsupported) == len(asked):
                 raise next(iter(unsupported.values()))
             for topic in request.topics:
@@ -233,7 +233,7 @@ def _unsupported(
     errors: dict[TopicPartition, AsyncGroupError] = {}
     for tp, timestamp in asked.items():
         lowest, what = _SINCE.get(timestamp, (0, ""))
-        # timestamps, and the names that are not in the table, are as old as the request
+        # what is not in the table, times included, is supported by every version
         if version < lowest:
             text = f"offset of {tp}: {target} does not list {what}: ListOffsets {lowest} is needed, it has {version}"
             errors[tp] = UnsupportedVersionError(text)

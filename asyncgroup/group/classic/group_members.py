@@ -26,7 +26,7 @@ _log = logging.getLogger("asyncgroup.group")
 _NO_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.INVALID_GROUP_ID)
 
 _NO_CONSUMER_GROUP: Final = (*_NO_GROUP, ErrorCode.UNSUPPORTED_VERSION)
-"""Kafka 3.7 to 3.9 offer ConsumerGroupDescribe, and answer UNSUPPORTED_VERSION as long as the consumer protocol is not enabled
+"""Kafka 3.8 and 3.9 offer ConsumerGroupDescribe, and answer UNSUPPORTED_VERSION as long as the consumer protocol is not enabled
 (`KafkaApis.handleConsumerGroupDescribe`)."""
 
 

@@ -54,8 +54,8 @@ CONSUMER_HEARTBEAT_ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatAction.FAIL,
 }
-"""As `AbstractHeartbeatRequestManager.onErrorResponse` in Kafka, with two differences: UNKNOWN_MEMBER_ID takes another id,
-and UNRELEASED_INSTANCE_ID is retried after a fence. Other codes: RETRY if they are retriable, else FAIL.
+"""As `AbstractHeartbeatRequestManager.onErrorResponse` in Kafka, with three differences: UNKNOWN_MEMBER_ID takes another id,
+UNRELEASED_INSTANCE_ID is retried after a fence, and other codes, all fatal in Java, are RETRY if they are retriable, else FAIL.
 
 Two more differences depend on the state of the member (`ConsumerMemberState.on_error`); Java's member gives up in both cases.
 UNKNOWN_SERVER_ERROR to a member that joins is retried: a classic group has no protocol before its first generation, so that

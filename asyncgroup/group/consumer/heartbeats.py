@@ -53,7 +53,7 @@ SHORTEST_INTERVAL_LIMIT: Final = 1.0
 """Seconds between heartbeats that any session timeout allows."""
 
 PINNED_VERSION: Final = 1
-"""The first ConsumerGroupHeartbeat version in which members make their own ids (KAFKA-17116, Kafka 4.0)."""
+"""The first ConsumerGroupHeartbeat version in which members make their own ids (KIP-1082, Kafka 4.0)."""
 
 _UNDECIDED: Final = (HeartbeatAction.RETRY, HeartbeatAction.FIND_COORDINATOR)
 

@@ -172,7 +172,6 @@ class SessionState:
 
         The first cause is kept, except that a loss replaces it: nothing may be committed after a loss.
         """
-        # a loss replaces a cause: what would still be committed must not be
         is_news = self.cause is None or (isinstance(cause, MemberLost) and not self.is_lost)
         if is_news:
             self.cause = cause

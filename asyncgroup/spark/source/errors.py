@@ -5,7 +5,7 @@ with the code, in the way Spark prints its error conditions:
 
     [KAFKA_DATA_LOSS.PARTITIONS_DELETED] The partitions … SQLSTATE: 22000
 
-Codes and parameters are Spark's, the texts are not. Codes that Spark does not have begin with `ASYNCGROUP_`.
+Codes and most names of parameters are Spark's, the texts are not. Codes that Spark does not have begin with `ASYNCGROUP_`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,12 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
     ),
     "ASYNCGROUP_TOPICS_NOT_FOUND": Condition("The query's topics {topics} do not exist."),
 }  # fmt: skip
-"""The conditions by code. Parameters have Spark's names, where it has the condition; `SourceError` converts their values."""
+"""The conditions by code; `SourceError` converts the values of their parameters.
+
+Parameters have Spark's names, with these exceptions: `topicPartition` of KAFKA_MALFORMED_RECORD_TIMESTAMP is `topic` and
+`partition` in Spark, `groupId` of PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT is `groupIdConfig`, the name of the option;
+COULD_NOT_READ_OFFSET_RANGE has `reason` and no `groupId`, and `options` is additional.
+"""
 
 
 class OptionError(ConfigError):

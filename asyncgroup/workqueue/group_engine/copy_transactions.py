@@ -10,7 +10,8 @@ copy exactly once, as the group's offsets have the acknowledgement if and only i
 - Ordinary commits of the partitions of its originals wait for its end only from the moment when all its copies are written. So a
   partition that cannot be written delays no acknowledgement.
 - After ProducerFencedError and TransactionOutcomeUnknown a new producer with the same transactional id is opened, whose
-  InitProducerId completes or aborts the last transaction (`TransactionManager`, KIP-360). Kafka Streams closes its tasks
+  InitProducerId aborts the last transaction if it is open, and waits for its end if that has begun
+  (`TransactionCoordinator.handleInitProducerId`, KIP-98). Kafka Streams closes its tasks
   then and begins again at the committed offsets (`StreamThread`, TaskMigratedException). Here the committed offset is fetched
   and compared with the one in the transaction: the originals are acknowledged, or the copies are tried again.
 - A partition that is revoked before the commit was sent makes it abort; after that nothing more of the claim is committed,

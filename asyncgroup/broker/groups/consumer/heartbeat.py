@@ -95,7 +95,7 @@ def _result(
     request: MemberHeartbeat,
     context: HeartbeatContext,
 ) -> MemberHeartbeatResult:
-    # null means "as before"; a full heartbeat asks for the assignment again
+    # null if the assignment has not changed, unless the request has all fields: a response may have been lost
     shown = request.member_epoch == 0 or request.is_full or member.assigned.keys() != before.assigned.keys()
     return MemberHeartbeatResult(
         member_id=member.member_id,

@@ -5,7 +5,7 @@ call of `latestOffset`. That offset is committed, concurrently with the lookup o
 time.
 
 A query is not a member of its group: brokers accept its commits while the group has no members, and otherwise refuse them
-with UNKNOWN_MEMBER_ID (`GroupMetadataManager.validateOffsetCommit`). So the group must be used by this query only.
+with UNKNOWN_MEMBER_ID (`ClassicGroup.validateOffsetCommit`). So the group must be used by this query only.
 """
 
 from __future__ import annotations
