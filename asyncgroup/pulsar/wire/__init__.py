@@ -1,0 +1,1 @@
+"""Pulsar's bytes <-> objects: commands, metadata, frames, batches. Nothing here does I/O."""
