@@ -168,7 +168,7 @@ def write_pieces(message: Message, version: int, pieces: list[bytes]) -> None:
 
 
 def _without_copy(buffer: Buffer, name: str) -> Any:
-    """Return the buffer if the decoder can slice it without a copy: large Fetch responses are a bytearray (`framing.py`)."""
+    """Return the buffer if the decoder can slice it without a copy: large Fetch responses are a bytearray (`asyncgroup.net.framing`)."""
     return buffer if isinstance(buffer, bytearray) and not _has_bytes(name) else bytes(buffer)
 
 

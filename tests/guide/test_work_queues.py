@@ -120,7 +120,7 @@ async def test_the_first_program() -> None:
 
 
 def test_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`workqueue/test_program.py` tests its signals."""
+    """`test_program_of_queues.py` tests its signals."""
     started: list[tuple[str, Any]] = []
 
     def run_queue(queue: WorkQueue, handle: Any) -> int:

@@ -1,4 +1,4 @@
-"""A cluster on disk: restarts, the data directory, storage errors. `log/test_segment_files` tests the files themselves."""
+"""A cluster on disk: restarts, the data directory, storage errors. `broker/log/test_segment_files.py` tests the files themselves."""
 
 from __future__ import annotations
 
