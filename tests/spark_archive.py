@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from asyncgroup.java import Java
-from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
+from asyncgroup.testing.java_server.class_archive import ClassArchive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from asyncgroup.java import Java, JavaNotFound, require_java, user_cache
-from asyncgroup.testing.apache_kafka import KafkaJarsUnavailable
-from asyncgroup.testing.apache_kafka.ivy import ivy_command, ivy_jar
+from asyncgroup.testing.java_server.ivy import ivy_command, ivy_jar
 from benchmarks.common import ROOT, started_process
 
 __all__ = ["JavaLibrary", "JavaProgram", "PeerUnavailable", "PythonEnvironment"]
@@ -139,8 +138,12 @@ class JavaLibrary(NamedTuple):
             return target
         try:
             java, ivy = require_java(f"fetch {self.artifact}"), ivy_jar()
-        except (JavaNotFound, KafkaJarsUnavailable) as error:
+        except JavaNotFound as error:
             raise PeerUnavailable(str(error)) from error
+        if ivy is None:
+            raise PeerUnavailable(
+                f"{self.artifact} is downloaded by the Apache Ivy in pyspark, which is not installed"
+            )
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as name:
             scratch = Path(name)
             command = ivy_command(java, ivy, scratch, _IVY_FILE.format_map(self._asdict()), os.environ)

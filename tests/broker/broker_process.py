@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asyncgroup.testing.apache_kafka.cluster import ReservedPorts
+from asyncgroup.testing.java_server.ports import ReservedPorts
 from tests.broker.batches import batch
 
 __all__ = ["PARTITIONS", "TOPIC", "BrokerProcess", "broker_process"]

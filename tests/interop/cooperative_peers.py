@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from asyncgroup.java import require_java
 from asyncgroup.testing.apache_kafka import kafka_jars
-from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
+from asyncgroup.testing.java_server.class_archive import ClassArchive
 from tests.interop.go_clients import build_go_clients
 from tests.java_programs import java_command
 

@@ -17,9 +17,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from asyncgroup.errors import UsageError
 from asyncgroup.testing.apache_kafka import ApacheKafka, KafkaStartError, KafkaToolError
-from asyncgroup.testing.apache_kafka.cluster import time_limit
 from asyncgroup.testing.apache_kafka.node import PortInUse
 from asyncgroup.testing.apache_kafka.probe import ProbeResult, probe
+from asyncgroup.testing.java_server.starting import time_limit
 from tests.real.support import RunningKafka
 
 pytestmark = pytest.mark.usefixtures("kafka_at_hand")

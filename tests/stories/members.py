@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from asyncgroup import ConsumerConfig, ConsumerGroup
-from asyncgroup.testing.apache_kafka.watchdog import Watchdog
+from asyncgroup.testing.java_server.watchdog import Watchdog
 from tests.stories.bell import Bell
 from tests.stories.log import MemberLog, RecordedSession, RecordingHandler, ReportingHooks
 

@@ -1,4 +1,4 @@
-"""The archive of Kafka's classes: its path, when it is used, and that its absence is no error."""
+"""The archive of a server's classes: its path, when it is used, and that its absence is no error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing.apache_kafka import ApacheKafka, class_archive
-from asyncgroup.testing.apache_kafka.class_archive import MAX_ARCHIVES, ClassArchive
+from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.java_server import class_archive
+from asyncgroup.testing.java_server.class_archive import MAX_ARCHIVES, ClassArchive
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +59,14 @@ def test_the_last_install_wins(tmp_path: Path, jars: Path) -> None:
     assert archive.path.read_bytes() == b"two"
 
 
-def test_each_java_and_each_set_of_jars_has_its_own_archive(tmp_path: Path, jars: Path) -> None:
+def test_each_server_java_and_set_of_jars_has_its_own_archive(tmp_path: Path, jars: Path) -> None:
     first = ClassArchive(java(tmp_path), jars)
     (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="17.0.16"')
     second = ClassArchive(java(tmp_path), jars)
     (jars / "kafka.jar").write_bytes(b"newer classes")
     third = ClassArchive(java(tmp_path), jars)
-    assert len({each.path for each in (first, second, third)}) == 3
+    pulsar = ClassArchive(java(tmp_path), jars, "pulsar")
+    assert len({each.path for each in (first, second, third, pulsar)}) == 4
 
 
 def test_a_java_without_a_default_archive_cannot_create_one(tmp_path: Path, jars: Path) -> None:
@@ -73,15 +75,17 @@ def test_a_java_without_a_default_archive_cannot_create_one(tmp_path: Path, jars
     assert archive.options == []
 
 
-def test_old_archives_are_deleted(tmp_path: Path, jars: Path, cache: Path) -> None:
+def test_old_archives_of_the_same_server_are_deleted(tmp_path: Path, jars: Path, cache: Path) -> None:
     cache.mkdir(parents=True)
     for age in range(MAX_ARCHIVES + 2):
         (cache / f"kafka-{age}.jsa").touch()
         os.utime(cache / f"kafka-{age}.jsa", (1_000 - age, 1_000 - age))
+    (cache / "pulsar-0.jsa").touch()
     archive = ClassArchive(java(tmp_path), jars)
     archive.install(archive_file(tmp_path))
     assert {path.name for path in cache.iterdir()} == {
         archive.path.name,
+        "pulsar-0.jsa",
         *(f"kafka-{age}.jsa" for age in range(MAX_ARCHIVES - 1)),
     }
 

@@ -12,8 +12,9 @@ import pytest
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.java import Java
-from asyncgroup.testing.apache_kafka import ivy, jars as module
 from asyncgroup.testing.apache_kafka.jars import KafkaJarsUnavailable, kafka_jars
+from asyncgroup.testing.java_server import ivy, jar_download as module
+from asyncgroup.testing.java_server.jar_download import download_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
@@ -110,7 +111,18 @@ def test_a_failed_download_leaves_no_files_and_reports_the_reason(
 
 def test_an_incomplete_download_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java_that(monkeypatch, tmp_path, 'mkdir -p "$lib"; echo all well')
-    with pytest.raises(KafkaJarsUnavailable, match="did not fetch all jars: all well"):
+    with pytest.raises(
+        KafkaJarsUnavailable, match=r"did not fetch kafka_2\.13-1\.2\.3\.jar, .* and 1 more: all well"
+    ):
+        kafka_jars("1.2.3")
+
+
+def test_without_pyspark_the_error_names_the_alternative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_that(monkeypatch, tmp_path, FETCH)
+    monkeypatch.setattr(module, "ivy_jar", lambda: None)
+    with pytest.raises(KafkaJarsUnavailable, match=r"`pip install pyspark`, or set ASYNCGROUP_KAFKA_JARS to"):
         kafka_jars("1.2.3")
 
 
@@ -126,13 +138,13 @@ import sys
 from pathlib import Path
 from unittest import mock
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.testing.test_kafka_jars import FETCH, java_that, module
+from tests.testing.test_kafka_jars import FETCH, java_that, kafka_jars, module
 import pytest
 patch = pytest.MonkeyPatch()
 place = Path(sys.argv[1]); place.mkdir()
 patch.setattr(module, "ivy_jar", lambda: Path("/no/ivy.jar"))
 java_that(patch, place, "sleep 0.3; " + FETCH, Path({str(tmp_path / "calls")!r}))
-print(module.kafka_jars("1.2.3"))
+print(kafka_jars("1.2.3"))
 """
     racers = [
         subprocess.Popen(
@@ -152,7 +164,7 @@ def test_waiting_for_another_process_has_a_limit(tmp_path: Path) -> None:
     lock = tmp_path / "cache/kafka/1.2.3.lock"
     lock.parent.mkdir(parents=True)
     with (
-        ivy.download_lock(lock, 5),
+        download_lock(lock, 5),
         pytest.raises(KafkaJarsUnavailable, match=r"another process has held the lock .* for 0\.2 s"),
     ):
         kafka_jars("1.2.3", limit=0.2)

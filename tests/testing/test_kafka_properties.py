@@ -6,7 +6,8 @@ import pytest
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from asyncgroup.testing.apache_kafka.properties import property_text, server_properties
+from asyncgroup.testing.apache_kafka.properties import server_properties
+from asyncgroup.testing.java_server.properties_file import property_text
 
 PORTS = {1: (101, 102), 2: (201, 202), 3: (301, 302)}
 

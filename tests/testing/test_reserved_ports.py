@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from asyncgroup.testing.apache_kafka.cluster import ReservedPorts
+from asyncgroup.testing.java_server.ports import ReservedPorts
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="ports can be reserved on Linux only")
 

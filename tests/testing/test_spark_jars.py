@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from asyncgroup.java import Java
-from asyncgroup.testing.apache_kafka import jars as module
+from asyncgroup.testing.apache_kafka import jars
 from asyncgroup.testing.apache_kafka.jars import SPARK_KAFKA_VERSION, KafkaJarsUnavailable, spark_kafka_jars
+from asyncgroup.testing.java_server import jar_download as module
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
-NAMES = [f"{name}-{revision}.jar" for _, name, revision in module._SPARK_JARS]
+NAMES = [f"{name}-{revision}.jar" for _, name, revision in jars._SPARK_JARS]
 FETCH = f'mkdir -p "$lib"; cd "$lib"; touch {" ".join(NAMES)}'
 
 
@@ -36,12 +37,12 @@ def java_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_jars_are_downloaded_once_and_again_if_one_is_missing(tmp_path: Path, java_that) -> None:
     java_that(FETCH)
-    jars = spark_kafka_jars()
-    assert [jar.name for jar in jars] == NAMES
-    assert all(jar.is_file() for jar in jars)
-    assert spark_kafka_jars() == jars
+    fetched = spark_kafka_jars()
+    assert [jar.name for jar in fetched] == NAMES
+    assert all(jar.is_file() for jar in fetched)
+    assert spark_kafka_jars() == fetched
     assert (tmp_path / "calls").read_text() == "call\n"
-    jars[0].unlink()
+    fetched[0].unlink()
     assert spark_kafka_jars()[0].is_file()
     names = sorted(path.name for path in (tmp_path / "cache/spark-kafka").iterdir())
     assert names == [SPARK_KAFKA_VERSION, f"{SPARK_KAFKA_VERSION}.lock"]
@@ -50,7 +51,7 @@ def test_jars_are_downloaded_once_and_again_if_one_is_missing(tmp_path: Path, ja
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
-        ("echo no network; exit 3", "failed: no network"),
+        ("echo no network; exit 3", "failed with exit code 3: no network"),
         ('mkdir -p "$lib"; touch "$lib"/' + NAMES[0], f"Ivy did not fetch {NAMES[1]}, "),
     ],
 )
@@ -62,5 +63,5 @@ def test_a_failed_download_reports_the_reason(java_that, script: str, reason: st
 
 def test_a_download_has_a_time_limit(java_that) -> None:
     java_that("exec sleep 60")
-    with pytest.raises(KafkaJarsUnavailable, match=r"longer than 0\.3 s"):
+    with pytest.raises(KafkaJarsUnavailable, match=r"Spark's Kafka source with Ivy took longer than 0\.3 s"):
         spark_kafka_jars(limit=0.3)

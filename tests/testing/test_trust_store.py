@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncgroup.testing.apache_kafka.ivy import python_authorities, trust_store
+from asyncgroup.testing.java_server.ivy import python_authorities, trust_store
 
 
 def test_layout() -> None:

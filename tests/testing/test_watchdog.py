@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from asyncgroup.testing.apache_kafka.cluster import time_limit
-from asyncgroup.testing.apache_kafka.watchdog import Watchdog
+from asyncgroup.testing.java_server.starting import time_limit
+from asyncgroup.testing.java_server.watchdog import Watchdog
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 
 PARENT = """
 import os, signal, subprocess, sys
 from pathlib import Path
-from asyncgroup.testing.apache_kafka.watchdog import Watchdog
+from asyncgroup.testing.java_server.watchdog import Watchdog
 watchdog = Watchdog(Path(sys.argv[1]))
 guarded = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)
 watchdog.guard(guarded.pid)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import base64
 import shutil
-import socket
-import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
 from asyncgroup.testing.apache_kafka.node import KafkaNode, KafkaStartError
-from asyncgroup.testing.apache_kafka.properties import HOST, Value, property_text, server_properties
-from asyncgroup.testing.apache_kafka.watchdog import Watchdog
+from asyncgroup.testing.apache_kafka.properties import server_properties
+from asyncgroup.testing.java_server.class_archive import ClassArchive
+from asyncgroup.testing.java_server.ports import ReservedPorts
+from asyncgroup.testing.java_server.properties_file import Value, property_text
+from asyncgroup.testing.java_server.starting import time_limit
+from asyncgroup.testing.java_server.watchdog import Watchdog
 
-__all__ = ["ApacheCluster", "ReservedPorts", "time_limit"]
+__all__ = ["ApacheCluster"]
 
 _POLL_INTERVAL: Final = 0.05  # seconds between two checks of a process that is starting
 _ARCHIVE_TIMEOUT: Final = 15.0  # seconds for a clean shutdown, in which Java writes the class archive
@@ -137,9 +137,7 @@ class ApacheCluster:
         node.start([java[0], *options, *java[1:], "kafka.Kafka", str(node.properties)])
 
     def _java_for(self, node: KafkaNode) -> list[str]:
-        # without -UsePerfData a killed Java leaves a file in the system's temporary directory
-        own = (f"-Djava.io.tmpdir={node.scratch}", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
-        return [*self._java, *own, *_LOGGING]
+        return [*self._java, *node.java_options, *_LOGGING]
 
     def _wait_ready(self, nodes: list[KafkaNode], abandoned: threading.Event) -> None:
         """Wait until each of `nodes` knows all running nodes; a broker lists itself once the controller unfenced it."""
@@ -183,59 +181,3 @@ def _random_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):
             return text
-
-
-class ReservedPorts:
-    """`count` different free TCP ports of the loopback interface.
-
-    On Linux a socket that is bound but does not listen reserves the port: the system assigns it to no other socket, but
-    a server that sets SO_REUSEADDR (as Java does) can bind to it, and while no server listens, connections are refused.
-    Other systems do not let the server bind, so there the sockets are closed at once, and another program may get a
-    port before the server binds to it: try again with new ports then.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._sockets: list[socket.socket] = []
-        try:
-            for _ in range(count):
-                self._sockets.append(_bound())
-            self.numbers: tuple[int, ...] = tuple(each.getsockname()[1] for each in self._sockets)
-        except BaseException:
-            self.close()
-            raise
-        if sys.platform != "linux":
-            self.close()
-
-    def close(self) -> None:
-        """Release the ports."""
-        for each in self._sockets:
-            each.close()
-        self._sockets.clear()
-
-
-def _bound() -> socket.socket:
-    one = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind((HOST, 0))
-    except BaseException:
-        one.close()
-        raise
-    return one
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[threading.Event]:
-    """Limit a block that polls, such as one that waits for a process: yield an event that is set after `seconds`.
-
-    A polling loop sleeps with `expired.wait(pause)`, which returns True once the limit has passed, so that it need not
-    read a clock.
-    """
-    expired = threading.Event()
-    timer = threading.Timer(seconds, expired.set)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield expired
-    finally:
-        timer.cancel()

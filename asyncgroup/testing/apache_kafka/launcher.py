@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +12,14 @@ from typing import Final, Self
 
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.java import require_java
-from asyncgroup.testing.apache_kafka.class_archive import ClassArchive
 from asyncgroup.testing.apache_kafka.cluster import ApacheCluster
 from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION, kafka_jars
 from asyncgroup.testing.apache_kafka.node import KafkaNode, PortInUse
-from asyncgroup.testing.apache_kafka.properties import HOST, Value, check_listeners, check_overrides
+from asyncgroup.testing.apache_kafka.properties import check_listeners, check_overrides
+from asyncgroup.testing.java_server.class_archive import ClassArchive
+from asyncgroup.testing.java_server.ports import HOST
+from asyncgroup.testing.java_server.properties_file import Value
+from asyncgroup.testing.java_server.starting import refuse_frozen, start_in_thread
 
 __all__ = ["QUICK_START", "ApacheKafka", "KafkaToolError"]
 
@@ -131,7 +132,7 @@ class ApacheKafka:
 
         If there is no class archive yet, one node is shut down cleanly within 15 s instead: it writes an archive of
         Kafka's classes to the user's cache, with which later clusters start twice as fast
-        (`asyncgroup.testing.apache_kafka.class_archive`).
+        (`asyncgroup.testing.java_server.class_archive`).
         """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
@@ -199,17 +200,7 @@ class ApacheKafka:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        abandoned = threading.Event()
-        starting = asyncio.ensure_future(asyncio.to_thread(self._start, abandoned))
-        try:
-            await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            # a thread cannot be cancelled: it gives up when `abandoned` is set, and cleans up what it has started
-            abandoned.set()
-            with contextlib.suppress(AsyncGroupError):
-                await starting
-                self.stop()
-            raise
+        await start_in_thread(self._start, self.stop)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -218,10 +209,7 @@ class ApacheKafka:
     def _start(self, abandoned: threading.Event) -> None:
         if self._cluster is not None:
             raise UsageError("this ApacheKafka is running already: call stop() first")
-        if getattr(sys, "frozen", False):  # the watchdog would run the program once more
-            raise UsageError(
-                "a frozen program cannot start Apache Kafka: its watchdog needs a Python interpreter"
-            )
+        refuse_frozen("Apache Kafka")
         java, jars = require_java("run Apache Kafka"), kafka_jars(self.version)
         archive = ClassArchive(java, jars)
         self._java = [str(java.executable), *archive.options, "-cp", f"{jars}/*"]

@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.testing.java_server.ports import HOST
+from asyncgroup.testing.java_server.properties_file import Value
 
 __all__ = [
-    "HOST",
-    "Value",
     "check_listeners",
     "check_overrides",
     "consumer_heartbeats",
-    "property_text",
     "server_properties",
 ]
-
-Value: TypeAlias = str | int | float | bool
-
-HOST: Final = "127.0.0.1"
 
 # Short delays and few partitions, for tests whose groups rebalance many times a minute. All of it can be overridden.
 _QUICK: Final[Mapping[str, Value]] = {
@@ -129,25 +124,3 @@ def server_properties(
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT{protocols}",
         "log.dirs": ",".join(map(str, data)),
     }
-
-
-def property_text(properties: Mapping[str, Value]) -> str:
-    """Return the text of the file, with the escapes of Java's properties format (ASCII only)."""
-    return "".join(
-        f"{_escaped(key)}={_escaped(_property_value(value))}\n" for key, value in properties.items()
-    )
-
-
-def _property_value(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _escaped(text: str) -> str:
-    """Escape backslashes, line ends, a leading blank and all non-ASCII characters, by UTF-16 code units as Java does."""
-    units = text.encode("utf-16-be")
-    codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
-    backslash = ord("\\")
-    plain = "".join(
-        chr(code) if 32 <= code < 127 and code != backslash else f"\\u{code:04x}" for code in codes
-    )
-    return f"\\{plain}" if plain.startswith(" ") else plain

