@@ -215,7 +215,7 @@ async def test_a_method_that_does_not_take_its_arguments(env: VirtualEnvironment
 
 @pytest.mark.parametrize("how", ["consume", "run"])
 async def test_a_handler_cannot_consume_by_its_own_group(env: VirtualEnvironment, how: str):
-    """It would wait for its own end, so it raises an error at once."""
+    """The call raises at once, as the handler would wait for its own end."""
 
     async def nested(_session: Session, _claim: Claim) -> None:
         await getattr(group, how)("orders", nested)

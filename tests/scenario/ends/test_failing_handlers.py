@@ -220,7 +220,7 @@ def refusing_logs(name: str, text: str) -> Iterator[list[str]]:
 
 
 async def test_a_returned_claim_ends_the_session_although_a_log_filter_raises(env: VirtualEnvironment):
-    """Regression test: the session continued, and nobody consumed the claim's partition."""
+    """Regression test: the session continued, and no task consumed the claim's partition."""
 
     class Returns(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:

@@ -272,7 +272,7 @@ async def test_a_start_that_ignores_its_cancellation(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_start_beside_a_hook_that_still_runs(protocol: str) -> None:
-    """The health says of each what is true of it: only one of them was cancelled, claims wait for the other one."""
+    """The health names both hooks: one was cancelled, and claims wait for the other one."""
 
     class Slow(Hangs):
         may_go_on = asyncio.Event()
@@ -320,7 +320,7 @@ async def test_a_start_that_the_caller_cancels(protocol: str) -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_an_error_after_the_limit(protocol: str) -> None:
-    """`on_revoked` ignores its cancellation, so that it is not waited for; what it raises later ends `run()` all the same."""
+    """`on_revoked` ignores its cancellation, so that nothing waits for it; an error that it raises later still ends `run()`."""
 
     class Raises(Hangs):
         async def _hang(self, method: str) -> None:

@@ -1,4 +1,4 @@
-"""What holds a member up is never silent: one log line and one call of `on_member_stalled` each, and it is in `health()`.
+"""Each stall of a member is reported: by one log line, by one call of `on_member_stalled`, and in `health()`.
 
 `handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
 and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
@@ -82,7 +82,7 @@ async def test_a_join_that_takes_long(env: VirtualEnvironment, caplog: pytest.Lo
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_join_that_is_refused_for_long(protocol: str, caplog: pytest.LogCaptureFixture) -> None:
-    """However many attempts it makes, and although none of their errors counts as a failure; and each join anew."""
+    """It is reported once for each join, whatever the number of attempts, although their errors do not count as failures."""
     hook, limit = StallHook(), 40.0
     async with made_for(protocol) as env:
         handler = WorkHandler(env)

@@ -224,7 +224,7 @@ async def test_the_partitions_of_a_static_member_wait_for_it(env: VirtualEnviron
 
 
 async def test_no_broker_answers(handler: WorkHandler, env: VirtualEnvironment) -> None:
-    """It tries again until a broker answers; what it was told is not given up."""
+    """The thread tries again, each time with a new client, until a broker answers."""
     async with member(env) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         addresses = list(env.cluster.bootstrap_servers.split(","))

@@ -154,7 +154,7 @@ async def test_a_paused_queue_hands_out_nothing_from_inboxes(env: VirtualEnviron
 
 
 async def test_a_consumer_handles_one_record_at_a_time_in_modes_in_order(env: VirtualEnvironment):
-    """Also those that were in its inbox when its handlers began to run."""
+    """This includes records that were in its inbox when its handlers began to run."""
     await send(env, *[b"v"] * 10)
     busy = most = 0
     seen: list[int] = []
@@ -286,7 +286,7 @@ async def test_hostile_headers_in_the_retry_topic(env: VirtualEnvironment):
 
 
 async def test_a_storm_of_failures_does_not_hold_healthy_records(env: VirtualEnvironment):
-    """More records fail each time at once than a partition holds ready: what follows them is handled all the same."""
+    """More records fail at once, each time, than a partition holds ready; the records after them are still handled."""
     poison = 3000
 
     async def work(delivery: Delivery) -> None:

@@ -97,7 +97,7 @@ async def test_a_task_that_does_not_end_its_deliveries(env: VirtualEnvironment):
 
 
 async def test_closed_while_handlers_run(env: VirtualEnvironment):
-    """They have their time, and their records are acknowledged; those that take longer are cancelled."""
+    """A handler that ends within the limit acknowledges its record; one that takes longer is cancelled."""
     await send(env, b"0", b"1")
 
     async def work(delivery: Delivery) -> None:

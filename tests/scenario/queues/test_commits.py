@@ -204,7 +204,7 @@ async def test_a_failing_commit_loses_nothing(env: VirtualEnvironment, code: Err
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE])
 async def test_metadata_that_is_refused_as_too_large(env: VirtualEnvironment, code: ErrorCode):
-    """It becomes smaller until it is accepted, in the end without a window: the base is committed all the same."""
+    """The metadata becomes smaller until the broker accepts it, in the end without a window: only the base is committed."""
     await send(env, *[b"v"] * 6)
     async with opened(env) as queue:
         taken = [await queue.receive() for _ in range(6)]
@@ -226,7 +226,7 @@ async def test_metadata_that_is_refused_as_too_large(env: VirtualEnvironment, co
 
 
 async def test_a_failing_durable_acknowledgement(env: VirtualEnvironment):
-    """It raises; the record counts as acknowledged all the same, and a later commit contains it."""
+    """The call raises, but the record counts as acknowledged, and a later commit contains it."""
     await send(env, b"0", b"1")
     async with opened(env, config={"commit_retry_max": 0}) as queue:
         first, second = await queue.receive(), await queue.receive()

@@ -1,4 +1,4 @@
-"""Work queues and coordinators that refuse, are away, or lose the member: opened, committed and closed all the same."""
+"""Work queues open, commit and close although the coordinator refuses, does not answer, or loses the member."""
 
 from __future__ import annotations
 

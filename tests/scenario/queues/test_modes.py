@@ -40,7 +40,7 @@ async def test_closes_and_reopens(env: VirtualEnvironment):
 
 
 async def test_two_exclusive_consumers_that_enter_at_once(env: VirtualEnvironment):
-    """Exactly one of them holds the group, and the other one is refused while it enters."""
+    """Exactly one consumer gets the group, and entering the other one raises."""
     outcomes: dict[str, str] = {}
     leave = asyncio.Event()
 

@@ -76,7 +76,7 @@ async def test_deliveries_that_are_given_back_are_delivered_again_in_order(
 async def test_records_that_were_counted_in_advance_after_a_crash_and_are_delivered_again(
     env: VirtualEnvironment,
 ) -> None:
-    """One behind the record that failed is counted, and not acquired any more."""
+    """A record after the one that failed has been counted, and is not acquired any more."""
     await fill(env, *[b"k"] * 3)
     options: dict[str, Any] = {"mode": Mode.FAILOVER, "dead_letter": DeadLetter(1), "nack_backoff": 1.0}
     async with opened(env, "ann", config={"close_timeout": 1.0}, **options) as queue:

@@ -244,7 +244,7 @@ async def test_rebalances_of_a_queue_with_config_are_cooperative(env: VirtualEnv
 
 @pytest.mark.parametrize("size", [1, 1000])
 async def test_a_restored_window_is_committed_as_it_is_read(env: VirtualEnvironment, size: int):
-    """When its first record is acknowledged before the others were read again, the last ones are committed all the same."""
+    """Its first record is acknowledged before the others are read again; the commit contains all acknowledgements."""
     await send(env, *[b"v"] * 20)
     async with opened(env, "ann") as queue:
         first, *rest = [await queue.receive() for _ in range(20)]

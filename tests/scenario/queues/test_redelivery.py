@@ -221,7 +221,7 @@ async def test_run_is_cancelled_while_the_handler_of_an_expired_delivery_ends(en
 
 
 async def test_a_handler_that_suppresses_its_cancellation(env: VirtualEnvironment):
-    """Its delivery has expired all the same; what it does afterwards has no effect."""
+    """Its delivery expires; the handler's calls after that have no effect."""
     outcomes: list[object] = []
 
     async def work(delivery: Delivery) -> None:

@@ -68,7 +68,7 @@ async def test_by_name_and_time(env: VirtualEnvironment) -> None:
 
 
 async def test_a_partition_whose_offset_is_not_found(env: VirtualEnvironment) -> None:
-    """The others are moved all the same; it goes on where it is, and the error names it."""
+    """The seek moves the other partitions; this one goes on where it is, and the error names it."""
     env.cluster.create_topic("bad", 1)
     env.cluster.produce("bad", b"0", b"1", partition=0)
     await fill(env, 4)
@@ -162,7 +162,7 @@ async def test_offsets_take_effect_at_the_call(env: VirtualEnvironment) -> None:
 
 
 async def test_a_lookup_that_is_not_awaited(env: VirtualEnvironment) -> None:
-    """It is made all the same, and its error goes to the readers of `errors`."""
+    """The seek happens, and its error goes to the readers of `errors`."""
     await fill(env, 5)
     async with queue_of(env) as queue:
         assert await offsets(queue, 5) == [0, 1, 2, 3, 4]

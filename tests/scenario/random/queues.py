@@ -350,7 +350,7 @@ class Watch(QueueInterceptor):
 
 
 class Member:
-    """A queue with its readers, in a task of its own."""
+    """A queue with its readers, in a separate task."""
 
     def __init__(self, story: Story, name: str, *, is_last: bool = False) -> None:
         self.story, self.plan, self.env, self.oracle = story, story.plan, story.env, story.oracle
@@ -731,7 +731,7 @@ class Story:
     oracle: Oracle = field(init=False)
     number: int = 0
     is_calm: bool = False
-    """Whether nothing is disturbed any more: members stay, and their readers, too."""
+    """Whether nothing is disturbed any more: members and their readers stay."""
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.plan, self.env)

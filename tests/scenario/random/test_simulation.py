@@ -55,7 +55,7 @@ FOUND_BUGS = {
     CONSUMERS + 1: "a member that got no response with its group's session timeout did not ask again",
     CONSUMERS
     + 1011: "a session that ended committed under an older epoch, which coordinators before Kafka 4.3 refuse",
-    CONSUMERS + 1374: "a heartbeat that was given up arrived after newer ones, and the member was fenced",
+    CONSUMERS + 1374: "a heartbeat that had timed out arrived after newer ones, and the member was fenced",
     CONSUMERS + 1407: "the same",
     CONSUMERS
     + 3668: "a heartbeat was sent before the session timeout was known, and waited for longer than that",

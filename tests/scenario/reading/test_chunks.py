@@ -197,7 +197,7 @@ async def test_a_member_that_crashes_between_two_chunks(env: VirtualEnvironment)
 
 @in_each_protocol
 async def test_a_value_whose_partition_moves_between_two_chunks(env: VirtualEnvironment) -> None:
-    """Whichever member has the partition then: the value is handed out once, and nothing is lost."""
+    """The member that gets the partition delivers the value once, and nothing is lost."""
     first, second = Collector(env), Collector(env)
     async with (
         writer(env) as producer,
@@ -247,7 +247,7 @@ async def test_a_producer_that_dies_between_two_chunks(
 
 @in_each_protocol
 async def test_the_commit_passes_an_incomplete_value_at_the_end_of_the_log(env: VirtualEnvironment) -> None:
-    """No record follows whose mark would pass its chunks; nor those that come after the value was given up."""
+    """No record comes after its chunks, whose mark would pass them; nor after a chunk that arrives when the value was dropped."""
     handler, hook = Collector(env), Dropped()
     async with (
         writer(env) as producer,

@@ -61,7 +61,7 @@ async def with_offline_node(env: VirtualEnvironment) -> tuple[int, list[int]]:
 
 @in_each_protocol
 async def test_offline_partitions_start_when_their_broker_is_back(env: VirtualEnvironment) -> None:
-    """The others are read at once, nobody rebalances, and health names what is missing."""
+    """The other partitions are read at once, the group does not rebalance, and health names the missing partitions."""
     node, offline = await with_offline_node(env)
     healthy = [p for p in range(WIDE) if p not in offline]
     handler, ends = Handler(env), SessionEndHook()

@@ -390,7 +390,7 @@ async def test_a_topic_that_cannot_be_described_any_more(
 
 @in_each_protocol
 async def test_a_denied_topic_is_named_after_any_rebalance(env: VirtualEnvironment):
-    """The leader of the group cannot assign it, and nobody reads it until that is over."""
+    """The leader of the group cannot assign the topic, and no member reads it until it is allowed again."""
 
     def deny(response: m.MetadataResponse) -> None:
         for topic in response.topics:

@@ -1,4 +1,4 @@
-"""The stories about groups with the consumer protocol (KIP-848): what holds for a classic group holds for them, too."""
+"""The stories about groups with the consumer protocol (KIP-848): they hold as for classic groups."""
 
 from __future__ import annotations
 

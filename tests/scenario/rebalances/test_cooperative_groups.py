@@ -80,7 +80,7 @@ async def test_a_member_joins_and_another_leaves(env: VirtualEnvironment) -> Non
 
 
 async def test_a_partition_that_moves_does_not_wait_for_the_interval(env: VirtualEnvironment) -> None:
-    """The new member owns nothing that it could revoke: it hears of the second rebalance by an early heartbeat."""
+    """The new member owns nothing that it could revoke: the response to an early heartbeat says that the group rebalances again."""
     handled: Handled = {number: [] for number in range(PARTITIONS)}
     ann, bob = Reader(env, "ann", handled), Reader(env, "bob", handled)
     config = {**COOPERATIVE, "heartbeat_interval": 3.0}
@@ -332,7 +332,7 @@ async def test_a_commit_between_the_assignment_and_its_application_does_not_end_
 async def test_a_partition_that_moves_before_its_claim_has_started_gets_an_owner(
     env: VirtualEnvironment,
 ) -> None:
-    """Nothing is revoked, and the member joins again all the same. Found by the simulation."""
+    """Nothing is revoked, but the member joins again. Found by the simulation."""
     await env.create_topic("others", 1)
     leader, ann, bob = WorkHandler(env), WorkHandler(env), WorkHandler(env)
     # only of ann, who does not lead: the leader's metadata would wait for it on the same connection

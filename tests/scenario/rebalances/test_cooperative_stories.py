@@ -1,4 +1,4 @@
-"""The stories about groups with cooperative members: what holds for an eager group holds for them, too."""
+"""The stories about groups with cooperative members: they hold as for eager groups."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ async def test_a_member_whose_group_became_a_classic_one_joins_again() -> None:
 async def test_the_last_member_that_goes_back_prefers_another_assignor(env: VirtualEnvironment) -> None:
     """It is a static one, and its group becomes a classic one between its JoinGroup and its SyncGroup.
 
-    JoinGroup is answered with its own first assignor, and SyncGroup is refused by that of the group, as with Kafka.
+    The response to JoinGroup has the member's first assignor; SyncGroup is refused, as the group has another one. As in Kafka.
     """
     async with Fleet(env, PARTITIONS) as fleet:
         await fleet.start("ann", "range")

@@ -226,7 +226,7 @@ async def restart(env: VirtualEnvironment) -> None:
 async def test_something_happens_after_each_iteration_of_the_loop(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, how: str, every: int
 ) -> None:
-    """Whatever happens when, the producer ends, leaves the group, and leaves no task behind; then another one gets the lock."""
+    """In each iteration the producer ends, leaves the group, and leaves no task running; then another one gets the lock."""
     iterations = LoopIterations(monkeypatch)
     group = env.cluster.group
 

@@ -144,7 +144,7 @@ async def test_the_coordinator_is_away_at_the_start(env: VirtualEnvironment) -> 
 
 @in_each_protocol
 async def test_an_assignment_before_the_producer_is_ready(env: VirtualEnvironment) -> None:
-    """The added claims wait for the producer, too."""
+    """The added claims also wait for the producer."""
     create_out(env)
     await env.produce(3, range(4))
     async with transforming(env, Copy(env), "bob") as (bob, _):
@@ -204,7 +204,7 @@ async def test_functions_that_wait_for_memory(env: VirtualEnvironment) -> None:
 
 @in_each_protocol
 async def test_a_function_that_ignores_its_cancellation(env: VirtualEnvironment) -> None:
-    """Its transaction is aborted when the time for its drain is over; the other claims do not wait for it."""
+    """Its transaction is aborted at the end of its drain timeout; the other claims do not wait for it."""
     create_out(env)
     may_end = asyncio.Event()
     ignored = asyncio.Event()

@@ -56,7 +56,7 @@ async def told(protocol: str, cuts: ByteCuts, direction: Direction, places: list
 async def test_cut_after_each_byte(
     monkeypatch: pytest.MonkeyPatch, protocol: str, direction: Direction, end: End, step: int
 ) -> None:
-    """No record is lost or transformed twice, whatever connections end after which byte, several at times."""
+    """No record is lost or transformed twice, after each byte at which one or several connections are cut."""
     rng, cuts = random.Random(1), ByteCuts(monkeypatch, host_of("ann"))
     whole = await told(protocol, cuts, direction, [], end)
     for count, after in enumerate(range(0, whole + 1, step)):

@@ -288,7 +288,7 @@ async def test_the_topics_are_created_like_the_source(env: VirtualEnvironment):
 
 
 async def test_the_dead_letter_topic_cannot_be_created(env: VirtualEnvironment):
-    """The queue is opened all the same; the error is reported, and the first copy waits for the topic."""
+    """The queue opens nevertheless; the error is reported, and the first copy waits for the topic."""
     env.cluster.faults.on("CreateTopics").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     await send(env, b"v")
     config = ProducerConfig(delivery_timeout=5.0, request_timeout=2.0)

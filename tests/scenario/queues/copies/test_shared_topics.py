@@ -146,7 +146,7 @@ async def test_default_names_that_are_equal_by_accident(env: VirtualEnvironment)
 
 @pytest.mark.full
 async def test_records_without_a_group_are_for_all(env: VirtualEnvironment):
-    """As those that a program writes into the retry topic by itself."""
+    """For example records that a program writes directly into the retry topic."""
     env.cluster.create_topic("orders-retry", 1)
     await send(env, b"by hand", topic="orders-retry")
     async with (

@@ -211,7 +211,7 @@ async def test_acknowledgements_during_a_transaction(env: VirtualEnvironment):
 
 
 async def test_a_transaction_contains_the_acknowledgements_before_it(gates: Gates, env: VirtualEnvironment):
-    """Also those whose own commit has not begun; nothing is left to commit then."""
+    """It also contains acknowledgements whose ordinary commit has not begun; nothing is left to commit after it."""
     await send(env, b"ack 0", b"ack 1", b"reject 2")
     gates.open(0, 1)
 

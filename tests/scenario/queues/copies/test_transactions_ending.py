@@ -89,7 +89,7 @@ async def test_a_broker_does_not_answer(env: VirtualEnvironment):
 
 
 async def test_a_second_queue_with_the_same_id(env: VirtualEnvironment):
-    """With an id of the user the queue ends, as two of them would fence each other in turn."""
+    """With a transactional id of the user the queue ends: two queues with the same id would fence each other in turn."""
     await send(env, b"reject 0")
     held = env.cluster.faults.on("TxnOffsetCommit", client_id="ann").hold()
     config = ProducerConfig(transactional_id="mine", transaction_timeout=10.0)
