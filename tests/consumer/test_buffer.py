@@ -1,4 +1,4 @@
-"""RecordBuffer against a model of a log: after any steps each record is handed out once, in order."""
+"""RecordBuffer against a model of a log: after any steps each record is delivered once, in order."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class BufferAndLog(RuleBasedStateMachine):
 
     @property
     def waiting(self) -> list[int]:
-        """The offsets that were fetched and not handed out yet."""
+        """The offsets that were fetched and not delivered yet."""
         end = self.buffer.fetch_offset
         return [o for entry in self.log if entry.end <= end for o in entry.offsets if o >= self.cursor]
 
@@ -160,7 +160,7 @@ class BufferAndLog(RuleBasedStateMachine):
             assert self.buffer
 
     def teardown(self) -> None:
-        """Read to the end: all records are handed out, and the buffer is empty."""
+        """Read to the end: all records are delivered, and the buffer is empty."""
         waiting, found = self.waiting, []
         while True:
             while (record := pop(self.buffer)) is not None:
@@ -364,7 +364,7 @@ def test_no_batch_is_decompressed_twice(monkeypatch: pytest.MonkeyPatch, size: i
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_bytes_that_are_malformed_stay_in_the_buffer(buffer: RecordBuffer, codec: str) -> None:
-    """With a right checksum, too: the error is raised at every read, and the records before them come first."""
+    """The checksum is right; the error is raised at every read, after the records before these bytes."""
     data = bytearray(batch(2, count=3, codec=codec))
     data[61:] = b"\xff" * (len(data) - 61)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))

@@ -98,7 +98,7 @@ def test_duplicates_of_any_chunk_are_ignored(scene):
 
 
 def test_a_value_that_was_written_again_from_its_begin(scene):
-    """The producer failed between two chunks and wrote them all again: the value is handed out once."""
+    """The producer failed between two chunks and wrote all chunks again: the value is delivered once."""
     found = [scene.add("a", number) for number in (0, 1, 0, 1, 2, 0, 1, 2)]
     assert [number for number, record in enumerate(found) if record is not None] == [4]
     assert scene.events.dropped == []
@@ -152,7 +152,7 @@ def test_an_empty_chunk_contradicts_its_headers(scene):
 
 
 def test_a_long_id_is_not_that_of_a_chunk(scene):
-    """The ids of values that have ended are remembered: the memory for them is limited, too."""
+    """The ids of values that have ended are remembered, in limited memory."""
     assert scene.add("a" * 1024, 0) is None
     record = scene.add("a" * 1025, 0)
     assert record is not None
@@ -294,7 +294,7 @@ def test_random_logs(rng, values, repeat, lose):
 @settings(max_examples=examples(400))
 @given(RANDOM, st.integers(1, 6), st.integers(1, 4), st.integers(8, 60))
 def test_limits_hold_in_random_logs(rng, values, max_pending, max_bytes):
-    """Whatever is given up, what is handed out is whole, and nothing is handed out twice."""
+    """The values that are delivered are whole, and none is delivered twice, although others are dropped."""
     log = interleaved(rng, values, repeat=0.1, lose=0.05)
     whole = expected(log)
     scene, found = Scene(ChunkLimits(max_pending, max_bytes, 5.0)), {}

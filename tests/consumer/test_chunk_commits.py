@@ -1,4 +1,4 @@
-"""Random logs with chunks, also wrong ones, read and marked at random: what is handed out, given up, and committed."""
+"""Random logs with chunks, also wrong ones, read and marked at random: the records delivered, the values dropped, the offsets committed."""
 
 from __future__ import annotations
 
@@ -144,8 +144,10 @@ def values(records: list[Record]) -> set[bytes | None]:
     "a seek to where reading stands, behind chunks that were given up"
 )
 def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, pending, size):
-    """Whatever the headers say and whatever the limits are: nothing is handed out twice, memory is limited, the commit passes
-    what was given up. The next member, which begins at the committed offset, gets all that is not marked."""
+    """With any headers and limits nothing is delivered twice, memory is limited, and the commit passes dropped chunks.
+
+    The next member, which begins at the committed offset, gets all values that are not marked.
+    """
 
     async def story() -> None:
         rows = random_log(rng, wrong)
@@ -171,7 +173,7 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
             assert assembler.bytes == sum(value.bytes for value in assembler._pending.values()) <= size
             assert len(assembler) <= pending
         assert max(Counter(record.offset for record in reader.got).values(), default=1) == 1
-        # all is marked: only what is incomplete holds the commit back, also if the log ends with chunks that were given up
+        # all is marked: only incomplete values hold the commit back, also if the log ends with dropped chunks
         for record in reader.got:
             marks.mark_record(record)
         first = int(min(reader.buffer.chunks.assembler.first_offset, len(rows)))
@@ -180,7 +182,7 @@ def test_what_is_committed_leads_to_every_value_that_is_not_marked(rng, wrong, p
         unmarked = reader.got[marked:]
         heir.buffer.seek(min([first, *(record.first_offset for record in unmarked)]))
         heir.read(len(rows))
-        # wrong chunks may belong to a value that this reader had given up, and to one that the next has not
+        # wrong chunks may belong to a value that this reader has dropped and the next one has not
         assert wrong or values(unmarked) <= values(heir.got)
         reader.buffer.close()
         heir.buffer.close()

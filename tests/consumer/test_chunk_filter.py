@@ -262,7 +262,7 @@ async def test_the_log_shows_the_id_of_a_value_in_one_line(caplog):
 
 
 async def test_an_unreadable_batch_leads_back_to_the_first_chunk_of_a_value_that_was_incomplete():
-    """The batch with the value's last chunk was read, too; without going back to the first one the value would be lost."""
+    """The batch with the value's last chunk was also read; without going back to the first chunk the value would be lost."""
     consumer = assembling()
     chunks = rows_of("a", b"abcdef", 2)
     bad = with_bad_content(2, 1)

@@ -76,7 +76,7 @@ async def test_a_huge_compressed_value_does_not_stop_the_loop(
 ) -> None:
     """Only copying the value holds the interpreter lock, for some hundredths of a second.
 
-    The times are those of the process's CPU: on a busy machine the loop may have to wait for other processes, too.
+    Times are CPU times of the process: on a busy machine the loop may also have to wait for other processes.
     """
     consumer, gaps, threads = make_consumer(), [], set[threading.Thread]()
 

@@ -78,7 +78,7 @@ async def test_batches_larger_than_half_a_share_are_fetched_together() -> None:
 
 @pytest.mark.virtual(max_virtual_time=600)
 async def test_large_batches_of_many_partitions_stay_within_the_buffer() -> None:
-    """While nobody reads, what exceeds the buffer is fetched one batch at a time."""
+    """Without a reader, records that exceed the buffer are fetched one batch at a time."""
     partitions, size = 50, 3000
     async with EmbeddedCluster() as brokers:
         brokers.create_topic("orders", partitions)

@@ -193,7 +193,7 @@ def test_a_batch_above_the_requested_bytes_waits_for_its_turn_beside_others() ->
 
 
 def test_a_length_that_no_response_can_have_is_damage() -> None:
-    """A broker's limit does not explain it, so that it is fetched again and not raised as too large."""
+    """No limit of a broker explains such a length, so the batch is fetched again and not raised as too large."""
     damaged = BATCH[:8] + (LIMIT + 1).to_bytes(4) + BATCH[12:50]
     (found,) = outcomes_of({TP: data_of(records=damaged)}, max_bytes=50).partitions
     assert isinstance(found[1], Retriable)

@@ -131,7 +131,7 @@ async def test_after_a_seek_a_partition_is_fetched_at_once_despite_its_long_poll
 
 
 async def test_a_drained_partition_is_fetched_at_once(brokers: EmbeddedCluster) -> None:
-    """While a partition is full, the fetch of the others has a short max_wait, so that it can be fetched soon."""
+    """While a partition is full, the fetch of the others has a short max_wait, so that the full one can be fetched soon."""
     for partition in (0, 1):
         brokers.move_leader("orders", partition, 1)
     fill(brokers, "orders", 0, batches=12, size=1000)

@@ -69,7 +69,7 @@ def test_an_empty_sequence() -> None:
 
 
 def test_bad_content_with_a_right_checksum_raises_when_read() -> None:
-    """Brokers refuse such a batch; if one is fetched nevertheless, the error is raised to the reader."""
+    """Brokers refuse such a batch; if a broker returns one, the error is raised to the reader."""
     data = bytearray(batch(5, count=2))
     data[61] += 2  # the first record's length
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))

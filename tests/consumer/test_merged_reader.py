@@ -184,7 +184,7 @@ async def test_interceptors_are_called_once_for_each_record() -> None:
 
 
 async def test_was_read() -> None:
-    """`was_read` covers all offsets that may have been handed out, also after seeks back and forth."""
+    """`was_read` covers all offsets that may have been delivered, also after seeks back and forth."""
     first = partition(0)
     feed(first, batch(0, count=5))
     async with following(first) as reader:

@@ -158,7 +158,7 @@ async def test_an_unauthorized_reset_raises_and_a_seek_helps(
 async def test_a_slow_reader_gets_buffered_records_before_a_reset_to_the_log_start(
     brokers: EmbeddedCluster,
 ) -> None:
-    """Retention deleted the next records of a slow reader: the buffered ones are handed out before the jump."""
+    """Retention deleted the next records of a slow reader: the buffered ones are delivered before the jump."""
     fill(brokers, "orders", 0, batches=100, size=1000)
     sizes = {"buffer_bytes": 20_000, "max_partition_fetch_bytes": 5000}
     async with client(brokers, out_of_range_reset="earliest", **sizes) as reader:

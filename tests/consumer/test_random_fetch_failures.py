@@ -1,4 +1,4 @@
-"""Random tests: a minute of fetch failures of all kinds, by seed; each record must be handed out once, in order."""
+"""Random tests: a minute of fetch failures of all kinds, by seed; each record must be delivered once, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans from what has changed ask for the same partitions as a scan over all of them, whatever happens in between."""
+"""Plans from what has changed ask for the same partitions as a scan over all partitions, after any random events."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ async def tick(consumer, periods: int = 1) -> None:
 
 
 async def test_a_stall_takes_one_to_two_periods() -> None:
-    """Records that arrive just before a check wait one period, those that arrive just after it almost two."""
+    """Records that arrive just before a check wait for one period, and records that arrive just after it for almost two."""
     before, after = make_consumer(), make_consumer()
     feed(before, batch(0, count=1))
     await tick(before)

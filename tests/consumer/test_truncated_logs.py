@@ -174,7 +174,7 @@ async def test_with_policy_error_the_truncation_is_raised_until_a_seek(place: Em
 
 
 async def test_with_policy_error_no_lost_record_follows_the_error(place: EmbeddedCluster) -> None:
-    """The reader has seen some lost records and others are buffered: those must not be handed out after the error."""
+    """The reader has seen some lost records, and others are buffered: the buffered ones must not be delivered after the error."""
     async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 8) == list(range(8))
@@ -191,7 +191,7 @@ async def test_with_policy_error_no_lost_record_follows_the_error(place: Embedde
 async def test_lost_records_that_the_reader_has_not_seen_are_replaced_silently(
     place: EmbeddedCluster,
 ) -> None:
-    """Only buffered records were lost and none was handed out, so there is no error."""
+    """Only buffered records were lost and none was delivered, so there is no error."""
     async with client(place, auto_offset_reset="error", max_processing_time=60.0) as reader:
         (consumer,) = reader.read("orders", 0)
         assert await read(consumer, 4) == [0, 1, 2, 3]

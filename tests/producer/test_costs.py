@@ -178,7 +178,7 @@ def test_an_idle_topic_is_forgotten_without_a_search() -> None:
 async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
     """When the last of 1,000 callers is woken, what the others needed is freed: three objects each.
 
-    More of them alive at a time means more full collections, which stop all callers for 20 ms and more.
+    More objects alive at a time mean more full collections, which stop all callers for 20 ms and more.
     """
     callbacks: Any = CallbackQueue()
     callbacks.start()
@@ -211,7 +211,7 @@ async def test_callers_leave_no_objects_to_the_garbage_collector() -> None:
 
 
 async def test_a_record_does_not_look_at_all_lookups() -> None:
-    """While partitions that were added are looked up, each record went through the lookups of all of them."""
+    """While added partitions were looked up, each record went through the lookups of all partitions."""
     few, many = [await _lines_of_a_record(lookups) for lookups in (10, 1000)]
     assert 0 < many == few
 

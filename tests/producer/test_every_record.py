@@ -1,4 +1,4 @@
-"""Every record that a producer accepts has one result, whatever fails: random programs in virtual time.
+"""Every record that a producer accepts has one result, after any failures: random programs in virtual time.
 
 Each record has a number. In the end it is acknowledged, and in the log exactly once at its offset; or it has failed, with an
 error that names its topic and partition (its topic, if none was chosen); or it was not accepted. A record that has failed is

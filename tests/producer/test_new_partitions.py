@@ -84,7 +84,7 @@ async def test_a_partition_is_looked_up_as_often_as_a_topic() -> None:
 async def test_no_other_record_waits_for_a_missing_partition(limits: Limits) -> None:
     async with extended(**limits) as (cluster, producer):
         wrong = [producer.send_nowait(TOPIC, b"x", partition=number) for number in (7, 99, 7)]
-        await asyncio.sleep(0.05)  # the first lookup is over
+        await asyncio.sleep(0.05)  # the first lookup has ended
         began = now()
         await producer.send(TOPIC, b"a", partition=0)
         await producer.send(TOPIC, b"b", partition=3)
@@ -114,7 +114,7 @@ async def test_a_wrong_partition_does_not_use_up_the_lookups_of_another() -> Non
 
 
 async def test_the_records_of_a_new_partition_keep_their_order() -> None:
-    """Also those that are written after another refresh has found it, while the lookup pauses."""
+    """This includes records that are sent after another refresh has found the partition, while the lookup pauses."""
     async with extended() as (cluster, producer):
         fault = stale(cluster)
         for number in range(3):
@@ -142,7 +142,9 @@ async def test_records_that_the_partitioner_puts_into_a_new_partition_come_after
         fault = stale(cluster)
         futures = [producer.send_nowait(TOPIC, b"0", partition=3)]
         await fault.wait_hit()
-        futures.append(producer.send_nowait(TOPIC, b"before", key=b"k"))  # there are three of them still
+        futures.append(
+            producer.send_nowait(TOPIC, b"before", key=b"k")
+        )  # the topic has three partitions still
         await producer.cluster.refresh()
         futures += [producer.send_nowait(TOPIC, b"%d" % number, key=b"k") for number in (1, 2)]
         futures += [

@@ -1,4 +1,4 @@
-"""How long records wait for others: those whose caller waits for the result, and those of which nothing is awaited."""
+"""How long a record waits for others: with a caller that awaits its result, and without one."""
 
 from __future__ import annotations
 

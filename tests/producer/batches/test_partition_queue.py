@@ -1,4 +1,4 @@
-"""The queue of a partition against a model of a broker: whatever is lost, nothing is written twice or in the wrong order."""
+"""The queue of a partition against a model of a broker: after any losses, nothing is written twice or in the wrong order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Broker:
     last: dict[int, deque[tuple[int, int, int]]] = field(default_factory=dict)
     """Of each producer its last five batches: first sequence number, number of records, offset."""
     refused: set[int] = field(default_factory=set)
-    """Records that are refused for good."""
+    """Records that are refused and not retried."""
 
     def append(self, producer_id: int, epoch: int, sequence: int, numbers: list[int]) -> tuple[str, int]:
         if self.refused.intersection(numbers):
@@ -291,7 +291,7 @@ def test_after_a_failure_all_are_sent_again_in_order() -> None:
 
 
 def test_a_gap_that_is_in_the_log() -> None:
-    """The batch behind it was accepted, so that the sequence goes on."""
+    """The batch after the gap was accepted, so the sequence goes on."""
     a, b, c = batch_of(1), batch_of(1), batch_of(1)
     queue = ready(a, b, c)
     send_all(queue)
@@ -316,7 +316,7 @@ def test_a_gap_that_is_not_in_the_log() -> None:
 
 
 def test_a_gap_of_which_nobody_knows() -> None:
-    """A batch that was sent is given up, and nothing was sent behind it: its number could be in use."""
+    """A batch that was sent expires, and nothing was sent after it: its number could be in use."""
     a = batch_of(1)
     queue = ready(a)
     send_all(queue)
@@ -328,7 +328,7 @@ def test_a_gap_of_which_nobody_knows() -> None:
 
 
 def test_what_follows_a_gap_has_the_next_sequence_numbers() -> None:
-    """A broker cannot take the next batch for the one that was given up, and acknowledge what it never wrote."""
+    """A broker cannot take the next batch for the expired one, and acknowledge what it never wrote."""
     a, b = batch_of(1), batch_of(1, now=40.0)
     queue = ready(a, b)
     send_all(queue)

@@ -52,7 +52,9 @@ class ScheduleMachine(RuleBasedStateMachine):
         self.skip_linger = False
         self.load = SendingLoad(4.0)  # more than linger
         self.wake_at = float("inf")
-        self.leaderless: set[ProducerBatch] = set()  # those that were ready in a plan, but for their leader
+        self.leaderless: set[ProducerBatch] = (
+            set()
+        )  # were ready in a plan, except that their partition had no leader
 
     def _on_due(self, at: float) -> None:
         self.wake_at = min(self.wake_at, self.time.now if self.skip_linger else at)  # as the sender

@@ -102,7 +102,7 @@ async def test_several_batches_of_a_partition_in_flight_stay_in_order() -> None:
 
 @pytest.mark.parametrize("cut", ["before", "after"])
 async def test_a_given_up_batch_and_the_ones_behind_it(cut: Any) -> None:
-    """Whether the first one is in the log or not, those behind it are written once."""
+    """The batches after it are written once, whether it is in the log or not."""
     config = {"delivery_timeout": 8.0, "request_timeout": 5.0, **QUICK}
     async with writing(nodes=1, **config) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)

@@ -79,7 +79,7 @@ async def test_a_record_that_expires_while_its_request_is_held_back_is_never_sen
             await producer.send(TOPIC, value, partition=0)
         expired = producer.send_nowait(TOPIC, b"x", partition=0)
         await asyncio.sleep(3.0)
-        later = producer.send_nowait(TOPIC, b"y", partition=0)  # in a request that waits behind the other
+        later = producer.send_nowait(TOPIC, b"y", partition=0)  # in a request that waits for the other one
         assert not (await error_of(expired)).may_be_written
         await later
         assert stored(cluster, 0) == [b"a", b"b", b"y"]
@@ -113,7 +113,7 @@ def after_the_append(response: Any) -> Any:
 
 
 async def test_a_record_whose_response_is_missing_may_be_in_the_log() -> None:
-    """Also if it expires while it is in flight, and if a later attempt is refused; the callers in its batch, too."""
+    """This holds for all records of its batch, also if it expires in flight, and if a later attempt is refused."""
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce", times=None).drop()
@@ -159,7 +159,7 @@ async def test_a_topic_that_cannot_be_looked_up_has_no_records() -> None:
 
 
 async def test_flush_says_whether_a_lost_record_may_be_in_the_log() -> None:
-    """One of them suffices, also if it is not the first of its partition."""
+    """One such record suffices, also if it is not the first of its partition."""
     async with writing(nodes=1, **QUICK, **SHORT) as (cluster, producer):
         await producer.send(TOPIC, b"warm up", partition=0)
         cluster.faults.on("Produce").error(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -211,7 +211,7 @@ async def test_a_bad_record_gets_its_reason_and_the_others_may_be_sent_again() -
 
 
 async def test_several_bad_records_have_a_reason_each() -> None:
-    """As in Java, their code is INVALID_RECORD: that of the response is of one of them."""
+    """As in Java, each has the code INVALID_RECORD: the code of the response belongs to only one record."""
 
     def change(response: Any) -> Any:
         part = response.responses[0].partition_responses[0]

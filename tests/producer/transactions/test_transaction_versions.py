@@ -65,7 +65,7 @@ async def test_a_downgrade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_change_is_seen_on_a_connection_to_any_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in Java, the features are those of the newest response to ApiVersions; the coordinator's connection stays."""
+    """As in Java, the newest response to ApiVersions decides; the connection to the coordinator stays open."""
     monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", 1)
     async with transacting() as (cluster, producer):
         coordinator = cluster.transaction_coordinator(NAME)

@@ -264,7 +264,7 @@ async def test_a_transaction_does_not_wait_for_a_topic_that_does_not_exist(versi
 
 @VERSIONS
 async def test_the_lookup_of_a_missing_topic_does_not_create_it(version: int) -> None:
-    """Else the offset of a deleted topic would be committed for the new one, whose first records nobody would read."""
+    """Otherwise the offset of a deleted topic would be committed for the new one, and no member would read its first records."""
     gone = GroupOffsets("g", {TopicPartition("source", 0): CommittedOffset(1000)})
     async with transacting(options={"auto_create_topics": True}) as (cluster, producer):
         cluster.create_topic("source", 1)
