@@ -25,5 +25,5 @@ def group_queue(servers: Any, group_id: Any, topics: Any, **options: Any) -> Wor
 
 
 def core_of(queue: WorkQueue) -> Any:
-    """Return what is behind the queue: its engine and its dispatcher."""
+    """Return the internal parts of a queue: its engine and its dispatcher."""
     return queue._core

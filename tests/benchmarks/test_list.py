@@ -1,4 +1,4 @@
-"""`python -m benchmarks` lists the benchmarks, also after a name that is none of them."""
+"""`python -m benchmarks` lists the benchmarks, also after a name that no benchmark has."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_an_error_is_one_line_and_no_escape_sequence(capsys: pytest.CaptureFixtu
 def test_a_program_without_standard_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`>&-` in a shell: rows go nowhere, as those of `print`, and errors are printed and counted as ever."""
+    """`>&-` in a shell: rows are dropped, as by `print`, and errors are printed and counted."""
     printed = report()
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdout", None)

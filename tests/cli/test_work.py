@@ -494,7 +494,7 @@ async def test_a_status_line_every_ten_seconds(capsys: pytest.CaptureFixture[str
 
 
 def test_the_partitions_of_a_queue_that_is_closed_are_those_before_the_close() -> None:
-    """Their lag is that of the group, which still has it."""
+    """Their lag is still the group's lag."""
     queue = FakeQueue()
     queue.partitions = (partition(0, 5),)
     view = QueueView(queue, lambda: 0.0)

@@ -87,7 +87,7 @@ async def test_allow_auto_topic_creation_is_sent(allowed: bool) -> None:
 
 
 async def test_topics_that_must_not_be_created_are_asked_for_apart() -> None:
-    """Also while they exist, as they may be deleted; the others may be created all the same."""
+    """They have a separate request even while they exist, as they may be deleted; the request for the others may create topics."""
     async with ScriptedCluster(*HOSTS) as scripted, cluster_of(scripted, metadata_retry_max=0) as cluster:
 
         def asked() -> list[tuple[list[str], bool]]:

@@ -1,4 +1,4 @@
-"""The address of a coordinator is that of the response to FindCoordinator, as in Java, not the one in the metadata."""
+"""The address of a coordinator comes from the response to FindCoordinator, as in Java, not from the metadata."""
 
 from __future__ import annotations
 

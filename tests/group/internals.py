@@ -1,4 +1,4 @@
-"""The parts of a member behind `ConsumerGroup`, in one place."""
+"""The internal parts of a `ConsumerGroup`, in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member that leaves while its join is in flight: no join that the coordinator processes later leaves a member behind.
+"""A member that leaves while its join is in flight: a join that the coordinator processes later adds no member.
 
 `handler.calls` are the calls of the handler in order: `claim 3@0` of partition 3 from offset 0 on, `record 0@4` and `done 0@4` before
 and after the work on the record at offset 4 of partition 0, `cancelled 0` and `end 0` of partition 0, `assigned [0, 1]`.
@@ -48,7 +48,7 @@ async def test_a_member_of_a_consumer_group(caplog: pytest.LogCaptureFixture) ->
 
 
 async def test_a_static_member_of_a_consumer_group(caplog: pytest.LogCaptureFixture) -> None:
-    """Found by simulation: the place still belonged to the process before, so that the leave was refused for good."""
+    """Found by the simulation: the instance id still belonged to the former process, so the leave was refused and not repeated."""
     async with made_for("consumer") as env:
         async with (
             member(env, group_instance_id="desk") as group,

@@ -150,7 +150,7 @@ def test_no_explanation_is_out_of_date() -> None:
 
 @pytest.mark.usefixtures("all_have_run")
 async def test_every_api_is_requested_in_the_versions_of_all_picks() -> None:
-    """Must run after the stories, too; every version that the embedded broker serves is in one of them."""
+    """Must run after the stories: every version that the embedded broker serves is in one of them."""
     async with EmbeddedCluster() as cluster:
         ranges = await ranges_of((cluster.nodes[1].host, cluster.nodes[1].port))
     wanted = {(api, picked(*ends)[pick]) for api, ends in ranges.items() for pick in PICKS}

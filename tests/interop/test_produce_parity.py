@@ -69,7 +69,7 @@ def refused(code: ErrorCode, *, nth: int = 2, times: int = 1) -> Callable[[Embed
 
 
 def refused_late(cluster: EmbeddedCluster) -> None:
-    """Refuse the third request when those after it are in flight, too."""
+    """Refuse the third request when the ones after it are also in flight."""
     cluster.faults.on("Produce", nth=3).delay(0.5).error(ErrorCode.NOT_ENOUGH_REPLICAS)
 
 

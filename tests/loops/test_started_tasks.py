@@ -1,4 +1,4 @@
-"""Tasks of the package are started by `lifecycle.start_task`: never eagerly, whatever task factory the program has set."""
+"""Tasks of the package are started by `lifecycle.start_task`: never eagerly, with any task factory of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several limits at once: nothing is lost and nothing is left over, whatever is cancelled."""
+"""Several limits at once: nothing is lost or left over, after any cancellations."""
 
 from __future__ import annotations
 

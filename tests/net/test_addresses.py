@@ -1,4 +1,4 @@
-"""Host names are shown and resolved; those that cannot be are errors that name the destination."""
+"""Host names are shown and resolved; the error of one that cannot be resolved names the destination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in chunks hold back the commit until they are marked as a whole, or given up."""
+"""Values in chunks hold back the commit until they are marked as a whole, or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks at ranges without records to hand out: transaction markers and aborted records."""
+"""Marks at ranges without records to deliver: transaction markers and aborted records."""
 
 from __future__ import annotations
 

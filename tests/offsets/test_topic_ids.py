@@ -1,4 +1,4 @@
-"""Topics that are deleted or recreated while they have marks, and marks that are refused for good."""
+"""Topics that are deleted or recreated while they have marks, and marks that are refused without a retry."""
 
 from __future__ import annotations
 

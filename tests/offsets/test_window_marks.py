@@ -96,7 +96,7 @@ def test_the_epoch_before_the_first_record_is_that_of_the_start() -> None:
     st.lists(st.integers(1, 40), max_size=5),
 )
 def test_ranges_may_be_noted_ahead_and_again(ranges: list[tuple[int, int]], changes: list[int]) -> None:
-    """Epochs are those of the log, wherever they are noted first: skipped ranges lie ahead of the records handed out."""
+    """Epochs are the log's, in any order of calls: a range may be noted before the records below it are delivered."""
     epochs = [sum(change <= offset for change in changes) for offset in range(41)]
     marks, known = WindowMarks(TP, AckWindow(0)), {}
     for start, end in ranges:

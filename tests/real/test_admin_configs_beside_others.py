@@ -181,7 +181,7 @@ async def test_topics_of_kafka_3_9(kafka_39: ApacheKafka) -> None:
 # --- brokers --------------------------------------------------------------------------------------------------------------
 
 SECRET: Final = "asyncgroup.test.secret"
-"""A broker does not know what it is, so that it is a secret for it."""
+"""A name that brokers do not know: they treat its value as a secret."""
 
 
 async def until(admin: Admin, kind: Any, name: str, key: str, value: str | None) -> None:

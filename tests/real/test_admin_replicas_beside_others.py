@@ -118,7 +118,7 @@ async def compare_replicas(kafka: ApacheKafka) -> None:
             1: "INVALID_REPLICA_ASSIGNMENT",
             9: "UNKNOWN_TOPIC_OR_PARTITION",
         }
-        # only the order has changed, and the leader is that of before
+        # only the order has changed, and the leader is the same as before
         assert await moves.in_progress() == {}
         assert await moves.elect("preferred", [0, 1, 9]) == {
             0: "NONE",

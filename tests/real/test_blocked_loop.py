@@ -54,7 +54,7 @@ class Reading(Handler):
 
 
 class OtherMembers:
-    """One more member in each of these groups, in a thread with an event loop of its own."""
+    """One more member in each of these groups, in a separate thread with its own event loop."""
 
     def __init__(
         self, servers: str, topic: str, prefix: str, names: Iterable[str] = PROTOCOLS, **config: Any

@@ -232,7 +232,7 @@ async def test_transactions_that_time_out(apache_kafka: RunningKafka) -> None:
 
 @pytest.mark.full
 async def test_the_broker_is_killed(kafka_to_break: ApacheKafka) -> None:
-    """With it the coordinators: each transaction whose block ended is there once, those that raised are not."""
+    """The coordinators are killed with it: a transaction whose block ended is in the log once, one whose block raised is not."""
     servers, ended, failed = kafka_to_break.bootstrap_servers, list[bytes](), list[bytes]()
     async with Cluster(servers) as cluster:
         topic = await new_topic(cluster, 1)

@@ -183,7 +183,7 @@ def _owner(world: World, member_id: str) -> SimMember | SimQueue:
 
 
 def _check_logs(world: World) -> None:
-    """Check that acknowledged records and records handed out are in the logs."""
+    """Check that acknowledged records and delivered records are in the logs."""
     for tp in _partitions(world):
         log = {record.offset: record.value or b"" for record in world.cluster.records(*tp)}
         for oracle in world.observer.oracles.values():

@@ -149,7 +149,7 @@ class SimHandler(Handler):
         self._check_handlers_ended(session, f"on_{how}", partitions)
 
     def _give_up_handlers(self, session: Session, partitions: Sequence[TopicPartition]) -> None:
-        """The member leaves handlers behind that ignore their cancellation; what they mark is dropped."""
+        """Handlers that ignore their cancellation go on after the member has left; what they mark is dropped."""
         for log in self.claims.get(session, []):
             if log.tp in partitions and not log.has_ended and str(log.tp) in self.given_up:
                 text = f"the handler of {log.tp} is left behind, and did not ignore its cancellation"
@@ -273,7 +273,7 @@ class SimHandler(Handler):
     # --- one record -----------------------------------------------------------------------------------------------
 
     def _check_silence(self, log: ClaimLog, offset: int) -> None:
-        """Check, as a record is handed out, that some broker has answered within the session timeout."""
+        """Check, as a record is delivered, that some broker has answered within the session timeout."""
         silence = asyncio.get_running_loop().time() - self.last_response_at()
         text = f"{log.tp} at {offset} is handed out after {silence:.3f} s without a response of any broker"
         in_time = silence <= self.max_silence or silence <= self.max_silence + self.silence_of_join()

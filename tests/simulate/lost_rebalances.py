@@ -72,7 +72,7 @@ class LostRebalances:
         return [LeavingMember("", one.group_instance_id) for one in members if one.group_instance_id]
 
     def is_lost(self, coordinator: GroupCoordinator, view: GroupView, *, are_all_owned: bool) -> bool:
-        """Return whether the group needs a rebalance that nobody begins."""
+        """Return whether the group needs a rebalance that no member begins."""
         if view.state == "Stable" and view.generation == self._half_downgraded:
             return True
         if view.state not in ("Stable", "Assigning") or (view.state == "Stable" and are_all_owned):

@@ -32,7 +32,7 @@ Mutation = Callable[[], AbstractContextManager[object]]
 
 @contextlib.contextmanager
 def _mark_before_handling() -> Iterator[None]:
-    """A record is marked when it is handed out (as the automatic commits of other clients do)."""
+    """A record is marked when it is delivered (as the automatic commits of other clients do)."""
     marks: WeakKeyDictionary[PartitionConsumer, PartitionMarks] = WeakKeyDictionary()
     make, take = ClaimSource.make_claim, PartitionConsumer.__anext__
 
@@ -181,7 +181,7 @@ def _never_leaves() -> AbstractContextManager[object]:
 
 
 def _failed_is_written() -> AbstractContextManager[object]:
-    """A producer acknowledges a batch that it has given up."""
+    """A producer acknowledges a batch that has failed."""
 
     def complete(self: ProducerBatch, *_errors: object) -> None:
         self.complete(10_000)

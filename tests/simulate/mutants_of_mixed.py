@@ -36,7 +36,7 @@ def _owns_nothing() -> Patched:
 
 
 def _fails_after(code: ErrorCode) -> Patched:
-    """A member of the consumer protocol gives up for good after an error (an old bug)."""
+    """A member of the consumer protocol fails at an error after which it should go on (an old bug)."""
     on_error = ConsumerMemberState.on_error
 
     def rash(self: ConsumerMemberState, found: int) -> HeartbeatAction:

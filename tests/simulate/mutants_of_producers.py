@@ -58,7 +58,7 @@ def _out_of_order_is_success() -> AbstractContextManager[object]:
 
 
 def _later_batches_first() -> AbstractContextManager[object]:
-    """A batch that failed is sent again behind the ones that follow it, under new sequence numbers."""
+    """A batch that failed is sent again after the ones that follow it, under new sequence numbers."""
     settle = PartitionQueue._settle
 
     def turning(self: PartitionQueue) -> None:

@@ -78,7 +78,7 @@ class PartitionOracle:
     acknowledged_end: int = 0
     """The offset after the last acknowledged record."""
     seen: dict[int, bytes] = field(default_factory=dict)
-    """The records that were handed out."""
+    """The records that were delivered."""
 
     def handled(self, offset: int) -> bool:
         """Count a handled record; return whether it is the first time."""

@@ -220,7 +220,7 @@ class TestResponseHeaders:
             decode_response(m.HeartbeatResponse, version, frame + rest)
 
     def test_one_more_empty_section_of_tagged_fields(self):
-        """As librdkafka's mock cluster sends it; Java ignores whatever follows a response."""
+        """As librdkafka's mock cluster sends it; Java ignores bytes after a response."""
         frame = b"".join(encode_response(m.HeartbeatResponse(error_code=27), 4, 7))[4:]
         assert decode_response(m.HeartbeatResponse, 4, frame + b"\x00") == m.HeartbeatResponse(error_code=27)
 

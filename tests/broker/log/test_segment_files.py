@@ -299,7 +299,7 @@ def test_a_full_disk_leaves_the_log_uncompacted(tmp_path, monkeypatch):
 
 
 def test_compacted_records_do_not_come_back(tmp_path, monkeypatch):
-    """A value in a file that cannot be deleted has its tombstone in a later segment: that must stay, too."""
+    """A value in a file that cannot be deleted has its tombstone in a later segment: the tombstone must also stay."""
     with LogDirectory(tmp_path) as log:
         for key, value in ((b"x", b"v"), (b"k", b"value"), (b"k", None), (b"y", b"v")):
             append(log, keyed((key, value)), 0)

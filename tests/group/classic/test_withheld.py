@@ -146,7 +146,7 @@ async def handover(
 async def test_a_static_owner_that_is_restarted_before_it_joins_again(
     env: VirtualEnvironment, assignors: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Found by the simulation (seed 4003779): the partition had no owner for good."""
+    """Found by the simulation (seed 4003779): the partition never got an owner."""
     async with handover(env, {**COOPERATIVE, "assignors": assignors}) as story:
         generation = story.generation
         await story.close_bob()

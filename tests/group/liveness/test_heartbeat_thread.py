@@ -1,4 +1,4 @@
-"""The heartbeat thread, in real time: handlers that block their event loop, with a broker on a thread of its own."""
+"""The heartbeat thread, in real time: handlers that block their event loop, with a broker on a separate thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StuckClaims against a model: whatever is done and whenever it looks, it finds exactly the claims without progress."""
+"""StuckClaims against a model: after any steps and at any time it finds exactly the claims without progress."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_mark_offset_and_reset_offset() -> None:
 
 @pytest.mark.parametrize("offset", [-1, 1.5, float("nan"), float("inf"), 2**63, "5", None], ids=repr)
 async def test_invalid_offsets_and_metadata(offset: Any) -> None:
-    """Found by review: one of them could not be encoded and made the commits of all partitions fail."""
+    """Found by review: one invalid offset could not be encoded, and the commits of all partitions failed."""
     session, _ = make_session()
     for call in (session.mark_offset, session.reset_offset):
         with pytest.raises(ConfigError, match=f"offset={offset!r} is not allowed"):

@@ -164,7 +164,7 @@ async def test_a_mark_of_an_unread_record_is_ignored_after_an_unreadable_batch()
 
 
 async def test_marks_of_lost_records_do_not_count_for_those_read_instead() -> None:
-    """The log was truncated while the thread had a batch: its marks are judged before the next batch is handed out."""
+    """The log was truncated while the thread had a batch: its marks are judged before the next batch is delivered."""
     reached, go_on = threading.Event(), threading.Event()
     seen: list[bytes | None] = []
 
@@ -346,7 +346,7 @@ async def test_one_handler_for_several_groups() -> None:
 
 @pytest.mark.parametrize("is_over", [True, False])
 async def test_a_mark_after_the_end_of_the_claim_is_dropped(is_over: bool) -> None:
-    """Once its session is over; before that it is in the last commit."""
+    """The mark is dropped after the end of the session; before that it is in the last commit."""
     held: list[ThreadClaim] = []
     records: list[Any] = []
     complaints: list[Any] = []

@@ -200,7 +200,7 @@ async def test_marks_return_to_a_truncated_log() -> None:
 
 
 async def test_an_abort_returns_to_records_that_replaced_truncated_ones() -> None:
-    """They were transformed in the same transaction: their output is aborted, too."""
+    """The records were transformed in the same transaction, so their output is also aborted."""
     state, zero, _ = await made()
     zero.marks.advance(8, "", -1)
     transaction = state.begin()

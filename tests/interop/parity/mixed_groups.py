@@ -366,7 +366,7 @@ async def upgrades_during_a_rebalance(scene: Scene) -> None:
     late = await scene.consumer_group("late")
     first = await joined(scene, "late: first joins", late, **fields)
     third = await scene.quietly(join(late, "three", topic))
-    # nobody has partitions yet: who gets which follows from a hash of the random member id
+    # no member has partitions yet: which one gets which follows from a hash of the random member id
     scene.keep("late: the third joins", (third.error_code, third.member_epoch))
     me = first.member_id
     await scene.ask("late: first syncs", sync(scene, late, 1, me, plan(topic, {me: [0, 1, 2, 3]})))

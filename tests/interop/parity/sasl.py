@@ -59,7 +59,7 @@ async def _shake(scene: Scene, label: str, mechanism: str, version: int = 1) -> 
 
 
 async def _say(scene: Scene, label: str, said: bytes, step: str = "token") -> Any:
-    """Keep the error messages, too, but not random values."""
+    """Also keep the error messages, but not random values."""
     version = scene.version("SaslAuthenticate")
     answer = await scene.peek(
         await scene.send(label, m.SaslAuthenticateRequest(said), via=label, version=version)

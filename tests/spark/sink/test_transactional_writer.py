@@ -203,7 +203,7 @@ def test_descriptions_that_never_have_a_transaction_end_in_an_error(spark: Spark
 
 
 def test_values_in_chunks(spark: Spark) -> None:
-    """A value is committed whole; the number of rows of a slot is that of its values, not of the chunks."""
+    """A value is committed whole; the rows of a slot are counted by values, not by chunks."""
     spark.options |= {"kafka.chunking": "true", "kafka.max.chunk.size": "1024"}
     spark.enter_task(0, 0)
     batch = pa.RecordBatch.from_pydict({"value": ["x" * 5000]})

@@ -100,7 +100,7 @@ def test_a_truncated_log() -> None:
 
 
 def test_a_log_that_lost_only_records_that_were_not_read_yet() -> None:
-    """A consumer fetches what replaces them; but they are not those that the driver has planned."""
+    """A consumer would fetch the records that replace them; but the driver has not planned these records."""
     progress = make()
     fetched(progress, 10, 20)
     assert complete_validation(progress.partition, EpochEndOffset(2, 25)) is None
