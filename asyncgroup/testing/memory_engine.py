@@ -10,11 +10,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asyncgroup.checks import check_offset
 from asyncgroup.consumer.error_stream import ErrorReader, ErrorStream
 from asyncgroup.errors import AsyncGroupError, ConfigError, UsageError
 from asyncgroup.group.health.health import Health
 from asyncgroup.hooks import DeliveryListeners, Hooks
 from asyncgroup.model import MillisClock, Record, RecordMetadata, TopicPartition
+from asyncgroup.producer.arguments import check_headers
 from asyncgroup.testing.memory_source import FEATURES, MemoryLog, MemoryPlan, MemorySource
 from asyncgroup.workqueue.copies import CopyHeaders, due_at, earlier_attempts, is_of_other_group, ordering_key
 from asyncgroup.workqueue.delivery import Delivery, Work
@@ -43,7 +45,7 @@ class MemoryEngine:
         self.retry_topic = plan.retry_topic
         self.dead_letter_topic = plan.dead_letter_topic
         self.copies = _MemoryCopies(plan)
-        self.copy_format = CopyHeaders(self.name, clock)
+        self.copy_format = CopyHeaders(self.name, clock, check_headers)
         self._source = plan.source
         self._logs = plan.source._inner
         self._settings = settings
@@ -120,16 +122,19 @@ class MemoryEngine:
 
     def seek(self, target: Any, *, inclusive: bool) -> None:
         """Continue at `earliest`, `latest`, an offset, or offsets by partition. Raises ConfigError for another target."""
-        for tp, reader in self._readers.items():
-            if (offset := _offset(target, reader.log)) is not None:
-                by_number = not isinstance(target, str)
-                reader.seek(offset + 1 if by_number and not inclusive else offset)
-            elif not isinstance(target, Mapping):
-                raise ConfigError(
-                    "position", target, "'earliest', 'latest', an offset, or offsets by partition"
-                )
-            elif tp not in target:
-                continue
+        skipped = 0 if inclusive or isinstance(target, str) else 1
+        for tp, offset in self._targets(target).items():
+            self._readers[tp].seek(offset + skipped)
+
+    def _targets(self, target: Any) -> dict[TopicPartition, int]:
+        """Return the new position of each partition that a target names; all are checked before the first one moves."""
+        if not isinstance(target, Mapping):
+            return {tp: _offset(target, reader.log) for tp, reader in self._readers.items()}
+        for tp in target:
+            if tp not in self._readers:
+                allowed = f"partitions of the source: {', '.join(map(str, sorted(self._readers)))}"
+                raise ConfigError("position", tp, allowed)
+        return {TopicPartition(*tp): check_offset(offset) for tp, offset in target.items()}
 
     def report(self, error: AsyncGroupError) -> None:
         """Give an error to the readers of `errors`."""
@@ -199,6 +204,7 @@ class _Reader(PartitionEngine):
         self.log.window.restart(offset)
         self._lost += self._queue.restart(self.work, 0)
         self.work.position = offset
+        self._source._inner.changed.set()
         self.feed_soon()
 
     async def wait_idle(self) -> None:
@@ -285,13 +291,12 @@ class _MemoryCopies:
         return True
 
 
-def _offset(target: Any, log: MemoryLog) -> int | None:
-    """Return the offset that a target means in a log; None if it does not name it."""
-    if isinstance(target, Mapping):
-        found = target.get(log.tp)
-        return found if type(found) is int else None
+def _offset(target: Any, log: MemoryLog) -> int:
+    """Return the offset that a target means in a log. Raises ConfigError for another target."""
     if target == "earliest":
         return log.records[0].offset if log.records else 0
     if target == "latest":
         return log.end
-    return target if type(target) is int and target >= 0 else None
+    if type(target) is int and target >= 0:
+        return check_offset(target)
+    raise ConfigError("position", target, "'earliest', 'latest', an offset, or offsets by partition")

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.checks import check_count, check_group_id, check_topic
+from asyncgroup.checks import check_count, check_duration_or_zero, check_group_id, check_topic
 from asyncgroup.errors import ConfigError
 from asyncgroup.hashing.murmur2 import partition_for_key
 from asyncgroup.model import Record, RecordMetadata, TopicPartition
 from asyncgroup.workqueue.engine import Engine, EngineFeatures, OutgoingCopy
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.settings import QueueSettings
-from asyncgroup.workqueue.topic_names import DEAD_LETTER_NAMES, RETRY_NAMES, TopicNames
+from asyncgroup.workqueue.topic_names import DEAD_LETTER_NAMES, RETRY_NAMES, TopicNames, check_copy_topics
 
 if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
@@ -150,6 +150,7 @@ class MemorySource:
         check_topic(topic)
         check_count("partitions", partitions)
         self._subscription = check_group_id(subscription)
+        check_duration_or_zero("close_timeout", close_timeout)
         self.topic = topic
         self.partitions = partitions
         self.close_timeout = close_timeout
@@ -225,13 +226,15 @@ class MemorySource:
         return self._subscription
 
     def plan(self, settings: QueueSettings) -> MemoryPlan:
-        """Return the plan of a queue with these settings."""
+        """Return the plan of a queue with these settings. Raises ConfigError for topics of copies that are not allowed."""
         retry, policy = settings.retry, settings.dead_letter_policy
-        return MemoryPlan(
-            self,
-            None if retry is None else retry.topic or self._name(RETRY_NAMES, retry.names),
-            None if policy is None else policy.topic or self._name(DEAD_LETTER_NAMES, policy.names),
+        retry_topic = None if retry is None else retry.topic or self._name(RETRY_NAMES, retry.names)
+        dead_letter_topic = (
+            None if policy is None else policy.topic or self._name(DEAD_LETTER_NAMES, policy.names)
         )
+        sources = {log.tp.topic for log in self._inner.logs.values() if not log.is_retry}
+        check_copy_topics(sources, retry_topic, dead_letter_topic)
+        return MemoryPlan(self, retry_topic, dead_letter_topic)
 
     def _name(self, presets: Any, names: TopicNames) -> str:
         made: str = (presets[names] if isinstance(names, str) else names)(self.topic, self._subscription)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias
 
-from asyncgroup.errors import ConfigError, UsageError
+from asyncgroup.errors import ConfigError, InvalidRecordError, UsageError
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.hooks import DeliveryOutcome
 from asyncgroup.lifecycle import describe_error
@@ -273,12 +273,14 @@ class Delivery:
         """Copy the record to the retry topic, to be delivered after `delay` seconds, then acknowledge it.
 
         `await` returns when that is done. `headers` are added to those of the record. After the last delivery that is allowed it goes to the dead letter
-        topic instead, with the exception that the caller handles, if there is one. Raises ConfigError unless the delay is 0 to 1e9, UsageError if the queue has no `retry`, or if
-        the delivery was ended before.
+        topic instead, with the exception that the caller handles, if there is one. Raises ConfigError unless the delay is 0 to 1e9, InvalidRecordError for invalid headers,
+        UsageError if the queue has no `retry`, or if the delivery was ended before.
         """
         check_seconds("delay", delay)
         if self.state is not DeliveryState.ACQUIRED:
             return self._too_late("reconsume_later")
+        if not isinstance(headers, Iterable):
+            raise InvalidRecordError("headers", headers, "pairs (str, bytes or None)")
         return self._outcomes.publisher.reconsume_later(self, delay, list(headers))
 
     def renew(self) -> DeliveryResult[bool]:

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from asyncgroup import ConfigError, Delivery, GroupSource, Record, TopicPartition, UsageError, WorkQueue
+from asyncgroup import (
+    ConfigError,
+    DeadLetter,
+    Delivery,
+    GroupSource,
+    Record,
+    RetryTopic,
+    TopicPartition,
+    UsageError,
+    WorkQueue,
+)
+from asyncgroup.errors import InvalidRecordError
 from asyncgroup.testing import MemorySource
 
 pytestmark = pytest.mark.virtual
@@ -109,6 +120,61 @@ async def test_positions() -> None:
                 await queue.seek(wrong)
 
 
+async def test_a_seek_beyond_all_records_ends_the_wait_for_them() -> None:
+    source = MemorySource([b"a", b"b"])
+    async with WorkQueue(source) as queue:
+        waiting = asyncio.create_task(source.wait_done())
+        await asyncio.sleep(1)
+        await queue.seek("latest")
+        await asyncio.wait_for(waiting, 60)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ({TopicPartition("memory", 0): "1"}, "offset='1'"),
+        ({TopicPartition("memory", 0): -5}, "offset=-5"),
+        (
+            {TopicPartition("memory", 0): 1, TopicPartition("memory", 7): 1},
+            "partitions of the source: memory-0",
+        ),
+        ({"memory": 1}, "position='memory'"),
+        (1 << 64, "offset=18446744073709551616"),
+    ],
+)
+async def test_positions_that_are_refused_move_nothing(target: Any, text: str) -> None:
+    async with WorkQueue(MemorySource([b"a", b"b"])) as queue:
+        with pytest.raises(ConfigError) as caught:
+            await queue.seek(target)
+        assert text in str(caught.value)
+        assert (await queue.receive()).value == b"a"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retry": RetryTopic(topic="memory")},
+        {"dead_letter": DeadLetter(1, topic="memory")},
+        {"retry": RetryTopic(topic="other"), "dead_letter": DeadLetter(1, topic="other")},
+        {"dead_letter": DeadLetter(1, topic="orders")},
+    ],
+)
+async def test_topics_of_copies_are_checked_as_on_a_group(options: dict[str, Any]) -> None:
+    records = [b"a", Record("orders", 0, 0)]
+    with pytest.raises(ConfigError, match=r"another topic than .*; choose one by \w+\(topic=…\)"):
+        WorkQueue(MemorySource(records), **options)
+
+
+async def test_headers_of_copies_are_checked_as_on_a_group() -> None:
+    wrong: Any
+    async with WorkQueue(MemorySource([b"a"]), retry=True) as queue:
+        delivery = await queue.receive()
+        for wrong in ([("name", "text")], ["ab"], [1], None, 5):
+            with pytest.raises(InvalidRecordError, match="headers="):
+                delivery.reconsume_later(1.0, wrong)
+        assert await delivery.reconsume_later(1.0, [("name", b"bytes")])
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -119,6 +185,8 @@ async def test_positions() -> None:
         ({"topic": "no/topic"}, "no/topic"),
         ({"partitions": 0}, "partitions=0"),
         ({"subscription": ""}, "group_id=''"),
+        ({"close_timeout": "5"}, "close_timeout='5'"),
+        ({"close_timeout": -1}, "close_timeout=-1"),
     ],
 )
 async def test_bad_arguments(arguments: dict[str, Any], text: str) -> None:

@@ -15,10 +15,13 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.group.topics.subscription_pattern import SubscriptionPattern
 from asyncgroup.group.topics.topics import Pattern
 from asyncgroup.workqueue.topic_names import (
+    DEAD_LETTER_ARGUMENT,
     DEAD_LETTER_NAMES,
+    RETRY_ARGUMENT,
     RETRY_NAMES,
     NameFunction,
     TopicNames,
+    check_copy_topics,
     check_topic_names,
 )
 
@@ -34,9 +37,6 @@ __all__ = [
 _OF_ONE_GROUP: Final = ("pulsar", "kafka")
 """Presets whose names contain the group."""
 
-_RETRY_ARGUMENT: Final = "RetryTopic(topic=…)"
-_DEAD_LETTER_ARGUMENT: Final = "DeadLetter(topic=…)"
-
 
 class CopyTopics(NamedTuple):
     """The topics that a queue copies records to; None for one that it does not use."""
@@ -50,12 +50,12 @@ def retry_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_i
 
     Raises ConfigError for a pattern, and if the name is no legal topic.
     """
-    return _name(RETRY_NAMES, names, topics, group_id, _RETRY_ARGUMENT)
+    return _name(RETRY_NAMES, names, topics, group_id, RETRY_ARGUMENT)
 
 
 def dead_letter_topic_name(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> str:
     """Return the name of the dead letter topic of a queue, as `retry_topic_name` does."""
-    return _name(DEAD_LETTER_NAMES, names, topics, group_id, _DEAD_LETTER_ARGUMENT)
+    return _name(DEAD_LETTER_NAMES, names, topics, group_id, DEAD_LETTER_ARGUMENT)
 
 
 def other_sources(names: TopicNames, topics: Sequence[str] | Pattern, group_id: str) -> list[str] | None:
@@ -103,24 +103,12 @@ def copy_topics(topics: Sequence[str] | Pattern, retry: str | None, dead_letter:
     That is: if one of them is a source topic, if both are the same, or if the queue's pattern matches the dead letter topic.
     A pattern may match the retry topic, which the queue reads in any case.
     """
-    _check_not_source(topics, retry, _RETRY_ARGUMENT)
-    _check_not_source(topics, dead_letter, _DEAD_LETTER_ARGUMENT)
-    if retry is not None and retry == dead_letter:
-        allowed = f"another topic than the retry topic; choose one by {_DEAD_LETTER_ARGUMENT}"
-        raise ConfigError("topic", dead_letter, allowed)
+    sources: Sequence[str] = () if isinstance(topics, (re.Pattern, SubscriptionPattern)) else topics
+    check_copy_topics([sources] if isinstance(sources, str) else sources, retry, dead_letter)
     if dead_letter is not None and _matches(topics, dead_letter):
-        allowed = f"a dead letter topic that {topics!r} does not match; choose one by {_DEAD_LETTER_ARGUMENT}"
+        allowed = f"a dead letter topic that {topics!r} does not match; choose one by {DEAD_LETTER_ARGUMENT}"
         raise ConfigError("topic", dead_letter, allowed)
     return CopyTopics(retry, dead_letter)
-
-
-def _check_not_source(topics: Sequence[str] | Pattern, name: str | None, argument: str) -> None:
-    if name is None or isinstance(topics, (re.Pattern, SubscriptionPattern)):
-        return
-    if name in ([topics] if isinstance(topics, str) else topics):
-        raise ConfigError(
-            "topic", name, f"another topic than those that the queue reads; choose one by {argument}"
-        )
 
 
 def _matches(topics: Sequence[str] | Pattern, name: str) -> bool:
