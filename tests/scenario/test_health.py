@@ -291,7 +291,7 @@ async def test_a_partition_that_is_refused(handler: WorkHandler, env: VirtualEnv
 
 
 async def test_many_partitions_without_a_leader(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture):
-    """They are one problem, with the reason and since when, and few log lines; the others are read."""
+    """The partitions are one problem, with a reason and a duration, and few log lines; the other partitions are read."""
     env.cluster.create_topic("wide", 60, replication_factor=1)
     handler = WorkHandler(env)
     async with member(env) as group, running(group.run("wide", handler)):
@@ -443,7 +443,7 @@ async def test_at_every_event_of_a_failing_member(env: VirtualEnvironment, caplo
     ids=["consumer", "auto"],
 )
 async def test_by_the_consumer_protocol_the_timeouts_are_those_of_the_group(protocol: dict[str, Any]) -> None:
-    """Also with `auto`, whose own settings count only for the classic protocol."""
+    """The same holds with `auto`: the client's own timeouts count only for the classic protocol."""
     made = VirtualEnvironment.made(
         nodes=1, group_consumer_session_timeout=40.0, group_consumer_heartbeat_interval=4.0
     )

@@ -72,7 +72,7 @@ async def test_a_close_retries_on_refused_connections(env: VirtualEnvironment, t
 
 
 async def test_the_leave_alone_is_retried_while_connections_are_refused(env: VirtualEnvironment):
-    """There is nothing to commit."""
+    """The member has nothing to commit."""
     handler = WorkHandler(env)
     async with member(env, **CLOSE) as group, running(group.run("orders", handler)) as consuming:
         await handler.until("claim 3@0")

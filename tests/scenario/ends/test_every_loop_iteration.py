@@ -266,7 +266,7 @@ async def test_a_cancelled_waiting_call_does_not_change_topics(handler: WorkHand
 
 
 async def test_the_first_close_decides_who_leaves(handler: WorkHandler, env: VirtualEnvironment):
-    """Also while the first close waits for the heartbeat."""
+    """This holds even while the first close waits for the heartbeat."""
     async with group_of(env, "g") as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")
         first = asyncio.create_task(group.aclose(leave=False, at_heartbeat=True))

@@ -381,7 +381,7 @@ async def test_on_assigned_beside_a_revocation(ends: SessionEndHook, protocol: s
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_revocation_while_the_handler_opens(protocol: str) -> None:
-    """What was revoked before the first claims could start is not looked up: its offsets are another member's concern."""
+    """Partitions that were revoked before the first claims could start are not looked up: they belong to another member."""
 
     class Opens(WorkHandler):
         may_open = asyncio.Event()

@@ -210,7 +210,7 @@ async def test_a_slow_joiner(env: VirtualEnvironment):
 async def test_members_send_heartbeats_at_the_same_time_and_learn_of_a_rebalance_together(
     env: VirtualEnvironment,
 ):
-    """So the gap of an eager rebalance is one round trip, instead of up to a heartbeat interval."""
+    """The gap of an eager rebalance is therefore one round trip, instead of up to a heartbeat interval."""
     ann = await env.member("ann")
     await asyncio.sleep(0.7)
     bob = await env.member("bob")

@@ -191,7 +191,7 @@ async def test_a_thread_that_starts_later(
 
 
 async def test_groups_of_one_loop(env: VirtualEnvironment, caplog: pytest.LogCaptureFixture) -> None:
-    """One line for all, and a call of the hook for each."""
+    """There is one log line for all groups, and a call of the hook for each."""
     hook, handler = StallHook(), WorkHandler(env)
     async with (
         member(env, "ann", hooks=(hook,), heartbeat_thread=False) as ann,

@@ -77,7 +77,7 @@ async def test_heartbeats_do_not_wait_for_a_lookup(ends: SessionEndHook, protoco
 @pytest.mark.full
 @pytest.mark.parametrize("protocol", ["cooperative", "eager", "consumer"])
 async def test_idle_members_need_no_further_connection(protocol: str) -> None:
-    """Neither one, nor two groups that share a cluster, whose heartbeats coincide."""
+    """This holds for one group, and for two groups that share a cluster and whose heartbeats coincide."""
     async with (
         made_for(protocol) as env,
         Cluster(env.bootstrap_servers, ConsumerConfig(**env.config("ann"))) as cluster,

@@ -77,7 +77,7 @@ async def test_the_member_leaves_and_joins_again(
 async def test_the_loss_is_a_problem_until_the_next_stable_session(
     env: VirtualEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also while the handler still runs: the group has given the partitions to others by then."""
+    """It is a problem even while the handler still runs: the group has assigned the partitions to others by then."""
     async with working(env, max_poll_interval=LIMIT) as (group, _, handler, gate):
         assert group.session is not None
         await group.session._inner.wait_lost()
@@ -204,7 +204,7 @@ async def test_a_record_in_hand_of_records(ends: SessionEndHook, classic: Virtua
 
 
 async def test_the_member_has_left_before_it_joins_again(env: VirtualEnvironment) -> None:
-    """Also if its handlers end at once when the claims are lost: else the group would wait for the former member."""
+    """This includes handlers that end at once when the claims are lost: the group would wait for the former member."""
 
     class Waits(WorkHandler):
         async def consume_claim(self, session: Session, claim: Claim) -> None:

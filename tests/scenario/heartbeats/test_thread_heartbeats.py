@@ -64,7 +64,7 @@ def thread_heartbeats(
 
 
 async def test_it_keeps_the_member_in_its_group(env: VirtualEnvironment) -> None:
-    """Also when the coordinator moves meanwhile. Afterwards the member goes on where it was."""
+    """The coordinator may move during the block. After it the member goes on where it was."""
     ends, handler = SessionEndHook(), WorkHandler(env)
     async with member(env, hooks=(ends,)) as group, running(group.run("orders", handler)):
         await handler.until("claim 3@0")

@@ -127,7 +127,7 @@ async def test_a_consumer_closed_twice_does_not_end_another_of_its_name(env: Vir
 
 
 async def test_the_queue_is_read_by_itself_again_after_its_last_consumer(env: VirtualEnvironment):
-    """What was parked or waited in an inbox is delivered, with an ack timeout."""
+    """Records that were parked or waited in an inbox are delivered, with an ack timeout."""
     await send(env, (b"a", b"v"), (b"b", b"v"), (b"c", b"v"), (b"d", b"v"))
     async with opened(env, mode=Mode.KEY_SHARED, ack_timeout=5.0, nack_backoff=1.0) as queue:
         async with queue.consumer("one", receiver_queue=1) as one:

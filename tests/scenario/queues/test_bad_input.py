@@ -272,7 +272,7 @@ async def test_a_queue_that_is_not_open(env: VirtualEnvironment):
 
 
 async def test_a_topic_that_does_not_exist(env: VirtualEnvironment):
-    """Those that receive get the error of the group."""
+    """`receive()` raises the error of the group."""
     async with opened(env, topics="missing") as queue:
         with pytest.raises(AsyncGroupError, match="missing"):
             await queue.receive()

@@ -139,7 +139,7 @@ async def test_a_cancelled_run(env: VirtualEnvironment, mode: Mode):
 async def test_run_cancelled_at_each_iteration(
     env: VirtualEnvironment, iterations: LoopIterations, mode: Mode
 ):
-    """What ended is acknowledged, what did not is delivered again."""
+    """Records whose handler has ended are acknowledged, the others are delivered again."""
 
     async def work(_delivery: Delivery) -> None:
         for _ in range(3):

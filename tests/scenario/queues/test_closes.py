@@ -252,7 +252,7 @@ async def test_the_body_of_the_queue_raises(env: VirtualEnvironment):
 
 
 async def test_the_statistics_of_a_closed_queue(gates: Gates, env: VirtualEnvironment):
-    """They have the lag after the last acknowledgement: also of deliveries that end while the queue closes."""
+    """The lag is the one after the last acknowledgement, including deliveries that end while the queue closes."""
     await send(env, *[b"%d" % number for number in range(10)])
     async with opened(env, "ann", concurrency=4) as queue:
         member = QueueMember(env, "ann", queue, gates)
@@ -272,7 +272,7 @@ async def test_the_statistics_of_a_closed_queue(gates: Gates, env: VirtualEnviro
 
 
 async def test_the_health_of_a_queue_that_does_not_read_speaks_of_the_queue(env: VirtualEnvironment):
-    """Neither names calls of a group that a queue does not have."""
+    """The health names no method of a group that a queue does not have."""
     async with opened(env) as queue:
         entered = queue.health()
         await env.bell.until(lambda: queue.health().is_healthy, "it reads", env.limit)

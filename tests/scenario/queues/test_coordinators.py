@@ -105,7 +105,7 @@ async def test_closed_while_a_request_is_unanswered(env: VirtualEnvironment, api
 
 
 async def test_the_group_is_refused(env: VirtualEnvironment):
-    """Those that receive get the error; entering an exclusive queue raises it."""
+    """`receive()` raises the error; for an exclusive queue `async with` raises it."""
     refuse = {"client_id": "ann", "times": None}
     env.cluster.faults.on("JoinGroup", **refuse).error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     async with opened(env) as queue:

@@ -101,7 +101,7 @@ async def test_two_records_that_kill_their_processes(env: VirtualEnvironment):
 
 @pytest.mark.parametrize("redeliveries", [1, 5])
 async def test_records_of_other_partitions_are_no_dead_letters(env: VirtualEnvironment, redeliveries: int):
-    """Those acquired beside the one that kills are counted as well, but later each possible poison pill of the member is isolated."""
+    """Records acquired beside the one that kills are counted, but later each possible poison pill of the member is isolated."""
     for partition in range(4):
         await send(env, *[b"%d" % (number + 100 * partition) for number in range(6)], partition=partition)
     processes = Processes(env, {3}, concurrency=40, dead_letter=DeadLetter(redeliveries))

@@ -55,7 +55,7 @@ async def test_delays_are_ignored_in_modes_in_order(env: VirtualEnvironment, mod
 
 
 async def test_delayed_records_survive_a_restart(env: VirtualEnvironment):
-    """What is acknowledged above them is not delivered again; they wait for what is left of their time."""
+    """Acknowledged records after them are not delivered again; the delayed ones wait for the rest of their time."""
     await send(env, b"0", deliver_after=60.0)
     await send(env, b"1", b"2")
     async with working(env, "ann") as ann:

@@ -88,7 +88,7 @@ async def test_all_records_from_the_committed_offset_on_are_delivered(
 
 
 async def test_our_own_window(env: VirtualEnvironment):
-    """The others are compared with what they must not be taken for."""
+    """The other formats are tested against this one, for which they must not be taken."""
     await send(env, *[b"%d" % number for number in range(6)])
     await commit(env, ours(BASE, (3, 5)))
     async with working(env, "ann") as ann:
@@ -117,7 +117,7 @@ async def test_other_metadata_is_not_taken_for_that_of_parallel_consumer(env: Vi
 
 
 async def test_the_log_is_truncated_while_the_queue_is_away(env: VirtualEnvironment):
-    """What was acknowledged in the part that was lost does not count for the records that are there now."""
+    """Acknowledgements in the lost part of the log do not count for the records that are there now."""
 
     async def fails(delivery: Delivery) -> None:
         if delivery.record.offset == 1:

@@ -53,7 +53,7 @@ async def test_lost_membership(gates: Gates, env: VirtualEnvironment):
 
 @in_each_protocol
 async def test_acknowledged_while_the_membership_is_lost(env: VirtualEnvironment):
-    """What was acknowledged and not committed is delivered again; the durable acknowledgement says so."""
+    """Acknowledged records that are not committed are delivered again; the durable acknowledgement raises or returns LOST."""
     await send(env, b"0", b"1")
     async with opened(env, "ann", config={"commit_retry_max": 2}) as queue:
         first, second = await queue.receive(), await queue.receive()

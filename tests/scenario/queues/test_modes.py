@@ -91,7 +91,7 @@ async def test_shared_handles_a_partition_at_the_same_time(gates: Gates, env: Vi
 
 @pytest.mark.parametrize("mode", [Mode.EXCLUSIVE, Mode.FAILOVER])
 async def test_modes_in_order_handle_one_record_of_a_partition_at_a_time(env: VirtualEnvironment, mode: Mode):
-    """Those of other partitions are handled at the same time."""
+    """Records of other partitions are handled at the same time."""
     gates = Gates()
     for partition in (0, 1):
         await send(env, b"0", b"1", b"2", partition=partition)

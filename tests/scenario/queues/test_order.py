@@ -166,7 +166,7 @@ async def test_other_partitions_are_not_repeated(env: VirtualEnvironment, mode: 
 async def test_a_handler_that_goes_on_after_its_ack_holds_the_next_record(
     env: VirtualEnvironment, mode: Mode
 ):
-    """Also after `reject`, which acknowledges the record when its copy is written."""
+    """The same holds after `reject`, which acknowledges the record when its copy is written."""
     running: set[bytes | None] = set()
 
     async def work(delivery: Delivery) -> None:
@@ -221,7 +221,7 @@ async def test_cancelled_blocks(env: VirtualEnvironment, mode: Mode, order: tupl
 
 @in_order
 async def test_a_block_of_a_local_consumer_is_cancelled(env: VirtualEnvironment, mode: Mode):
-    """What waits in the inbox comes after the record that was given back."""
+    """Records in the inbox come after the record that was given back."""
     await send(env, *[b"%d" % number for number in range(4)])
     async with opened(env, mode=mode) as queue:
         one = queue.consumer("one")

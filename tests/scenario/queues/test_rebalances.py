@@ -56,7 +56,7 @@ async def test_in_flight_handlers_get_their_grace(env: VirtualEnvironment):
 
 @in_each_protocol
 async def test_work_done_out_of_order_moves_with_its_window(gates: Gates, env: VirtualEnvironment):
-    """What was acknowledged above the base is not delivered again; what was cancelled is, with the same number."""
+    """Records acknowledged above the base are not delivered again; cancelled ones are, with the same delivery count."""
     gates.open(1, 3)
     await fill(env, 5)
     async with working(env, "ann", gates, **SHORT) as ann:

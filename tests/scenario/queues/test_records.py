@@ -130,7 +130,7 @@ async def test_markers_and_aborted_records_count_as_done(env: VirtualEnvironment
 
 
 async def test_records_that_retention_has_deleted(gates: Gates, env: VirtualEnvironment):
-    """Those that are acquired stay valid; after a restart the queue begins at the log start."""
+    """Acquired records stay valid; after a restart the queue begins at the log start."""
     env.cluster.create_topic("short", 1, configs={"retention.ms": "1000", "segment.bytes": "1048576"})
     env.topic = "short"
     for number in range(6):

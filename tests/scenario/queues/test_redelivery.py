@@ -239,7 +239,7 @@ async def test_a_handler_that_suppresses_its_cancellation(env: VirtualEnvironmen
 
 
 async def test_the_handler_decides_before_it_returns_or_raises(env: VirtualEnvironment):
-    """What it called counts, not how it ended."""
+    """The method that the handler called counts, not how the handler ended."""
 
     async def work(delivery: Delivery) -> None:
         if delivery.record.offset == 0 and delivery.attempt == 1:

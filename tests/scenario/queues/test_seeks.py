@@ -147,7 +147,7 @@ async def test_keys_of_a_seek(env: VirtualEnvironment, key: Any):
 
 
 async def test_offsets_take_effect_at_the_call(env: VirtualEnvironment) -> None:
-    """As those of a claim, so that a forgotten `await` loses nothing; errors are raised there."""
+    """This is as with a claim's `seek`: a forgotten `await` loses nothing, and the call raises errors."""
     await fill(env, 10)
     async with queue_of(env) as queue:
         assert await offsets(queue, 2) == [0, 1]

@@ -118,7 +118,7 @@ async def test_records_reads_on_with_an_offline_partition(env: VirtualEnvironmen
 
 @in_each_protocol
 async def test_a_member_with_only_an_offline_partition(env: VirtualEnvironment) -> None:
-    """It stays in the group, is told from one that has no partitions, and ends in order."""
+    """The member stays in the group, its health differs from that of a member without partitions, and it ends in order."""
     env.cluster.create_topic("narrow", 1, 1)
     await env.cluster.stop_node(env.cluster.leader("narrow", 0))
     handler, ends = Handler(env), SessionEndHook()
@@ -176,7 +176,7 @@ def _count(group: ConsumerGroup) -> int:
 
 @in_each_protocol
 async def test_a_silent_leader_delays_only_its_partitions(env: VirtualEnvironment) -> None:
-    """The others start without it, and its partitions as soon as metadata names other leaders."""
+    """Other partitions start without waiting, and the leader's partitions as soon as the metadata names other leaders."""
     await env.produce(1, range(4))
     node = env.cluster.leader("orders", 3)
     silent = [p for p in range(4) if env.cluster.leader("orders", p) == node]

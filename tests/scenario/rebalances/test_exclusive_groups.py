@@ -83,7 +83,7 @@ async def test_the_second_one_is_refused_before_it_joins(env: VirtualEnvironment
 async def test_one_that_joins_all_the_same_is_refused_and_does_not_interrupt_the_other(
     env: VirtualEnvironment,
 ) -> None:
-    """Its clock is earlier, but the other one owns the partitions."""
+    """The new member's clock is earlier, but the other one owns the partitions."""
     async with (
         member(env, "ann", **exclusive(2)) as first,
         member(env, "bob", host=BOB, **exclusive(1)) as second,

@@ -58,7 +58,7 @@ async def started(
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 async def test_two_hundred_partitions_cost_one_request_a_broker(env: VirtualEnvironment, policy: str):
-    """One OffsetFetch in total, one ListOffsets per leader of partitions without a commit (sarama: 3 per partition)."""
+    """There is one OffsetFetch, and one ListOffsets per leader of partitions without a commit (sarama: 3 per partition)."""
     env.cluster.create_topic("wide", MANY)
     assert {env.cluster.leader("wide", p) for p in range(MANY)} == {1, 2, 3}
     async with started(env, policy) as (session, apis, nodes):

@@ -76,7 +76,7 @@ def requested(env: VirtualEnvironment, name: str = "ann") -> list[Any]:
 
 
 async def test_topics_that_exist_and_topics_that_appear_later(env: VirtualEnvironment) -> None:
-    """One session; records of topics that were created since are read from the first on, with `latest`, too."""
+    """The session stays the same; topics that were created since are read from their first record, also with `latest`."""
     await create(env, "eu-a", "eu-b", "us-a")
     await env.produce(2, [0], "eu-a")
     handler = TopicHandler(env)

@@ -55,7 +55,7 @@ async def of_group(
     "options", [SPRING, pytest.param({"retry": RetryTopic("again", partitions=1)}, marks=pytest.mark.full)]
 )
 async def test_a_copy_is_delivered_to_its_own_group_only(env: VirtualEnvironment, options: dict[str, Any]):
-    """Those of others count as done on arrival, and are committed as such."""
+    """Copies of other groups count as done on arrival, and are committed."""
     topic = options["retry"].topic or "orders-retry"
     await send(env, b"0", b"1")
     async with (

@@ -149,7 +149,7 @@ async def test_partitions_are_revoked_during_a_transaction(
 async def test_acknowledgements_of_a_partition_that_is_revoked_during_a_transaction(
     gates: Gates, env: VirtualEnvironment, api: str
 ):
-    """Those made during it are committed at the revocation, but not while its outcome is unknown."""
+    """Acknowledgements during the transaction are committed at the revocation, but not while its outcome is unknown."""
     for number in range(4):
         await send(env, b"reject %d" % number, b"ack", partition=number)
     gates.open(0)

@@ -35,7 +35,7 @@ OUTAGE = 70.0
 async def test_copies_are_written_when_it_answers_again(
     env: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch, version: int, how: str, limit: float
 ):
-    """That no copy was written in that time says nothing about the partitions of the topic."""
+    """The partitions of the topic do not count as stalled because no copy was written in that time."""
     monkeypatch.setitem(DEFAULT_LEVELS, "transaction.version", version)
     async with Process(env, "ann", retry=None, dead_letter=DeadLetter(3, partitions=1)) as ann:
         await send(env, b"reject first")
