@@ -265,7 +265,7 @@ async def test_a_cancelled_owner_task_waits_for_the_others() -> None:
 
 @pytest.mark.asyncio(loop_factories=["virtual", "eager"])
 async def test_a_task_does_not_begin_before_its_creator_goes_on() -> None:
-    """Also with `asyncio.eager_task_factory`: the creator records the task first."""
+    """This also holds with `asyncio.eager_task_factory`: the creator records the task first."""
     begun: list[bool] = []
 
     async def work() -> str:

@@ -167,7 +167,7 @@ async def test_a_second_signal_cancels_the_handlers() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_a_third_signal_ends_the_process(number: signal.Signals) -> None:
-    """Also if the handler ignores its cancellation."""
+    """The process ends even if the handler ignores its cancellation."""
     async with greetings() as cluster:
         code = WATCHED.format(body="asyncio.sleep(3600)", servers=cluster.bootstrap_servers)
         code = code.replace("            raise\n", "            await asyncio.sleep(3600)\n")

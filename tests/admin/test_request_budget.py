@@ -176,7 +176,7 @@ async def test_a_frozen_node_that_is_not_connected_is_not_waited_for_longer(env:
 async def test_a_group_that_two_nodes_list_is_listed_once_with_the_live_state(
     admin: Admin, env: VirtualEnvironment, former: str
 ) -> None:
-    """Both orders: the former coordinator has a lower node id than the new one, or a higher one."""
+    """The former coordinator has a lower node id than the new one, or a higher one."""
     live = "Dead" if former == "Stable" else "Stable"
 
     def listed(state: str) -> Callable[[Any], Any]:

@@ -102,7 +102,7 @@ async def test_a_bare_connection_that_is_closed_ends(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 async def test_every_client_writes_all_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with a broker that is not really stopped."""
+    """Every client also runs the case of a stopped broker, here with a broker that goes on."""
     options = parse(["--quick", "--only", "asyncgroup,aiokafka,aiokafka.batches,confluent,kafka-python"])
     monkeypatch.setattr(cases, "TOPICS", 3)
     options.workloads = [BULK, *(Workload(mode, 100, "none", False, number) for mode, number in SPREAD), Workload("concurrent", 1024, "zstd", headers=False), Workload("loop", 100, "none", True)]  # fmt: skip

@@ -213,7 +213,7 @@ async def test_requests_wait_while_the_write_buffer_is_full(network: Network) ->
 
 
 async def test_requests_in_flight_that_would_delay_another(scripted: ScriptedCluster) -> None:
-    """One of an API that brokers hold back, or one that has been in flight for a while; but never one of the same API."""
+    """A request delays those of other APIs if brokers hold its API back, or if it has been in flight for a while."""
     scripted[1].script["OffsetFetch"] = no_answer
     scripted[1].script["OffsetCommit"] = no_answer
     async with connected(scripted) as connection:

@@ -141,7 +141,7 @@ def test_the_oldest_value_is_given_up_when_too_many_are_incomplete():
 
 
 def test_an_empty_chunk_contradicts_its_headers(scene):
-    """Each chunk has a byte at least; else the number of chunks that are held would not be limited by their bytes."""
+    """Each chunk has at least one byte; otherwise the limit in bytes would not limit the number of chunks that are held."""
     scene.add("a", 0, 9, total=100)
     for number in range(1, 4):
         scene.add("a", number, 9, b"", total=100)

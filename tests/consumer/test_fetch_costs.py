@@ -99,7 +99,7 @@ async def test_large_batches_of_many_partitions_stay_within_the_buffer() -> None
 
 @pytest.mark.virtual(max_virtual_time=600)
 async def test_a_hot_partition_of_many_is_fetched_in_large_pieces() -> None:
-    """Its share of the buffer is small, but the others need none of theirs; each fetch had half a share."""
+    """The partition's share of the buffer is small, but the others do not use theirs. Before, each fetch had half a share."""
     partitions, batches, size = 100, 400, 250
     async with EmbeddedCluster() as brokers:
         brokers.create_topic("orders", partitions)

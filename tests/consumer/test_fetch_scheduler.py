@@ -148,7 +148,7 @@ def test_the_express_lane_is_used_only_while_the_main_lane_waits() -> None:
 
 
 def test_a_response_without_a_session_has_to_name_all_partitions() -> None:
-    """Else a broker that leaves one out would be asked for it again and again without a pause."""
+    """Otherwise a broker that leaves a partition out would be asked for it again and again without a pause."""
     story = Story(fetch_max_wait=5.0)
     story.add(0)
     second = story.add(1)

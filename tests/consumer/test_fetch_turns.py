@@ -42,7 +42,7 @@ class Turns:
     ids=["small", "large"],
 )
 async def test_when_the_next_fetch_is_sent(monkeypatch: pytest.MonkeyPatch, size: int, expected: str) -> None:
-    """It took five turns: the response woke the lane's task, that the other lane's, and each planned again."""
+    """Before, it took five turns: the response woke the lane's task, that the other lane's, and each planned again."""
     async with EmbeddedCluster() as brokers:
         brokers.create_topic("orders", 1)
         async with client(brokers, fetch_max_wait=0.5) as reader:

@@ -115,7 +115,7 @@ async def test_a_new_leader_that_does_not_lead_yet_delays_by_at_most_a_retry_bac
 async def test_a_leader_that_has_not_heard_of_its_election_is_asked_again_soon(
     reader: Client, three: EmbeddedCluster, code: ErrorCode, seconds: float
 ) -> None:
-    """One broker names it as the leader some milliseconds before it knows that itself."""
+    """Another broker names the new leader some milliseconds before the leader itself knows of its election."""
     (consumer,) = reader.read("orders", 0)
     await caught_up(consumer)
     fault = three.faults.on("Fetch", node=2).error(code)

@@ -264,7 +264,7 @@ async def recreate(brokers: EmbeddedCluster, records: int, pause: float = 0.0) -
 async def test_a_recreated_topic_is_read_from_its_first_record(
     place: EmbeddedCluster, policy: str, records: int, pause: float
 ) -> None:
-    """Also if its offsets reach beyond the old position, where only the topic id shows the difference."""
+    """This includes a topic whose offsets reach beyond the old position, where only the topic id shows the difference."""
     async with client(place, auto_offset_reset=policy) as reader:
         consumer = await reading(reader, 10)
         await recreate(place, records, pause)

@@ -358,7 +358,7 @@ def test_each_method_of_a_queue_has_a_row() -> None:
 
 
 def test_the_table_of_engines_says_what_their_sources_do() -> None:
-    """One column for each source, and one row for each feature."""
+    """The table has one column for each source, and one row for each feature."""
     table = page("work-queue-engines").partition("| | GroupSource | MemorySource |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)`[^|]*((?:\| [^|]+ )+)\|$", table, re.MULTILINE)
     assert [name for name, _ in rows] == [each.name for each in fields(EngineFeatures)]
@@ -533,7 +533,7 @@ def test_every_name_of_pulsar_has_a_row(names: str) -> None:
 
 
 def test_arguments_in_the_tables_exist() -> None:
-    """Those of a WorkQueue, and in the last table those of `Producer.send`."""
+    """They are arguments of WorkQueue, and in the last table of `Producer.send`."""
     queue_tables, _, producer_table = page("from-pulsar").partition("\n## The producer\n")
     of_source = {each.name for each in fields(GroupSource)}
     for text, function in ((queue_tables, WorkQueue), (producer_table, Producer.send)):

@@ -303,7 +303,7 @@ class Shared:
 
 @pytest.mark.full
 async def test_three_libraries_share_one_group():
-    """One member of each library, all with the `range` assignor: every record is read once, some by each."""
+    """The group has a member of each library, all with the `range` assignor: every record is read once, some by each."""
     async with cluster() as started:
         shared, servers = Shared(), started.bootstrap_servers
         async with asyncio.timeout(2 * WAIT), asyncio.TaskGroup() as members:

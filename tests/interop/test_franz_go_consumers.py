@@ -44,7 +44,7 @@ async def share(env: RealEnvironment) -> None:
 
 
 async def test_members_of_franz_go_on_the_embedded_broker(kafka_at_hand: None, tmp_path: Path) -> None:
-    """Their commits have the member epoch, and none is refused."""
+    """The members commit with their member epoch, and no commit is refused."""
     async with (
         EmbeddedCluster(
             1, group_consumer_heartbeat_interval=0.2, group_consumer_assignment_interval=0.1

@@ -76,7 +76,7 @@ def test_it_is_what_would_be_committed_after_the_acknowledgements(
 def test_it_changes_nothing(
     steps: list[tuple[str, int, int]], offsets: list[int], later: list[tuple[str, int, int]]
 ) -> None:
-    """Also what is committed later is the same, if the transaction is aborted."""
+    """If the transaction is aborted, later commits are the same as without it."""
     marks = marks_after(steps)
     assert marks.window is not None
     twin = copy.deepcopy(marks)

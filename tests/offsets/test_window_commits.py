@@ -58,7 +58,7 @@ async def test_a_change_while_the_request_is_in_flight_is_committed_next(scene: 
 
 
 async def test_a_window_is_encoded_once_for_a_request(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if it changes while the coordinator is looked up."""
+    """This holds even if the window changes while the coordinator is looked up."""
     scene.answer(0)
     window = with_window(scene)
     encoded: list[int] = []

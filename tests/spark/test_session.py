@@ -168,7 +168,7 @@ def test_java_and_python_are_set_for_spark(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_frozen_program_names_the_python_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would run the program again, in which no Python is."""
+    """Otherwise the workers would start the frozen program again, which is no Python interpreter."""
     no_jvm(monkeypatch)
     fake_java(monkeypatch)
     monkeypatch.setattr(sys, "frozen", True, raising=False)

@@ -85,7 +85,7 @@ def test_only_these_modules_use_them():
 
 
 def test_the_release_is_the_expected_one():
-    """One that the pin allows, or the newest one if `python -m tests.wire.next_aiokafka` runs this."""
+    """It is a release that the pin allows, or the newest one if `python -m tests.wire.next_aiokafka` runs this."""
     assert aiokafka.__version__ == version("aiokafka")
     if NEXT is None:
         assert aiokafka.__version__ in allowed_versions()

@@ -174,7 +174,7 @@ async def test_a_static_owner_that_is_restarted_before_it_joins_again(
 
 
 async def test_a_static_leader_that_is_restarted_as_well(env: VirtualEnvironment) -> None:
-    """It finds a partition without an owner in the assignment that it keeps (KIP-814), and not by the topic's count."""
+    """The leader finds the partition without an owner in the assignment that it keeps (KIP-814), not by the count."""
     static_leader = {**COOPERATIVE, "group_instance_id": "place-a"}
     async with handover(env, static_leader, has_neighbor=True) as story:
         generation = story.generation

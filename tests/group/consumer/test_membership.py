@@ -329,7 +329,7 @@ async def test_a_classic_group_that_cannot_be_upgraded_is_fatal(it: Scene) -> No
 
 
 async def test_a_join_waits_for_the_first_generation_of_a_classic_group() -> None:
-    """It may take as long as a rebalance, and its end is not told: it counts towards no number of retries."""
+    """The wait may take as long as a rebalance, and no response announces its end: it does not count as retries."""
     async with scene(rejoin_retry_max=2) as it:
         it.script = [it.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)] * 8
         await it.membership.join(["aa"])
@@ -412,7 +412,7 @@ async def test_the_next_session_of_a_member_in_the_group(it: Scene) -> None:
 
 
 async def test_a_session_that_ends_gets_newer_epochs(it: Scene, member: ScriptedMember) -> None:
-    """Its last commit goes out under them."""
+    """The session's last commit has the newer epoch."""
     await it.settle()
     member.ended = True
     it.epoch, it.pending = 2, {AA: [0]}

@@ -230,7 +230,7 @@ async def test_the_thread_ends_with_the_group(kafka: KafkaServer) -> None:
 
 
 async def test_a_thread_that_takes_one_record_after_the_other_is_not_stuck(kafka: KafkaServer) -> None:
-    """It has got all records as one batch, and marks only the last."""
+    """The thread got all records as one batch, and marks only the last one."""
     done: list[int] = []
     finished = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -71,7 +71,7 @@ def test_one_request_for_all_commits_and_one_for_each_leader(scene: Scene) -> No
 
 
 def test_what_has_a_commit_waits_a_little_for_the_others(scene: Scene) -> None:
-    """So that they start together; but not for one that has failed, and not for long."""
+    """Partitions with a commit start together with the others, but do not wait long, and not for a lookup that has failed."""
     scene.add(0, 1, 2, 3)
     scene.without_commits(1.0)
     first, second, third = scene.lookups.plan_offsets(1.0)
@@ -208,7 +208,7 @@ def test_random_answers_start_each_partition_once(seed: int) -> None:
 
 
 def test_a_start_that_is_withdrawn_while_others_are_awaited_is_not_waited_for(scene: Scene) -> None:
-    """It was the first one found; the time at which it was to be used lay in the past from then on."""
+    """The withdrawn start was found first; the end of the wait for the others lay in the past from then on."""
     scene.add(0, 1)
     scene.without_commits(1.0)
     first, second = scene.lookups.plan_offsets(1.0)

@@ -96,7 +96,7 @@ async def test_records_and_marks_pass_between_threads_in_order() -> None:
 async def test_the_event_loop_is_not_called_for_each_record(
     monkeypatch: pytest.MonkeyPatch, log: bytes
 ) -> None:
-    """Neither to get it nor to mark it: a call for each mark took six times as long as reading the record."""
+    """It is called neither to get a record nor to mark it: a call for each mark took six times as long as reading the record."""
     calls: list[object] = []
     loop = asyncio.get_running_loop()
     soon = loop.call_soon_threadsafe
@@ -151,7 +151,7 @@ async def test_whatever_reads_marks_on_the_event_loop_sees_those_made_before() -
 
 
 async def test_a_mark_of_an_unread_record_is_ignored_after_an_unreadable_batch() -> None:
-    """Each mark is judged by itself then, and not only the last one of many."""
+    """After an unreadable batch each mark is judged by itself, not only the last one of many."""
     run = ThreadedRun(lambda *_: None)
     offsets = run.claims[0]._inner.offsets
     claim = ThreadClaim(run.claims[0])
@@ -266,7 +266,7 @@ async def test_the_end_of_the_claim_ends_the_function_before_its_next_record() -
 
 
 async def test_a_function_that_runs_is_waited_for_if_its_handler_is_cancelled() -> None:
-    """Else another thread, or another member, could get its record while it still works on it."""
+    """Otherwise another thread, or another member, could get the record on which the function still works."""
     reached, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
 

@@ -79,7 +79,7 @@ def test_a_frame_has_a_partition_per_core_and_leaves_the_settings_alone(spark: S
 async def test_the_jvm_keeps_nothing_of_finished_batches(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_promoted: bool
 ) -> None:
-    """Nor of slow ones, whose Python objects have been promoted to an older generation of the garbage collector."""
+    """This includes slow batches, whose Python objects have been promoted to an older generation of the garbage collector."""
     held: list[weakref.ref[Any]] = []
     monkeypatch.setattr(jobs, "MAX_UNCOLLECTED_BYTES", 1)
 

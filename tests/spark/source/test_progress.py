@@ -197,7 +197,7 @@ def test_a_deleted_topic(
 def test_a_recreated_topic_is_read_from_its_start(
     kafka_server: KafkaServer, query: Queries, rows: int
 ) -> None:
-    """Also if the new topic has more records than were read of the old one, which Spark's source does not detect."""
+    """This includes a new topic with more records than were read of the old one, which Spark's source does not detect."""
     produce(kafka_server, 5)
     strict, lenient = query(), query(fail_on_data_loss=False)
     starts = [progress.next_end(progress.initial_offsets()) for progress in (strict, lenient)]

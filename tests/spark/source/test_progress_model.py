@@ -207,7 +207,7 @@ def change(brokers: Brokers, what: str, name: str, *numbers: int) -> None:
 def test_every_record_is_read_once(
     starting: OffsetLimit, steps: list[tuple[Any, ...]], limit: int | None, offline: bool
 ) -> None:
-    """Also of topics that are created, grow, and are recreated; a process detects that if it knew the old topic.
+    """This includes topics that are created, grow, and are recreated; a process detects that if it knew the old topic.
 
     Partitions are offline at times, also when the query starts.
     """

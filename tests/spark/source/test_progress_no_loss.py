@@ -267,7 +267,7 @@ def test_a_coordinator_that_does_not_answer_delays_no_records(
 def test_connections_closed_between_two_calls_are_not_used(
     kafka_server: KafkaServer, query: Queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be one trigger an hour, and brokers close connections that are idle for ten minutes."""
+    """The trigger interval may be an hour, and brokers close connections that are idle for ten minutes."""
     monkeypatch.setattr(broker_lookups, "METADATA_MAX_AGE", 60.0)
     failures: list[BaseException] = []
 

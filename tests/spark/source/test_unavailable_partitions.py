@@ -96,7 +96,7 @@ def asks_for(spec: int) -> Any:
 
 
 async def test_a_new_partition_whose_first_offset_is_not_known(brokers: EmbeddedCluster) -> None:
-    """Its end is; but a batch with it could not be planned."""
+    """The partition's end is known; but a batch with it could not be planned."""
     async with VirtualQuery(brokers) as query:
         end, _ = await query.batch(await query.initial())
         brokers.create_partitions(TOPIC, 3)
