@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -29,11 +28,9 @@ __all__ = [
     "filled",
     "member",
     "unique",
-    "until",
 ]
 
 BORN = 1_700_000_000_000
-T = TypeVar("T")
 
 
 class Beside:
@@ -160,17 +157,6 @@ def beside_39(kafka_39: ApacheKafka, java_tools: JavaTools, capsys: pytest.Captu
 
 def unique(name: str) -> str:
     return f"{name}-{uuid4().hex[:8]}"
-
-
-async def until(read: Callable[[], Awaitable[T]], expected: T) -> None:
-    """Wait until `read` returns this: a broker learns of a change a moment after the controller."""
-    found = await read()
-    try:
-        async with asyncio.timeout(30):
-            while found != expected:
-                found = await read()
-    except TimeoutError:
-        assert found == expected, f"{found} instead of {expected}"
 
 
 async def filled(beside: Beside) -> str:

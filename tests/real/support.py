@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 import pytest
 
 from asyncgroup import Cluster
-from asyncgroup.testing.apache_kafka import KAFKA_VERSION
+from asyncgroup.testing.apache_kafka import KAFKA_VERSION, ApacheKafka
+from asyncgroup.testing.apache_kafka.probe import probe
 from asyncgroup.wire import messages as m
 
 __all__ = [
@@ -20,7 +24,11 @@ __all__ = [
     "RunningKafka",
     "new_topic",
     "require_newest_release",
+    "resume_node",
+    "until_shown",
 ]
+
+T = TypeVar("T")
 
 IS_NEWEST_RELEASE: Final = (
     not os.environ.get("ASYNCGROUP_KAFKA")
@@ -64,3 +72,30 @@ async def new_topic(cluster: Cluster, prefix: str) -> str:
     assert not response.topics[0].error_code
     await cluster.topics([name])
     return name
+
+
+async def until_shown(read: Callable[[], Awaitable[T]], expected: T, limit: float = 30.0) -> None:
+    """Read again until the value is the expected one; after `limit` seconds fail with the last value.
+
+    In KRaft the controller answers once a change is committed; each broker applies it to its own copy a moment later.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit
+    while (found := await read()) != expected:
+        assert loop.time() < deadline, f"{found!r} instead of {expected!r}"
+        await asyncio.sleep(0.05)
+
+
+async def resume_node(kafka: ApacheKafka, node_id: int) -> None:
+    """Resume a suspended node of a cluster that runs, and wait until each node has all of them in its metadata.
+
+    A node that was suspended for longer than its session is fenced until then: new partitions are not in sync on it.
+    """
+
+    async def nodes_of(address: str) -> frozenset[int]:
+        host, _, port = address.rpartition(":")
+        return (await asyncio.to_thread(probe, host, int(port), 10.0)).node_ids
+
+    kafka.resume(node_id)
+    for address in kafka.bootstrap_servers.split(","):
+        await until_shown(partial(nodes_of, address), frozenset(kafka.node_ids))

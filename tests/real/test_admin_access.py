@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,7 +28,7 @@ from asyncgroup.errors import AuthenticationError
 from asyncgroup.security import Scram, Security
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.apache_kafka import OLD_KAFKA_VERSION, VERSION
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, until_shown
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
 from tests.real.test_admin_transactions import transaction
 
@@ -94,10 +95,12 @@ def as_user(kafka: ApacheKafka, user: str, password: str, **options: Any) -> Adm
 
 
 async def described(admin: Admin, wanted: AclBindingFilter, *expected: AclBinding) -> None:
-    """Wait until the broker describes exactly these ACLs: it learns of a change a moment after the controller."""
-    async with asyncio.timeout(30):
-        while set(await admin.acls.describe(wanted)) != set(expected):
-            await asyncio.sleep(0.05)
+    """Wait until the broker describes exactly these ACLs."""
+
+    async def read() -> set[AclBinding]:
+        return set(await admin.acls.describe(wanted))
+
+    await until_shown(read, set(expected))
 
 
 async def test_acls_are_as_others_see_them(secured: ApacheKafka) -> None:
@@ -199,6 +202,7 @@ async def changes_by_others(admin: Admin, servers: str) -> None:
     await described(admin, AclBindingFilter(principal="User:dora"), theirs)
     deleted = (await admin.acls.delete(filters)).raise_first()
     assert [len(each.raise_first()) for each in deleted.values()] == [1, 0]
+    await described(admin, AclBindingFilter(principal="User:dora"))
 
 
 def their_acls(admin: Any) -> set[tuple[str, ...]]:
@@ -243,11 +247,7 @@ async def compare_users(secured: ApacheKafka) -> None:
             UserScramCredentialUpsertion("carol", "second: å 🙂", both[1]),
         ]
         assert set((await admin.users.alter(changes)).raise_first()) == {("carol", each) for each in both}
-        async with asyncio.timeout(30):
-            while (await admin.users.describe(["carol"])).values_by_name != {
-                "carol": {both[0]: 8192, both[1]: 4096}
-            }:
-                await asyncio.sleep(0.05)
+        await until_shown(partial(credentials, admin, "carol"), {"carol": {both[0]: 8192, both[1]: 4096}})
         theirs = await by_kafka_python(servers, lambda their: their.describe_user_scram_credentials())
         assert {
             user: {
@@ -258,6 +258,8 @@ async def compare_users(secured: ApacheKafka) -> None:
         } == (await admin.users.describe()).raise_first()
         for password, mechanism in zip((changes[0].password, changes[1].password), both, strict=True):
             assert not isinstance(password, str)
+            can_log_in = partial(logs_in, secured, "carol", password.reveal(), mechanism)
+            await until_shown(can_log_in, True)  # a moment after the broker describes them
             async with as_user(secured, "carol", password.reveal(), mechanism=mechanism) as as_carol:
                 assert await as_carol.list_topics() == ()
 
@@ -277,12 +279,22 @@ async def compare_users(secured: ApacheKafka) -> None:
         assert str(found[("none", both[1])]).endswith(f": {their_deletion['none']}")
         assert list(found.values_by_name) == [("carol", both[0])]
         assert name_of(found[("none", both[1])]) == "RESOURCE_NOT_FOUND"
-        async with asyncio.timeout(30):
-            while (await admin.users.describe(["carol"])).values_by_name != {"carol": {both[1]: 4096}}:
-                await asyncio.sleep(0.05)
-        with pytest.raises(AuthenticationError):
-            async with as_user(secured, "carol", "first, with = and ,", mechanism=both[0]):
-                pass
+        await until_shown(partial(credentials, admin, "carol"), {"carol": {both[1]: 4096}})
+        await until_shown(partial(logs_in, secured, "carol", "first, with = and ,", both[0]), False)
+
+
+async def credentials(admin: Admin, user: str) -> dict[str, Any]:
+    """Return the credentials of a user as the broker describes them."""
+    return (await admin.users.describe([user])).values_by_name
+
+
+async def logs_in(secured: ApacheKafka, user: str, password: str, mechanism: str) -> bool:
+    """Whether the user can log in with this password."""
+    try:
+        async with as_user(secured, user, password, mechanism=mechanism):
+            return True
+    except AuthenticationError:
+        return False
 
 
 def deletion_of(admin: Any, user: str) -> Any:
@@ -313,9 +325,7 @@ async def compare_quotas(secured: ApacheKafka) -> None:
         (await admin.quotas.alter(entities, validate_only=True)).raise_first()
         assert await admin.quotas.describe() == {}
         (await admin.quotas.alter(entities)).raise_first()
-        async with asyncio.timeout(30):
-            while await admin.quotas.describe() != entities:
-                await asyncio.sleep(0.05)
+        await until_shown(admin.quotas.describe, entities)
         assert set(await admin.quotas.describe(user="alice")) == set(list(entities)[:2])
         assert set(await admin.quotas.describe(user="alice", strict=True)) == set(list(entities)[:1])
         assert set(await admin.quotas.describe(client_id=QuotaName.ANY)) == set(list(entities)[1:3])
@@ -341,9 +351,7 @@ async def compare_quotas(secured: ApacheKafka) -> None:
         (
             await admin.quotas.alter({each: dict.fromkeys(values) for each, values in entities.items()})
         ).raise_first()
-        async with asyncio.timeout(30):
-            while await admin.quotas.describe():
-                await asyncio.sleep(0.05)
+        await until_shown(admin.quotas.describe, {})
 
 
 def acl(kind: str, name: str, operation: str) -> AclBinding:
@@ -435,14 +443,12 @@ async def denied_calls(secured: ApacheKafka, refused: Mapping[str, str] | None =
                 await owner.alter_group_offsets("g", {ZERO: 0})
             ).raise_first()  # Kafka 3.9 deletes a group with its last offset
             (await owner.acls.create(denied.acls)).raise_first()
-            async with asyncio.timeout(30):  # the broker learns of an ACL a moment after the controller
-                while (
-                    isinstance(error := await error_of(denied.call(admin)), BrokerError)
-                    and error.code in DENIALS
-                ):
-                    await asyncio.sleep(0.05)
-            name = None if error is None else name_of(error)
-            assert name == (refused or {}).get(denied.resource), (denied, error)
+
+            async def refusal(denied: Denied = denied) -> str | None:
+                error = await error_of(denied.call(admin))
+                return None if error is None else name_of(error)
+
+            await until_shown(refusal, (refused or {}).get(denied.resource))
             filters = [AclBindingFilter.exactly(each) for each in denied.acls]
             (await owner.acls.delete(filters)).raise_first()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from asyncgroup.error_codes import error_name
 from asyncgroup.errors import TransportError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.test_foreign_clients import in_thread
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, resume_node, until_shown
 
 
 def unique() -> str:
@@ -200,8 +201,13 @@ async def test_leaders_are_elected(apache_kafka_3: ApacheKafka) -> None:
         assert (await admin.replicas.elect_leaders("preferred", [zero])).raise_first() == {zero: False}
         assert (await admin.replicas.elect_leaders("unclean", [zero])).raise_first() == {zero: False}
         assert zero not in await admin.replicas.elect_leaders()
-        described = (await admin.describe_topics([topic])).raise_first()[topic]
-        assert described.partitions[0].replicas == (2, 1)
+        await until_shown(partial(replicas_of, admin, zero), (2, 1))
+
+
+async def replicas_of(admin: Admin, tp: TopicPartition) -> Sequence[int]:
+    """Return the replicas of a partition as the broker describes them."""
+    described = (await admin.describe_topics([tp.topic])).raise_first()[tp.topic]
+    return described.partitions[tp.partition].replicas
 
 
 @pytest.mark.full
@@ -226,14 +232,13 @@ async def test_what_a_suspended_node_holds_up_is_listed_cancelled_and_said(
             assert progress.target == (one, suspended)
             (await admin.replicas.cancel_reassignments([zero])).raise_first()
             assert await admin.replicas.list_reassignments([zero]) == {}
-            described = (await admin.describe_topics([topic])).raise_first()[topic]
-            assert described.partitions[0].replicas == (one, other)
+            await until_shown(partial(replicas_of, admin, zero), (one, other))
             dirs = await admin.brokers.log_dirs([1, 2, 3])
             assert list(dirs.errors) == [suspended]
             assert isinstance(dirs.errors[suspended], TransportError)
             assert sorted(dirs.values_by_name) == sorted([one, other])
         finally:
-            await asyncio.to_thread(kafka.resume, suspended)
+            await resume_node(kafka, suspended)
 
 
 @pytest.mark.full

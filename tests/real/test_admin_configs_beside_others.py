@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from asyncgroup.admin import Admin, ConfigChanges, ConfigDescription, NewTopic
 from asyncgroup.error_codes import error_name
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from tests.real.support import NEEDS_KAFKA_4
+from tests.real.support import NEEDS_KAFKA_4, until_shown
 from tests.real.test_admin_brokers import by_kafka_python, unique
 from tests.real.test_admin_topics_beside_others import by_confluent, outcome
 
@@ -105,29 +105,47 @@ def without_text(found: Mapping[str, str]) -> list[str]:
     return [text.partition(":")[0] for text in found.values()]
 
 
+async def until_config(admin: Admin, kind: Any, name: str, key: str, expected: str | None) -> None:
+    """Wait until a configuration has this value, or this source if its value is hidden; None if there is none."""
+
+    async def read() -> str | None:
+        found = (await admin.describe_configs(kind, [name])).raise_first()[name].get(key)
+        return None if found is None else found.value or found.source
+
+    await until_shown(read, expected)
+
+
 # --- topics ---------------------------------------------------------------------------------------------------------------
 
 POLICY: Final = "cleanup.policy"
-CHANGES: Final = [
-    (ConfigChanges(set={"retention.ms": "1000", POLICY: "compact"}), "NONE"),
-    (ConfigChanges(append={POLICY: "delete"}), "NONE"),
-    (ConfigChanges(append={POLICY: "delete"}), "NONE"),
-    (ConfigChanges(subtract={POLICY: "compact"}, set={"max.message.bytes": "2000"}), "NONE"),
-    (ConfigChanges(subtract={POLICY: "compact"}), "NONE"),
-    (ConfigChanges(delete=["retention.ms", "segment.ms"]), "NONE"),
-    (ConfigChanges(set={"retention.ms": "soon"}), "INVALID_CONFIG"),
-    (ConfigChanges(set={"nonsense": "1"}), "INVALID_CONFIG"),
-    (ConfigChanges(append={"retention.ms": "1"}), "INVALID_CONFIG"),
-    (ConfigChanges(set={"retention.ms": "5", "max.message.bytes": "-1"}), "INVALID_CONFIG"),
-]
+CHANGES: Final[list[tuple[ConfigChanges, str, dict[str, str | None]]]] = [
+    (ConfigChanges(set={"retention.ms": "1000", POLICY: "compact"}), "NONE", {"retention.ms": "1000", POLICY: "compact"}),
+    (ConfigChanges(append={POLICY: "delete"}), "NONE", {POLICY: "compact,delete"}),
+    (ConfigChanges(append={POLICY: "delete"}), "NONE", {}),
+    (ConfigChanges(subtract={POLICY: "compact"}, set={"max.message.bytes": "2000"}), "NONE", {POLICY: "delete", "max.message.bytes": "2000"}),
+    (ConfigChanges(subtract={POLICY: "compact"}), "NONE", {}),
+    (ConfigChanges(delete=["retention.ms", "segment.ms"]), "NONE", {"retention.ms": None}),
+    (ConfigChanges(set={"retention.ms": "soon"}), "INVALID_CONFIG", {}),
+    (ConfigChanges(set={"nonsense": "1"}), "INVALID_CONFIG", {}),
+    (ConfigChanges(append={"retention.ms": "1"}), "INVALID_CONFIG", {}),
+    (ConfigChanges(set={"retention.ms": "5", "max.message.bytes": "-1"}), "INVALID_CONFIG", {}),
+]  # fmt: skip
+"""Changes, their result, and what is different in the topic's own configurations after them."""
+
+
+async def own_configs(admin: Admin, topic: str) -> dict[str, str | None]:
+    """Return the configurations that were set for a topic."""
+    configs = (await admin.describe_configs("topic", [topic])).raise_first()[topic]
+    return {name: each.value for name, each in configs.items() if each.source == "DYNAMIC_TOPIC_CONFIG"}
 
 
 async def compare_topics(servers: str) -> None:
     ours, theirs = unique(), unique()
     async with Admin(servers) as admin:
+        own: dict[str, str | None] = {"min.insync.replicas": "1"}
         new = NewTopic(1, 1, {"min.insync.replicas": "1"})
         (await admin.create_topics(dict.fromkeys([ours, theirs], new))).raise_first()
-        for changes, expected in CHANGES:
+        for changes, expected, different in CHANGES:
             for validate_only in (True, False):
                 before = await same(admin, servers, "topic", ours)
                 made = await admin.alter_configs("topic", {ours: changes}, validate_only=validate_only)
@@ -136,6 +154,10 @@ async def compare_topics(servers: str) -> None:
                 )
                 assert outcome(made[ours]) == found[theirs].replace(theirs, ours)
                 assert without_text(found) == [expected]
+                if not validate_only:
+                    own = {name: value for name, value in (own | different).items() if value is not None}
+                    for topic in (ours, theirs):
+                        await until_shown(partial(own_configs, admin, topic), own)
                 after = await same(admin, servers, "topic", ours)
                 assert after == await same(admin, servers, "topic", theirs)
                 assert not validate_only or after == before
@@ -154,6 +176,7 @@ async def compare_partial_results(admin: Admin, servers: str, topic: str) -> Non
     found = await altered_by_others(servers, "topic", wanted)
     assert {name: outcome(each) for name, each in made.items()} == found
     assert without_text(found) == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"]
+    await until_config(admin, "topic", topic, "retention.ms", "7")
 
     def ask(admin: Any) -> Any:
         from confluent_kafka import admin as names
@@ -184,16 +207,6 @@ SECRET: Final = "asyncgroup.test.secret"
 """A name that brokers do not know: they treat its value as a secret."""
 
 
-async def until(admin: Admin, kind: Any, name: str, key: str, value: str | None) -> None:
-    """Wait until the broker has a change: it learns of it a moment after the controller."""
-    async with asyncio.timeout(30):
-        while True:
-            found = (await admin.describe_configs(kind, [name])).raise_first()[name].get(key)
-            if (None if found is None else found.value or found.source) == value:
-                return
-            await asyncio.sleep(0.05)
-
-
 async def compare_brokers(servers: str) -> None:
     async with Admin(servers) as admin:
         before = await same(admin, servers, "broker", BROKER)
@@ -213,15 +226,16 @@ async def compare_brokers(servers: str) -> None:
             (await admin.alter_configs("broker", {BROKER: by_us}, validate_only=True)).raise_first()
             assert await same(admin, servers, "broker", BROKER) == before
             (await admin.alter_configs("broker", {BROKER: by_us})).raise_first()
-            await until(admin, "broker", BROKER, DYNAMIC, "100000")
-            await until(admin, "broker", BROKER, SECRET, "DYNAMIC_BROKER_CONFIG")
+            await until_config(admin, "broker", BROKER, DYNAMIC, "100000")
+            await until_config(admin, "broker", BROKER, SECRET, "DYNAMIC_BROKER_CONFIG")
             now = await same(admin, servers, "broker", BROKER)
             assert now[DYNAMIC][:2] == ("100000", "DYNAMIC_BROKER_CONFIG")
             assert now[SECRET][:3] == (None, "DYNAMIC_BROKER_CONFIG", True)
         finally:
             by_them = ConfigChanges(delete=[DYNAMIC, SECRET])
             assert await altered_by_others(servers, "broker", {BROKER: by_them}) == {BROKER: "NONE"}
-        await until(admin, "broker", BROKER, SECRET, None)
+        await until_config(admin, "broker", BROKER, SECRET, None)
+        await until_config(admin, "broker", BROKER, DYNAMIC, before[DYNAMIC][0])
         assert await same(admin, servers, "broker", BROKER) == before
 
 
@@ -249,7 +263,7 @@ async def compare_groups(servers: str) -> None:
             assert outcome(made[ours]) == found[theirs]
             assert without_text(found) == [expected]
         for group in (ours, theirs):
-            await until(admin, "group", group, name, "46000")
+            await until_config(admin, "group", group, name, "46000")
         now = await same(admin, servers, "group", ours)
         assert now == await same(admin, servers, "group", theirs)
         assert now[name][:2] == ("46000", "DYNAMIC_GROUP_CONFIG")

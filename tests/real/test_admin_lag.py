@@ -17,7 +17,7 @@ from asyncgroup.errors import BrokerError, UnsupportedVersionError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.workqueue import Mode
 from tests.interop.test_foreign_clients import in_thread
-from tests.real.support import NEEDS_KAFKA_4, RunningKafka
+from tests.real.support import NEEDS_KAFKA_4, RunningKafka, resume_node
 
 SPECS: Mapping[OffsetSpec, int] = {
     "latest": -1,
@@ -257,4 +257,4 @@ async def test_a_frozen_node_is_an_error_of_its_own(apache_kafka_3: ApacheKafka)
             assert list(lag.errors) == [tps[2]]
             assert [lag.partitions[tp].lag for tp in tps] == [0, 0, None]
         finally:
-            apache_kafka_3.resume(3)
+            await resume_node(apache_kafka_3, 3)

@@ -16,7 +16,8 @@ from asyncgroup.admin import Admin, NewTopic
 from asyncgroup.error_codes import error_name
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.interop.java_tools import JavaTools
-from tests.real.beside_kafka import Beside, until
+from tests.real.beside_kafka import Beside
+from tests.real.support import until_shown
 from tests.real.test_admin_brokers import by_kafka_python
 
 pytestmark = pytest.mark.full
@@ -50,9 +51,7 @@ async def places(admin: Admin) -> dict[TopicPartition, str]:
 
 async def settle(admin: Admin, expected: dict[TopicPartition, str]) -> None:
     """Wait until the replicas are in these directories: Kafka 3.9 creates the copy a moment after its answer."""
-    async with asyncio.timeout(30):
-        while await places(admin) != expected:
-            await asyncio.sleep(0.02)
+    await until_shown(lambda: places(admin), expected)
 
 
 async def test_a_replica_moves_between_directories(
@@ -164,10 +163,10 @@ async def test_the_command_beside_kafkas_tool(
     begun = await beside.ours.json(*change, f"moving:0={second}")
     row = {"topic": "moving", "partition": 0, "path": second, "status": "begun", "error": None}
     assert begun == [row]
-    await until(place, second)
+    await until_shown(place, second)
     assert await verified(second)
     await beside.lines(*with_tool(first, "--execute"))
-    await until(place, first)
+    await until_shown(place, first)
     assert await verified(first)
     await beside.both_refuse(
         (*change, "moving:0=/no/such/directory"),

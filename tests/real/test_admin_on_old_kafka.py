@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from asyncgroup.admin import (
     UserScramCredentialUpsertion,
 )
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.real.support import until_shown
 from tests.real.test_admin_brokers import by_kafka_python, name_of, unique
 from tests.real.test_admin_transactions import transaction
 
@@ -88,12 +90,13 @@ async def test_users_and_quotas(kafka_39: ApacheKafka) -> None:
         with pytest.raises(BrokerError, match="SECURITY_DISABLED"):
             await admin.acls.describe()
         (await admin.users.alter([UserScramCredentialUpsertion(user, "secret")])).raise_first()
-        async with asyncio.timeout(30):
-            while (await admin.users.describe([user])).values_by_name != {user: {"SCRAM-SHA-512": 4096}}:
-                await asyncio.sleep(0.05)
+
+        async def credentials() -> dict[str, Any]:
+            return (await admin.users.describe([user])).values_by_name
+
+        await until_shown(credentials, {user: {"SCRAM-SHA-512": 4096}})
         (await admin.users.alter([UserScramCredentialDeletion(user)])).raise_first()
         (await admin.quotas.alter({entity: {"consumer_byte_rate": 1000}})).raise_first()
-        async with asyncio.timeout(30):
-            while await admin.quotas.describe(user=user) != {entity: {"consumer_byte_rate": 1000.0}}:
-                await asyncio.sleep(0.05)
+        quotas = partial(admin.quotas.describe, user=user)
+        await until_shown(quotas, {entity: {"consumer_byte_rate": 1000.0}})
         (await admin.quotas.alter({entity: {"consumer_byte_rate": None}})).raise_first()

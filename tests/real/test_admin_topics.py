@@ -7,7 +7,7 @@ from uuid import uuid4
 from asyncgroup import Producer, TopicPartition
 from asyncgroup.admin import Admin, ConfigChanges, NewTopic
 from asyncgroup.errors import BrokerError
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, until_shown
 
 
 async def test_a_topic_from_its_creation_to_its_end(apache_kafka: RunningKafka) -> None:
@@ -38,9 +38,12 @@ async def test_a_topic_from_its_creation_to_its_end(apache_kafka: RunningKafka) 
         assert (found.value, found.source) == ("60000", "DYNAMIC_TOPIC_CONFIG")
         changes = ConfigChanges(append={"cleanup.policy": "compact"}, delete=["retention.ms"])
         (await admin.alter_configs("topic", {name: changes})).raise_first()
-        configs = (await admin.describe_configs("topic", [name])).raise_first()[name]
-        assert configs["cleanup.policy"].value == "delete,compact"
-        assert configs["retention.ms"].source == "DEFAULT_CONFIG"
+
+        async def changed() -> tuple[str | None, str]:
+            configs = (await admin.describe_configs("topic", [name])).raise_first()[name]
+            return configs["cleanup.policy"].value, configs["retention.ms"].source
+
+        await until_shown(changed, ("delete,compact", "DEFAULT_CONFIG"))
 
         (await admin.delete_topics([name])).raise_first()
         gone = (await admin.delete_topics([name]))[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.cli.admin_commands import Commands
 from tests.interop.test_foreign_clients import in_thread
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, resume_node, until_shown
 from tests.real.test_admin_brokers import by_kafka_python, raised_by_kafka_python, unique
 
 pytestmark = pytest.mark.full
@@ -135,19 +135,30 @@ async def compare_topics(servers: str) -> None:
                 "node": "INVALID_REPLICA_ASSIGNMENT",
                 "gap": "INVALID_REPLICA_ASSIGNMENT",
             }
-            names = {topic.name for topic in await admin.list_topics()}
+            names = await names_of_topics(admin)
             assert (f"{ours}-good" in names) is (not validate_only)
 
-        async with asyncio.timeout(30):  # their call returns before the broker knows its topics
-            while {topic.name for topic in await admin.list_topics(internal=True)} != set(
-                await by_kafka_python(servers, lambda their: their.list_topics())
-            ):
-                await asyncio.sleep(0.05)
+        created_by_them = {f"{theirs}-{name}" for name in ("good", "assigned", "default")}
+        # their call returns before the broker knows its topics
+        await until_shown(lambda: names_of_topics(admin, created_by_them), created_by_them)
+        await until_shown(lambda: differing_names(admin, servers), set())
         await compare_partitions(admin, servers, ours, theirs)
         await compare_descriptions(
             admin, servers, [f"{ours}-good", f"{ours}-none", f"{theirs}-good", f"{ours}-default"]
         )
         await compare_deletions(admin, servers, ours, theirs)
+
+
+async def names_of_topics(admin: Admin, among: AbstractSet[str] | None = None) -> AbstractSet[str]:
+    """Return the names of all topics that the broker lists, or of those in `among`."""
+    found = {topic.name for topic in await admin.list_topics()}
+    return found if among is None else found & among
+
+
+async def differing_names(admin: Admin, servers: str) -> AbstractSet[str]:
+    """Return the topics that only one of the clients lists, for which one may have been earlier than a change."""
+    theirs = set(await by_kafka_python(servers, lambda their: their.list_topics()))
+    return theirs ^ {topic.name for topic in await admin.list_topics(internal=True)}
 
 
 async def compare_partitions(admin: Admin, servers: str, ours: str, theirs: str) -> None:
@@ -182,8 +193,13 @@ async def compare_partitions(admin: Admin, servers: str, ours: str, theirs: str)
             "assigned": "NONE",
             "none": "UNKNOWN_TOPIC_OR_PARTITION",
         }
-    described = (await admin.describe_topics([f"{ours}-good", f"{ours}-assigned"])).raise_first()
-    assert [len(topic.partitions) for topic in described.values()] == [4, 4]
+
+    async def totals_of(prefix: str) -> list[int]:
+        described = (await admin.describe_topics([f"{prefix}-good", f"{prefix}-assigned"])).raise_first()
+        return [len(topic.partitions) for topic in described.values()]
+
+    assert await totals_of(ours) == [4, 4]
+    await until_shown(lambda: totals_of(theirs), [4, 4])
 
 
 async def compare_descriptions(admin: Admin, servers: str, names: list[str]) -> None:
@@ -273,8 +289,8 @@ async def compare_deletions(admin: Admin, servers: str, ours: str, theirs: str) 
         "NONE",
         "UNKNOWN_TOPIC_OR_PARTITION",
     ]
-    left = {topic.name for topic in await admin.list_topics()}
-    assert not left & {f"{prefix}-{name}" for prefix in (ours, theirs) for name in names}
+    gone = {f"{prefix}-{name}" for prefix in (ours, theirs) for name in names}
+    await until_shown(lambda: names_of_topics(admin, gone), set())
 
 
 async def test_topics(apache_kafka: RunningKafka) -> None:
@@ -375,15 +391,12 @@ async def test_eligible_leader_replicas_are_as_kafkas_tool_sees_them(
         (await admin.create_topics({name: new})).raise_first()
         await asyncio.to_thread(kafka.suspend, suspended)
         try:
-            async with asyncio.timeout(60):
-                while True:
-                    topic = (await admin.describe_topics([name])).raise_first()[name]
-                    if all(part.elr for part in topic.partitions):
-                        break
-                    await asyncio.sleep(0.1)
-            assert [(part.isr, part.elr, part.last_known_elr) for part in topic.partitions] == [
-                ((leader,), (suspended,), ())
-            ] * 3
+
+            async def replicas() -> list[tuple[Sequence[int], ...]]:
+                topic = (await admin.describe_topics([name])).raise_first()[name]
+                return [(part.isr, part.elr, part.last_known_elr) for part in topic.partitions]
+
+            await until_shown(replicas, [((leader,), (suspended,), ())] * 3, limit=60)
             printed = await asyncio.to_thread(
                 kafka.run_tool,
                 "org.apache.kafka.tools.TopicCommand",
@@ -397,4 +410,4 @@ async def test_eligible_leader_replicas_are_as_kafkas_tool_sees_them(
             shown = await Commands(kafka.address(leader), capsys).json("topics", "describe", name)
             assert [(row["elr"], row["last_known_elr"]) for row in shown] == [([suspended], [])] * 3
         finally:
-            await asyncio.to_thread(kafka.resume, suspended)
+            await resume_node(kafka, suspended)

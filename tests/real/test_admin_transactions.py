@@ -18,7 +18,7 @@ from asyncgroup.testing.apache_kafka import ApacheKafka
 from asyncgroup.wire import messages as m
 from tests.broker.transactional import transactional
 from tests.interop.test_foreign_clients import in_thread
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, resume_node, until_shown
 from tests.real.test_admin_brokers import by_kafka_python, name_of, raised_by_kafka_python
 from tests.real.test_groups_taken_over import at
 
@@ -58,10 +58,13 @@ async def test_a_transaction_is_listed_and_described(apache_kafka: RunningKafka)
             assert producer.producer_id == described.producer_id == listed[topic].producer_id
             assert producer.current_transaction_start_offset == 0
             assert not (await admin.transactions.find_hanging(topics=[topic])).raise_first()
-        async with asyncio.timeout(30):  # the coordinator writes the markers after its response
-            while described.state != "CompleteCommit":
-                (described,) = (await admin.transactions.describe([topic])).raise_first().values()
-        assert described.partitions == ()
+
+        async def at_its_end() -> tuple[str, Sequence[TopicPartition]]:
+            (described,) = (await admin.transactions.describe([topic])).raise_first().values()
+            return described.state, described.partitions
+
+        # the coordinator writes the markers after its response
+        await until_shown(at_its_end, ("CompleteCommit", ()))
 
 
 # --- beside others --------------------------------------------------------------------------------------------------------
@@ -136,6 +139,12 @@ async def compare_transactions(kafka: ApacheKafka, nodes: list[int]) -> None:
         finally:
             (await admin.alter_configs("broker", {1: ConfigChanges(delete=[VERIFICATION])})).raise_first()
 
+        async def ending() -> set[str]:
+            """Return the transactions of other tests whose markers are being written: they change between two lists."""
+            listed = (await admin.transactions.list(states=["PrepareCommit", "PrepareAbort"])).raise_first()
+            return {each.transactional_id for each in listed}
+
+        await until_shown(ending, set())
         theirs = await in_thread(all_by_kafka_python, servers, topic)
         ours = (await admin.transactions.list()).raise_first()
         assert {
@@ -247,4 +256,4 @@ async def test_what_a_dead_node_coordinates_is_missing_and_said(apache_kafka_3: 
             assert isinstance(found.errors[dead], TransportError)
             assert topic in {each.transactional_id for each in found.transactions}
         finally:
-            await asyncio.to_thread(kafka.resume, dead)
+            await resume_node(kafka, dead)

@@ -10,7 +10,8 @@ import pytest
 from asyncgroup.testing.apache_kafka import ApacheKafka
 from tests.cli.admin_commands import Commands
 from tests.interop.java_tools import JavaTools
-from tests.real.beside_kafka import Beside, until
+from tests.real.beside_kafka import Beside
+from tests.real.support import until_shown
 from tests.real.test_admin_access import PASSWORD, secured
 from tests.real.test_admin_brokers import unique
 
@@ -51,7 +52,7 @@ async def test_acls_beside_kafkas_tool(beside_secured: Beside) -> None:
     all_groups = ("GROUP", "*", "LITERAL", "User:bob", "10.0.0.1", "ALL", "DENY")
 
     async def until_there_are(*expected: tuple[str, ...]) -> None:
-        await until(lambda: acls_of_both(beside, (), ()), set(expected))
+        await until_shown(lambda: acls_of_both(beside, (), ()), set(expected))
 
     created = await beside.ours.json(
         *("acls", "create", "--topic", topic, "--principal", "User:bob"),
@@ -121,7 +122,7 @@ async def test_users_beside_kafkas_tool(beside_secured: Beside, tmp_path: Path) 
     tool = ("kafka-configs", "--alter", "--user", user)
 
     async def until_there_are(*expected: tuple[str, str, str]) -> None:
-        await until(lambda: users_of_both(beside), before | set(expected))
+        await until_shown(lambda: users_of_both(beside), before | set(expected))
 
     setting = (
         "users",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from asyncgroup import Producer, ProducerConfig
-from tests.real.beside_kafka import BORN, Beside, beside, beside_39, filled, member, unique, until
-from tests.real.support import NEEDS_KAFKA_4
+from tests.real.beside_kafka import BORN, Beside, beside, beside_39, filled, member, unique
+from tests.real.support import NEEDS_KAFKA_4, until_shown
 
 __all__ = ["beside", "beside_39"]
 
@@ -79,7 +79,7 @@ async def test_configurations(beside: Beside) -> None:
         return {config: value for config, (value, _) in theirs.items()}
 
     expected = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
-    await until(both, expected)
+    await until_shown(both, expected)
     every = await both("--all")
     assert every is not None
     assert every.items() > expected.items()
@@ -87,7 +87,7 @@ async def test_configurations(beside: Beside) -> None:
     await beside.lines(
         "kafka-configs", "--alter", *entity, "--add-config", "retention.bytes=[77],segment.ms=88"
     )
-    await until(both, {**expected, "retention.bytes": "77", "segment.ms": "88"})
+    await until_shown(both, {**expected, "retention.bytes": "77", "segment.ms": "88"})
     rows = await beside.ours.json(
         "configs", "describe", "topic", topic, "--keys", "retention.bytes,segment.ms"
     )

@@ -19,9 +19,8 @@ from tests.real.beside_kafka import (
     beside_breakable,
     filled,
     unique,
-    until,
 )
-from tests.real.support import NEEDS_KAFKA_4
+from tests.real.support import NEEDS_KAFKA_4, until_shown
 
 __all__ = ["beside", "beside_39", "beside_breakable"]
 
@@ -70,10 +69,10 @@ async def created_and_deleted_topics(beside: Beside) -> None:
     their_numbers = ("--partitions", "3", "--replication-factor", "1")
     their_configs = ("--config", "retention.ms=77", "--config", "cleanup.policy=compact,delete")
     await beside.lines("kafka-topics", "--create", "--topic", theirs, *their_numbers, *their_configs)
-    await until(existing, {ours, theirs})
+    await until_shown(existing, {ours, theirs})
     expected = {"retention.ms": "77", "cleanup.policy": "compact,delete"}
     for topic in (ours, theirs):
-        await until(partial(partitions_of, beside, topic), (3, expected))
+        await until_shown(partial(partitions_of, beside, topic), (3, expected))
         await beside.both_refuse(
             ("topics", "create", topic),
             ("kafka-topics", "--create", "--topic", topic),
@@ -101,9 +100,9 @@ async def created_and_deleted_topics(beside: Beside) -> None:
 
     deleted = await beside.ours.json("topics", "delete", theirs)
     assert deleted == [{"topic": theirs, "status": "deleted", "error": None}]
-    await until(existing, {ours})
+    await until_shown(existing, {ours})
     await beside.lines("kafka-topics", "--delete", "--topic", ours)
-    await until(existing, set())
+    await until_shown(existing, set())
     await beside.both_refuse(
         ("topics", "delete", ours),
         ("kafka-topics", "--delete", "--topic", ours),
@@ -126,9 +125,9 @@ async def test_added_partitions(beside: Beside) -> None:
     assert await described() == (1, {})
     added = await beside.ours.json("topics", "add-partitions", topic, "--total", "3")
     assert added == [{"topic": topic, "partitions": 3, "status": "added", "error": None}]
-    await until(described, (3, {}))
+    await until_shown(described, (3, {}))
     await beside.lines("kafka-topics", "--alter", "--topic", topic, "--partitions", "5")
-    await until(described, (5, {}))
+    await until_shown(described, (5, {}))
     for total, words in (
         ("2", f"The topic {topic} currently has 5 partition(s); 2 would not be an increase"),
         ("5", "Topic already has 5 partition(s)"),
@@ -222,13 +221,13 @@ async def altered_configurations(
     file.write_text(f"{second}={other}\n", encoding="utf-8")
     ours = await beside.ours.json(*change, "--set", f"{first}={one}", "--set-file", str(file))
     assert ours == altered(kind, name)
-    await until(both, {first: one, second: other})
+    await until_shown(both, {first: one, second: other})
     await beside.lines("kafka-configs", "--alter", *entity, "--delete-config", f"{first},{second}")
-    await until(both, {})
+    await until_shown(both, {})
     await beside.lines("kafka-configs", "--alter", *entity, "--add-config", f"{first}={one},{second}={other}")
-    await until(both, {first: one, second: other})
+    await until_shown(both, {first: one, second: other})
     assert await beside.ours.json(*change, "--delete", f"{first},{second}") == altered(kind, name)
-    await until(both, {})
+    await until_shown(both, {})
 
 
 async def test_altered_configurations_of_a_topic(beside: Beside, tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ async def test_altered_configurations_of_a_topic(beside: Beside, tmp_path: Path)
     ):
         change = ("configs", "alter", "topic", topic, option, f"cleanup.policy={value}")
         assert await beside.ours.json(*change) == altered("topic", topic)
-        await until(policy, expected)
+        await until_shown(policy, expected)
 
     entity = ("--entity-type", "topics", "--entity-name")
     for setting, error, words in (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import pytest
 
 from asyncgroup import Producer
 from asyncgroup.testing.apache_kafka import ApacheKafka
-from tests.real.beside_kafka import Beside, beside_3, beside_39, beside_breakable, unique, until
-from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4
+from tests.real.beside_kafka import Beside, beside_3, beside_39, beside_breakable, unique
+from tests.real.support import IS_NEWEST_RELEASE, NEEDS_KAFKA_4, until_shown
 
 __all__ = ["beside_3", "beside_39", "beside_breakable"]
 
@@ -32,24 +34,31 @@ async def test_the_broker_of_an_old_kafka(beside_39: Beside) -> None:
 async def brokers_beside(beside: Beside, *options: str) -> None:
     """Compare the brokers and the id of the cluster; before Kafka 4.0 only those that are not fenced."""
     their_options = ("--include-fenced-brokers",) if options else ()
-    headings, *lines = await beside.lines("kafka-cluster", "list-endpoints", *their_options)
-    names = [name for name in ("ID", "HOST", "PORT", "RACK", "STATE") if name in headings.split()]
-    theirs = [dict(zip(headings.split(), line.split(), strict=True)) for line in lines]
-    rows = await beside.ours.json("cluster", "describe", *options)
-    ours = [
-        {
-            "ID": str(row["node"]),
-            "HOST": row["host"],
-            "PORT": str(row["port"]),
-            "RACK": str(row["rack"] or "null"),
-            "STATE": "fenced" if row["fenced"] else "unfenced",
-        }
-        for row in rows
-    ]
-    assert [{name: row[name] for name in names} for row in ours] == [
-        {name: row[name] for name in names} for row in theirs
-    ]
+
+    async def different() -> list[tuple[dict[str, str], dict[str, str]]]:
+        """Return the brokers that the commands describe differently: they may have asked two brokers."""
+        headings, *lines = await beside.lines("kafka-cluster", "list-endpoints", *their_options)
+        names = [name for name in ("ID", "HOST", "PORT", "RACK", "STATE") if name in headings.split()]
+        theirs = [dict(zip(headings.split(), line.split(), strict=True)) for line in lines]
+        ours = [
+            {
+                "ID": str(row["node"]),
+                "HOST": row["host"],
+                "PORT": str(row["port"]),
+                "RACK": str(row["rack"] or "null"),
+                "STATE": "fenced" if row["fenced"] else "unfenced",
+            }
+            for row in await beside.ours.json("cluster", "describe", *options)
+        ]
+        assert ours
+        pairs = itertools.zip_longest(ours, theirs, fillvalue={})
+        return [
+            (mine, other) for mine, other in pairs if any(mine.get(name) != other.get(name) for name in names)
+        ]
+
+    await until_shown(different, [])
     (line,) = await beside.lines("kafka-cluster", "cluster-id")
+    rows = await beside.ours.json("cluster", "describe", *options)
     assert {row["cluster_id"] for row in rows} == {line.removeprefix("Cluster ID: ")}
 
 
@@ -99,12 +108,15 @@ async def test_what_a_dead_node_leaves(beside_3: Beside, apache_kafka_3: ApacheK
         created = ("topics", "create", topic, "--replica-assignment", ":".join(map(str, nodes)))
         await beside_3.ours.ok(*created, "--set", f"min.insync.replicas={least}")
 
-    async def filtered(option: str, their_option: str) -> set[tuple[str, str]] | None:
-        """Return the partitions of all topics that both commands list, None if they differ."""
+    async def filtered(
+        option: str, their_option: str, *topics: str
+    ) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        """Return the partitions that only one of the commands lists, and those of these topics that both list."""
         lines = await beside_3.lines("kafka-topics", "--describe", their_option)
         theirs = {re.findall(r"Topic: (\S+)\s+.*Partition: (\d+)", line)[0] for line in lines}
         rows = await beside_3.ours.json("topics", "describe", option)
-        return theirs if {(row["topic"], str(row["partition"])) for row in rows} == theirs else None
+        ours = {(row["topic"], str(row["partition"])) for row in rows}
+        return ours ^ theirs, {each for each in ours & theirs if each[0] in topics}
 
     async def cell(topic: str, name: str) -> str | None:
         """Return a cell of the only partition, None if the commands differ."""
@@ -115,20 +127,17 @@ async def test_what_a_dead_node_leaves(beside_3: Beside, apache_kafka_3: ApacheK
     await asyncio.to_thread(apache_kafka_3.kill, dead)
     try:
         # since Kafka 4.1 the ISR of a partition without a leader is empty, and the node is an eligible leader replica
-        await until(lambda: cell(alone, "LEADER"), "-")
-        await until(lambda: cell(short, "ISR"), str(leader))
-        for option, their_option, topic in (
-            ("--unavailable", "--unavailable-partitions", alone),
-            ("--under-replicated", "--under-replicated-partitions", short),
-            ("--under-min-isr", "--under-min-isr-partitions", short),
-            ("--at-min-isr", "--at-min-isr-partitions", full),
+        await until_shown(lambda: cell(alone, "LEADER"), "-")
+        await until_shown(lambda: cell(short, "ISR"), str(leader))
+        for option, their_option, topics in (
+            ("--unavailable", "--unavailable-partitions", [alone]),
+            ("--under-replicated", "--under-replicated-partitions", [short]),
+            ("--under-min-isr", "--under-min-isr-partitions", [short, alone]),  # the latter has no leader
+            ("--at-min-isr", "--at-min-isr-partitions", [full]),
         ):
-            found = await filtered(option, their_option)
-            assert found is not None, option
-            assert (topic, "0") in found, option
-        found = await filtered("--under-min-isr", "--under-min-isr-partitions")
-        assert found is not None
-        assert (alone, "0") in found  # it has no leader
+            # the commands may have asked two brokers
+            expected = set[tuple[str, str]](), {(topic, "0") for topic in topics}
+            await until_shown(partial(filtered, option, their_option, *topics), expected)
         if IS_NEWEST_RELEASE:
             await brokers_beside(beside_3, "--include-fenced")
         election, partition = ("kafka-leader-election", "--election-type"), ("--partition", "0")
@@ -173,7 +182,7 @@ async def test_elections(beside_3: Beside) -> None:
     assert await leader() == "1"
     await prefer(2, 1)  # the leader stays: its replica only is no longer the first one
     assert await beside_3.ours.json("cluster", "elect-leaders", place) == [{**row, "status": "elected"}]
-    await until(leader, "2")
+    await until_shown(leader, "2")
     assert await beside_3.lines(*tool, "preferred", *partition, "0") == [
         f"Valid replica already elected for partitions {topic}-0"
     ]
@@ -181,14 +190,14 @@ async def test_elections(beside_3: Beside) -> None:
     assert await beside_3.lines(*tool, "preferred", *partition, "0") == [
         f"Successfully completed leader election (PREFERRED) for partitions {topic}-0"
     ]
-    await until(leader, "1")
+    await until_shown(leader, "1")
     assert await beside_3.ours.json("cluster", "elect-leaders", place) == [{**row, "status": "unchanged"}]
     # all that need it: other topics as well, if nodes were restarted; their replicas must be in sync again
-    await until(lambda: beside_3.ours.json("topics", "describe", "--under-replicated"), [])
+    await until_shown(lambda: beside_3.ours.json("topics", "describe", "--under-replicated"), [])
     await prefer(2, 1)
     rows = await beside_3.ours.json("cluster", "elect-leaders")
     assert {**row, "status": "elected"} in rows
-    await until(leader, "2")
+    await until_shown(leader, "2")
     assert await beside_3.lines(*tool, "preferred", "--all-topic-partitions") == []
     assert await beside_3.ours.json("cluster", "elect-leaders") == []
     # a partition with a leader needs no unclean election
@@ -245,7 +254,7 @@ async def test_reassignments(beside_3: Beside, tmp_path: Path) -> None:
         gone = (
             f"There is no active reassignment of partition {topic}-0, but replica set is 1,2 rather than 1,3."
         )
-        await until(lambda: verified(1, 3), gone)
+        await until_shown(lambda: verified(1, 3), gone)
         begun = await beside_3.ours.json("cluster", "reassign", f"{place}=1,3")
         assert begun == [{**row, "replicas": [1, 3], "status": "begun"}]
         assert await in_progress() == [("1,3,2", "3", "2")]
@@ -268,7 +277,7 @@ async def test_reassignments(beside_3: Beside, tmp_path: Path) -> None:
         # the second --cancel has removed the throttles
         begun = await beside_3.ours.json("cluster", "reassign", f"{place}=3,1")
         assert begun == [{**row, "replicas": [3, 1], "status": "begun"}]
-        await until(lambda: verified(3, 1), f"Reassignment of partition {topic}-0 is completed.")
+        await until_shown(lambda: verified(3, 1), f"Reassignment of partition {topic}-0 is completed.")
         assert await in_progress() == []
     finally:
         await beside_3.lines(*plan(1, 3), "--cancel")
@@ -324,13 +333,13 @@ async def test_levels_of_features(beside_breakable: Beside) -> None:
     assert await beside.ours.json(*change, f"{name}={low}", "--downgrade") == [
         {**row, "level": low, "status": "set"}
     ]
-    await until(level, low)
+    await until_shown(level, low)
     assert await beside.lines("kafka-features", *up) == [f"{name} was upgraded to {high}."]
-    await until(level, high)
+    await until_shown(level, high)
     assert await beside.lines("kafka-features", *down) == [f"{name} was downgraded to {low}."]
-    await until(level, low)
+    await until_shown(level, low)
     assert await beside.ours.json(*change, f"{name}={high}") == [{**row, "level": high, "status": "set"}]
-    await until(level, high)
+    await until_shown(level, high)
     for options in ((), ("--dry-run",)):
         for feature, words in (
             (f"{name}={low}", "Can't downgrade the version of this feature without setting the upgrade type"),

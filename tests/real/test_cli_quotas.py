@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.real.beside_kafka import Beside, beside_39, beside_breakable, until
+from tests.real.beside_kafka import Beside, beside_39, beside_breakable
+from tests.real.support import until_shown
 
 __all__ = ["beside_39", "beside_breakable"]
 
@@ -101,7 +102,7 @@ async def quotas_of_entity_beside(
 
     async def until_there_are(*quotas: tuple[str, float]) -> None:
         added: Quotas = {(user, client, ip, *quota) for quota in quotas}
-        await until(lambda: quotas_of_both(beside), before | added)
+        await until_shown(lambda: quotas_of_both(beside), before | added)
 
     valid = await beside.ours.json(*change, "--set", f"{first}=10000000", "--dry-run")
     assert valid == [{**row, "status": "valid"}]
