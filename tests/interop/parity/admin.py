@@ -16,16 +16,22 @@ __all__ = ["altered_settings", "described_producers", "described_transactions", 
 
 TOPIC, NODE = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-CHECKED = {
-    "only validated",
-    "set",
-    "appended again",
-    "subtracted",
-    "deleted",
-    "a good key with a bad one",
-    "nothing",
+DEFAULTS = {
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
 }
-"""Steps after which the settings are described."""
+CHECKED: dict[str, dict[str, str]] = {
+    "only validated": {"retention.ms": "-1"},
+    "set": {"retention.ms": "5000", "segment.bytes": "2000000"},
+    "appended again": {"cleanup.policy": "delete,compact"},
+    "subtracted": {"cleanup.policy": "compact"},
+    "deleted": {"segment.bytes": DEFAULTS["segment.bytes"]},
+    "a good key with a bad one": {},
+    "nothing": {},
+}
+"""Steps after which the settings are described, and what is different in them since the last time."""
 
 
 async def altered_settings(scene: Scene) -> None:
@@ -57,10 +63,12 @@ async def altered_settings(scene: Scene) -> None:
         "a bad topic": ("a b", [("retention.ms", SET, "5")], False),
         "no topic": ("", [("retention.ms", SET, "5")], False),
     }
+    expected = dict(DEFAULTS)
     for label, (name, changes, validate) in steps.items():
         await scene.ask(label, incremental({name: changes}, validate))
-        if name == topic and label in CHECKED:
-            await settings(scene, f"after {label}", topic)
+        if label in CHECKED:
+            expected |= CHECKED[label]
+            await settings(scene, f"after {label}", topic, expected)
     reset = [("leader.replication.throttled.rate", DELETE, None)]
     for node in ("1", "", "7", "x"):
         await scene.ask(f"node {node!r} reset", incremental({node: reset}, kind=NODE))
@@ -70,7 +78,7 @@ async def altered_settings(scene: Scene) -> None:
     if scene.serves("AlterConfigs"):
         whole = cls.AlterConfigsResource(TOPIC, topic, [cls.AlterableConfig("max.message.bytes", "1000")])
         await scene.ask("all of them", cls([whole]))
-        await settings(scene, "after all of them", topic)
+        await settings(scene, "after all of them", topic, DEFAULTS | {"max.message.bytes": "1000"})
         await scene.ask("all of nothing", cls([cls.AlterConfigsResource(TOPIC, "nothing", [])]))
 
 
@@ -91,20 +99,15 @@ def _twice(topic: str) -> m.IncrementalAlterConfigsRequest:
     return m.IncrementalAlterConfigsRequest(request.resources * 2)
 
 
-async def settings(scene: Scene, label: str, topic: str) -> None:
-    """Describe the topic's own settings, after a real broker's metadata has caught up."""
-    cls, keys = (
-        m.DescribeConfigsRequest,
-        ["retention.ms", "segment.bytes", "cleanup.policy", "max.message.bytes"],
-    )
-    request = cls([cls.DescribeConfigsResource(TOPIC, topic, keys)])
-    before: list[Any] = []
+async def settings(scene: Scene, label: str, topic: str, expected: Mapping[str, str]) -> None:
+    """Describe some settings of the topic once a real broker's metadata has these values."""
+    cls = m.DescribeConfigsRequest
+    request = cls([cls.DescribeConfigsResource(TOPIC, topic, list(DEFAULTS))])
 
-    def calm(answer: m.DescribeConfigsResponse) -> bool:
-        before.append([(c.name, c.value) for c in answer.results[0].configs])
-        return len(before) > 2 and before[-1] == before[-2] == before[-3]
+    def caught_up(answer: m.DescribeConfigsResponse) -> bool:
+        return {each.name: each.value for each in answer.results[0].configs} == expected
 
-    await scene.ask(label, request, until=calm)
+    await scene.ask(label, request, until=caught_up)
 
 
 async def described_producers(scene: Scene) -> None:

@@ -44,6 +44,15 @@ LIMIT: Final = 20.0
 PAUSE: Final = 0.02
 """Seconds between two polls for background work of a real broker."""
 
+GROUP_CONFIGS: Final = ("consumer.assignment.interval.ms", "streams.num.standby.replicas")
+"""What `Scene.consumer_group` sets to 0. The second one is 0 anyway: a broker that shows it has applied the first one.
+
+A broker shows a configuration a moment before it applies it, and applies one change after the other.
+"""
+
+GROUP_CONFIG: Final = 8
+"""The source of a value that was set for one group."""
+
 NOT_YET: Final = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -138,7 +147,8 @@ class Scene:
         if kind is None and self.topic_ids:  # other tests share the broker: clean up
             await self.quietly(m.DeleteTopicsRequest(topic_names=list(self.topic_ids), timeout_ms=20_000), 5)
         if kind is None and self._configured_groups:
-            await self._configure_groups(self._configured_groups, 1, None)
+            for name in GROUP_CONFIGS:
+                await self._configure_groups(self._configured_groups, 1, name, None)
         for client in self._clients.values():
             await client.close()
 
@@ -179,7 +189,7 @@ class Scene:
         version: int | None = None,
         until: Until | None = None,
     ) -> Any:
-        """Send a request and keep the response. With `until` repeat this until it returns True, or time is up.
+        """Send a request and keep the response. With `until` repeat this until it returns True; fail when time is up.
 
         A real broker changes some things in the background: metadata, configurations, transaction markers.
         """
@@ -188,10 +198,10 @@ class Scene:
             while True:
                 sent = await self.send(label, request, via=via, version=version)
                 answer = await self._receive(sent)
-                late = asyncio.get_running_loop().time() > deadline
-                if until is None or answer is None or late or until(answer):
+                if until is None or answer is None or until(answer):
                     self.keep(label, answer, sent.version)
                     return answer
+                assert asyncio.get_running_loop().time() < deadline, f"{label}: {answer}"
                 await asyncio.sleep(PAUSE)
 
     async def quietly(self, request: Any, version: int | None = None) -> Any:
@@ -290,13 +300,25 @@ class Scene:
         """As `group`, for the consumer protocol: the group's target is computed at every change, without a pause."""
         full = await self.group(name)
         self._configured_groups.append(full)
-        await self._configure_groups([full], 0, "0")
+        for config in GROUP_CONFIGS:
+            await self._configure_groups([full], 0, config, "0")
+            await self._until_configured(full, config)
         return full
 
-    async def _configure_groups(self, groups: list[str], operation: int, value: str | None) -> None:
+    async def _configure_groups(
+        self, groups: list[str], operation: int, name: str, value: str | None
+    ) -> None:
         cls = m.IncrementalAlterConfigsRequest
-        config = cls.AlterableConfig("consumer.assignment.interval.ms", operation, value)
+        config = cls.AlterableConfig(name, operation, value)
         await self.quietly(cls([cls.AlterConfigsResource(32, group, [config]) for group in groups]), 1)
+
+    async def _until_configured(self, group: str, name: str) -> None:
+        """Wait until the broker shows that the group has its own value of this configuration."""
+        cls = m.DescribeConfigsRequest
+        request = cls([cls.DescribeConfigsResource(32, group, [name])])
+        async with asyncio.timeout(LIMIT):
+            while (await self.quietly(request, 4)).results[0].configs[0].config_source != GROUP_CONFIG:
+                await asyncio.sleep(PAUSE)
 
     async def transactional_id(self, name: str) -> str:
         """Wait until the transactional id's coordinator is ready; return the full transactional id."""
