@@ -17,8 +17,8 @@ from asyncgroup.cli.administration import (
 )
 from asyncgroup.cli.common import whole
 from asyncgroup.cli.replicas import REPLICA_COLUMNS, add_replica_actions
-from asyncgroup.cli.tables import Column, Row
-from asyncgroup.cli.topic_arguments import add_scopes, partitions_in, shown_timestamp
+from asyncgroup.cli.tables import Column, Row, shown_timestamp
+from asyncgroup.cli.topic_arguments import add_scopes, partitions_in
 from asyncgroup.error_types import short_error_type
 
 if TYPE_CHECKING:

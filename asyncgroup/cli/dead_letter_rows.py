@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from asyncgroup.cli.printing import as_json, json_text
+from asyncgroup.cli.tables import ABSENT, shown_time
 from asyncgroup.counting import counted
 from asyncgroup.escaping import printable
 from asyncgroup.model import Record
@@ -22,7 +22,7 @@ from asyncgroup.workqueue.copies import (
     origin,
 )
 
-__all__ = ["MAX_REASON", "UNKNOWN", "DeadLetterRow", "full_dict", "full_text", "shown_time"]
+__all__ = ["MAX_REASON", "DeadLetterRow", "full_dict", "full_text"]
 
 MAX_KEY: Final = 32
 """Characters of a key in the table."""
@@ -30,8 +30,6 @@ MAX_NAME: Final = 80
 """Characters of an origin and of a group in the table."""
 MAX_REASON: Final = 100
 """Characters of a reason in the table and the summary."""
-UNKNOWN: Final = "-"
-"""Shown for a field that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ class DeadLetterRow:
     def origin(self) -> str:
         """`topic-partition@offset` of the original; the topic only, or `-`, if no more is known."""
         if self.origin_topic is None:
-            return UNKNOWN
+            return ABSENT
         if self.origin_partition is None:
             return self.origin_topic
         return f"{self.origin_topic}-{self.origin_partition}@{self.origin_offset}"
@@ -92,10 +90,10 @@ class DeadLetterRow:
             self.place,
             shown_time(self.timestamp),
             printable(self.origin, MAX_NAME),
-            printable(self.group or UNKNOWN, MAX_NAME),
-            UNKNOWN if self.deliveries is None else str(self.deliveries),
-            UNKNOWN if self.key is None else printable(self.key.decode(errors="backslashreplace"), MAX_KEY),
-            printable(self.reason or UNKNOWN, MAX_REASON),
+            printable(self.group or ABSENT, MAX_NAME),
+            ABSENT if self.deliveries is None else str(self.deliveries),
+            ABSENT if self.key is None else printable(self.key.decode(errors="backslashreplace"), MAX_KEY),
+            printable(self.reason or ABSENT, MAX_REASON),
         ]
 
     def details(self) -> str:
@@ -109,7 +107,7 @@ class DeadLetterRow:
             parts.append(counted(self.deliveries, "delivery", "deliveries"))
         if self.key is not None:
             parts.append(f"key {printable(self.key.decode(errors='backslashreplace'), MAX_KEY)}")
-        if (time := shown_time(self.timestamp)) != UNKNOWN:
+        if (time := shown_time(self.timestamp)) != ABSENT:
             parts.append(time)
         return ", ".join(parts)
 
@@ -138,17 +136,6 @@ def _deliveries(value: bytes | None) -> int | None:
     return int(value) if value is not None and value.isdigit() and len(value) < 10 else None
 
 
-def shown_time(timestamp: int) -> str:
-    """Return a timestamp in ms as UTC, such as `2026-11-25 22:48:01.123Z`; `-` for none, and beyond the year 9999."""
-    try:
-        if timestamp < 0:
-            return UNKNOWN
-        time = datetime.fromtimestamp(timestamp // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return UNKNOWN
-    return f"{time:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}Z"
-
-
 # --- output of `show` -------------------------------------------------------------------------------------------------
 
 
@@ -167,9 +154,9 @@ def full_text(record: Record) -> str:
         f"{record.topic}-{row.place}",
         f"  time        {shown_time(record.timestamp)}",
         f"  origin      {printable(row.origin)}",
-        f"  group       {printable(row.group or UNKNOWN)}",
-        f"  deliveries  {UNKNOWN if row.deliveries is None else row.deliveries}",
-        f"  reason      {printable(row.reason or UNKNOWN)}",
+        f"  group       {printable(row.group or ABSENT)}",
+        f"  deliveries  {ABSENT if row.deliveries is None else row.deliveries}",
+        f"  reason      {printable(row.reason or ABSENT)}",
         f"  key         {_shown(record.key)}",
         f"headers ({len(record.headers)})",
         *(f"  {printable(name)}: {_shown(value)}" for name, value in record.headers),

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.dead_letter_rows import MAX_REASON, UNKNOWN, DeadLetterRow
+from asyncgroup.cli.dead_letter_rows import MAX_REASON, DeadLetterRow
 from asyncgroup.cli.printing import is_terminal
+from asyncgroup.cli.tables import ABSENT
 from asyncgroup.counting import counted
 from asyncgroup.escaping import printable
 
@@ -59,7 +60,7 @@ def _narrow_table(rows: Sequence[DeadLetterRow]) -> Table:
     table.add_column(COLUMNS[0], no_wrap=True, min_width=max(len(row.place) for row in rows))
     table.add_column(COLUMNS[-1], overflow="fold")
     for row in rows:
-        lines = (printable(row.reason or UNKNOWN, MAX_REASON), row.details())
+        lines = (printable(row.reason or ABSENT, MAX_REASON), row.details())
         table.add_row(Text(row.place), Text("\n".join(filter(None, lines))))
     return table
 
@@ -71,7 +72,7 @@ def print_summary(topic: str, reasons: Mapping[str | None, int]) -> None:
     console.print(f"{topic}: {counted(total, 'record')}", markup=False)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0] or ""))
     for reason, count in ordered[:MAX_REASONS]:
-        shown = UNKNOWN if reason is None else printable(reason, MAX_REASON)
+        shown = ABSENT if reason is None else printable(reason, MAX_REASON)
         console.print(f"{count:>8,}  {shown}", markup=False)
     if more := ordered[MAX_REASONS:]:
         console.print(

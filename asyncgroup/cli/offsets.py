@@ -18,12 +18,11 @@ from asyncgroup.cli.administration import (
 from asyncgroup.cli.common import group_id
 from asyncgroup.cli.group_lag import add_isolation_level
 from asyncgroup.cli.instants import parse_instant, timestamp_of_instant
-from asyncgroup.cli.tables import Column, Row
+from asyncgroup.cli.tables import Column, Row, shown_timestamp
 from asyncgroup.cli.topic_arguments import (
     PartitionScope,
     add_scopes,
     partitions_in,
-    shown_timestamp,
     topic_name,
 )
 from asyncgroup.topic_partition import TopicPartition

@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from asyncgroup.cli.printing import json_object
@@ -23,6 +24,8 @@ __all__ = [
     "json_line",
     "name_of",
     "shortened",
+    "shown_time",
+    "shown_timestamp",
     "table_lines",
 ]
 
@@ -179,3 +182,23 @@ def json_line(columns: Sequence[Column], row: Row) -> str:
 def name_of(columns: Sequence[Column], row: Row) -> str:
     """Return the name of a row, on one line; its parts are separated by tabs."""
     return "\t".join(cell_text(row[column.key]) for column in columns if column.is_name)
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def shown_time(timestamp: int) -> str:
+    """Return a timestamp in ms as UTC, such as `2026-11-25 22:48:01.123Z`; `-` for none, and beyond the year 9999."""
+    try:
+        if timestamp < 0:
+            return ABSENT
+        time = datetime.fromtimestamp(timestamp // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return ABSENT
+    return f"{time:%Y-%m-%d %H:%M:%S}.{timestamp % 1000:03d}Z"
+
+
+def shown_timestamp(milliseconds: int | None) -> str | None:
+    """Return a timestamp in ms as UTC, such as `2026-11-25T22:48:01.123Z`; None for none."""
+    shown = None if milliseconds is None else shown_time(milliseconds).replace(" ", "T")
+    return None if shown == ABSENT else shown

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import argument
-from asyncgroup.cli.dead_letter_rows import shown_time
-from asyncgroup.cli.tables import ABSENT
 from asyncgroup.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ __all__ = [
     "parse_partition",
     "parse_scope",
     "partitions_in",
-    "shown_timestamp",
     "topic_name",
     "whole_64",
 ]
@@ -109,12 +106,6 @@ def whole_64(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
     return int(text)
-
-
-def shown_timestamp(milliseconds: int | None) -> str | None:
-    """Return a timestamp in ms as UTC, such as `2026-11-25T22:48:01.123Z`; None for none."""
-    shown = None if milliseconds is None else shown_time(milliseconds).replace(" ", "T")
-    return None if shown == ABSENT else shown
 
 
 def parse_assignments(text: str) -> list[list[int]]:

@@ -15,12 +15,11 @@ from asyncgroup.cli.administration import (
     status_rows,
 )
 from asyncgroup.cli.common import argument, seconds_or_zero, whole
-from asyncgroup.cli.tables import Column, Row
+from asyncgroup.cli.tables import Column, Row, shown_timestamp
 from asyncgroup.cli.topic_arguments import (
     add_scopes,
     parse_partition,
     partitions_in,
-    shown_timestamp,
     whole_64,
 )
 from asyncgroup.errors import AsyncGroupError

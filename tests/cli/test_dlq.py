@@ -18,9 +18,10 @@ from asyncgroup import Producer, ProducerConfig
 from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
 from asyncgroup.cli.app import _parser
-from asyncgroup.cli.dead_letter_rows import DeadLetterRow, shown_time
+from asyncgroup.cli.dead_letter_rows import DeadLetterRow
 from asyncgroup.cli.dlq_replay import ReplayStopped
 from asyncgroup.cli.offset_spans import OffsetSpan, parse_spans
+from asyncgroup.cli.tables import shown_time
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, UsageError
 from asyncgroup.group import ConsumerGroup
