@@ -8,6 +8,15 @@ Further subjects are attributes: `admin.transactions`, `brokers`, `replicas`, `a
 
 `Admin` is the face; each subject has a file, over the requests of `asyncgroup.cluster.requests`. A call for several names returns
 `AdminResults`: a value or an error for each of them.
+
+The files:
+
+- `admin`: the class. `arguments` and `results` are what all subjects share, `denied` says what a denied call needs.
+- Topics and configurations: `topics`, `topic_changes`, `partitions`, `list_offsets`, `configs`.
+- Groups: `groups`, `members`, `group_offsets`. Their lag: `lag`, with the pure `lag_values`. A reset: `reset_target` says where to,
+  `reset_plan` what changes, `reset` looks that up and commits it, and `offsets_csv` reads and writes it as CSV.
+- Transactions: `transactions`, with `transaction_requests` and `transaction_values`; `hanging` finds those that will not end.
+- The cluster: `brokers` with `broker_values`, `replicas`, `acls` with `acl_values`, `users`, `quotas`.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@
 - `requests`: requests for many keys to coordinators, the controller, leaders and named nodes, with a value or an error for each.
 - `connection_pool`: one connection per (broker, purpose). `connecting` makes one: `net` opens the socket and TLS,
   `authentication` does SASL, `connect_errors` says in Kafka's words what to change. `connection` matches responses to requests.
+- `bootstrap`: the addresses to start from; `features`: what the cluster has finalized (KIP-584).
 - `throttling` (KIP-219): throttle times. Sockets, frames and retry delays are in `asyncgroup.net`.
 
 Where to find what sarama's Client (`client.go`) offers:

@@ -2,6 +2,8 @@
 
 Durations are seconds (float), sizes bytes (int). Defaults are sarama's (`config.go`) where sarama has the key, Java's
 otherwise. An invalid value raises ConfigError, which names the key, the value and what is allowed.
+
+`consumer` and `producer` have the keys of each, `client` those that both have.
 """
 
 from __future__ import annotations

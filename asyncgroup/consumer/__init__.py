@@ -24,6 +24,8 @@ The modules:
   `offset_resets` where reading continues if a position is not in the log.
 - `fetcher` and `broker_task` send the requests and wait; Spark's range reader has its own tasks.
 - `list_offsets` looks up offsets by name or time.
+- `consumer` is the public object for partitions without a group. `process_reports` calls the hooks of a partition's reader,
+  `partition_warnings` logs partitions that keep failing.
 """
 
 from __future__ import annotations

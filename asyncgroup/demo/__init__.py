@@ -4,6 +4,7 @@
                                                     └──▶ queries (Spark) ──▶ Parquet, plot, flights-streaks (topic)
 
 - `demo_run` is the run from start to end. `target` is the cluster with the topics and the group of a run.
+- `produce` writes the flights, `group_run` runs the `members` and collects in `sinks`, `queries` are Spark's.
 - `flights` reads the CSV, and `expected` computes from it what Spark's queries should find; `report` compares.
 - `progress` counts what members have delivered and committed; `views` and `screen` show it.
 

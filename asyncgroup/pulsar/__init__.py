@@ -1,1 +1,1 @@
-"""A native asyncio client for Apache Pulsar; it knows nothing of Kafka."""
+"""A native asyncio client for Apache Pulsar; it knows nothing of Kafka. `wire` has its bytes."""

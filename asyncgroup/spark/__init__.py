@@ -30,6 +30,14 @@ Sinks for the bridge: `ParquetByRange`, `Upsert` and `OffsetsInSink` (exactly on
 
 Needs the extra `spark` (pyspark, pyarrow) and Java 17 or later. Names are imported on first use, because every new
 Python worker of an executor imports this package.
+
+The rooms are `source`, `sink` and `bridge`, and `examples`. Beside them:
+
+- `data_source` is the class that Spark loads, `autoregister` lets Spark find it; `session` creates sessions, `requirements` checks what
+  they need.
+- `ranges` and `arrow`: offset ranges, and records as Arrow batches. `option_words`: errors in the words of options; `api_timeout`:
+  the time for requests.
+- Python workers: `worker_process`, and the daemons `preloading_daemon` and `quiet_daemon` that fork them.
 """
 
 from __future__ import annotations

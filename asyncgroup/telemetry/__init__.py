@@ -4,7 +4,7 @@
     async with ConsumerGroup("localhost:9092", "orders", hooks=[metrics]) as group: ...
 
 - `metric_names` is the table of all metrics, `readings` their values. `client_metrics` is the hook that counts events and reads
-  clients (`client_readings`) at the time of a scrape; it knows neither Prometheus nor OpenTelemetry.
+  clients (`client_readings`) at the time of a scrape, from any thread (`thread_reads`); it knows neither Prometheus nor OpenTelemetry.
 - `otel` makes OpenTelemetry's spans and metrics; `extras` says what to install for it.
 - `prometheus` is the collector over it for prometheus_client.
 - `json_logs` formats log lines, with the fields of `asyncgroup.log_events`.

@@ -20,8 +20,12 @@ network can also be used on their own:
 
 `asyncgroup.testing.apache_kafka` starts a real Apache Kafka. Each name is imported on first use.
 
-Three rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache_kafka` (the launcher). The files
-beside them are what users import: `pytest_plugin`, and `kafka_server` with its faults and history.
+Four rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache_kafka` (the launcher), over
+`java_server` (child processes, downloads). The files beside them are what users import:
+
+- `pytest_plugin`, with the faults of its marker in `fault_options`.
+- `kafka_server`, with its thread in `server_thread` and its faults and history in `server_facades`.
+- `memory_source`, for a work queue without a broker; `memory_engine` is its engine.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
 Where to look, starting at the user's call:
 
 - User-facing: `work_queue` (WorkQueue), `settings` (each setting once), `sources` (what a queue reads), `delivery`,
-  `delivery_result` (what its calls return), `modes`, `policies`, `batch_receive`, `interceptors`, `statistics`.
+  `delivery_result` (what its calls return), `delivery_state`, `modes`, `policies`, `batch_receive`, `interceptors`, `statistics`.
 - `core` is an open queue: it delivers the records that its engine adds, and applies the outcomes. `engine` is the seam: what the
   core asks of an engine, what an engine asks of the core, and `partition_engine`, what both say of one partition.
 - What is delivered next, without a broker and without waiting: `dispatcher`, over the state of one partition in
   `partition_work`, with `ready_partitions` (in turn, and a share of the turns for retries), `orders` (of each mode), `due_times` (delays),
-  `outcomes` (what the end of a delivery does) and `delivery_reports` (callbacks and hooks).
-- Waiting: `receiver` gives deliveries to tasks, `dispatch_timer` wakes the dispatcher in time, `workers` run the handlers of `run`,
-  and log their exceptions. `handled_exception`: that of the
-  `except` block around a nack.
+  `ack_timeouts`, `outcomes` (what the end of a delivery does) and `delivery_reports` (callbacks and hooks).
+- Waiting: `receive_limits` says what a partition may hold, `receiver` gives deliveries to tasks, `dispatch_timer` wakes the dispatcher
+  in time, `workers` run the handlers of `run`, and log their exceptions. `handled_exception`: that of the `except`
+  block around a nack.
 - Copies: `publisher` has them written to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `dead_letters`: their rate, and why a record that arrives after its last delivery is one).
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `asyncgroup.hashing.key_ranges`.

@@ -13,6 +13,7 @@ is sent to one node (`ask`), and what that node answers for each key. The rest i
   several requests.
 - `fan_out`: all parts at the same time, then the attempts that are left.
 - `unanswered`: a refusal that means that a lost request was executed.
-- `list_offsets`, `topics`, `topic_pages`, `groups`, `configs`, `records`, `producers`, `transactions`, `brokers`, `replicas`, `acls`, `scram_users`,
-  `quotas`: the requests, by what they are about.
+- `offset_versions`: what versions of requests about committed offsets have; `topic_spread`: waits until all brokers know a topic.
+- `list_offsets`, `topics`, `topic_pages`, `groups`, `group_offsets`, `configs`, `records`, `producers`,
+  `transactions`, `brokers`, `replicas`, `acls`, `scram_users`, `quotas`: the requests, by what they are about.
 """

@@ -3,6 +3,10 @@
 `range` and `roundrobin` make the same assignments as Java's; `sticky` is at least as balanced as Java's, without more
 moves for the same balance; `cooperative-sticky` reaches the same in two rebalances without stopping what stays. All but
 `roundrobin` can prefer members in the racks of replicas. Custom ones implement the protocol `Assignor`.
+
+- `protocol` is what an assignor has, and the checks of its plans; `racks` says who is near a replica.
+- `range_roundrobin`, with `range_by_rack`; `sticky`, with `spread` (how many partitions each gets) and `sticky_user_data`;
+  `cooperative`.
 """
 
 from __future__ import annotations

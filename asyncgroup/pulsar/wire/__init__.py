@@ -1,1 +1,6 @@
-"""Pulsar's bytes <-> objects: commands, metadata, frames, batches. Nothing here does I/O."""
+"""Pulsar's bytes <-> objects: commands, metadata, frames, batches. Nothing here does I/O.
+
+- `commands` and `metadata` are the messages: each is a `message` with `fields`, for which `compiling` makes functions, with `varint`.
+- `frames` has commands with their payloads, `entry` an entry with its messages, `compression` what compresses it.
+- Values: `message_id`, `ack_set`, `topic_name`.
+"""

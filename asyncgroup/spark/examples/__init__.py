@@ -1,1 +1,1 @@
-"""Example pipelines, each a package, written as a user of `asyncgroup.spark` would write them."""
+"""Example pipelines, each a package (`flights`), written as a user of `asyncgroup.spark` would write them."""

@@ -53,4 +53,7 @@ the last EndTxn and Spark's commit log, and comes back later than that, writes t
 topic was deleted. Plans whose slots have the same number of rows in each run, but other rows, are not recognized. A batch
 query (`df.write`) is one batch of a separate query, which nothing repeats: if its driver dies between two EndTxn, the next
 query with the same prefix commits the rest, if the transactions are still open.
+
+The other files: Spark calls the `writers`, `task` says which slot and batch a task has, `decisions` are functions of
+what is stored, `kafka` sends the requests, and `errors` has the error of all of them.
 """

@@ -29,4 +29,7 @@ Additional options:
   batch; auto combines partitions that have fewer than 10,000 offsets in the batch, and gives larger ones a task each;
   default: a task for each partition, as in Spark's source. `fetchBytes` (4m, or kafka.max.partition.fetch.bytes): bytes
   that a task requests of a partition at a time.
+
+`parser` makes `settings` from the options, which `values` reads by name: with `offset_options` (over `offsets_json`), `patterns`, and
+`kafka_options` (over `kafka_properties`, which writing queries share).
 """
