@@ -39,7 +39,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
     ) -> None:
         self._on_frame = on_frame
         self._on_lost = on_lost
-        self._max_size = max_size
+        self.max_size = max_size
+        """Bytes; a larger frame ends the connection."""
         self._hints = hints
         self._transport: asyncio.Transport | None = None
         self._small = bytearray(READ_BYTES)
@@ -117,9 +118,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         start = 0
         while self._filled - start >= SIZE_BYTES and self._error is None:
             size = int.from_bytes(self._small[start : start + SIZE_BYTES], "big", signed=True)
-            if not 0 <= size <= self._max_size:
+            if not 0 <= size <= self.max_size:
                 other = _other_protocol(bytes(self._small[start : start + SIZE_BYTES]), self._hints)
-                wrong = f"received a frame size of {size} bytes; 0 to {self._max_size} are allowed"
+                wrong = f"received a frame size of {size} bytes; 0 to {self.max_size} are allowed"
                 self._fail(ProtocolError(f"{other} ({wrong})" if other else wrong))
                 return
             begin, end = start + SIZE_BYTES, start + SIZE_BYTES + size

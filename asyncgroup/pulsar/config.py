@@ -1,0 +1,121 @@
+"""PulsarConfig: configuration that all producers and consumers of a client share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from asyncgroup.checks import (
+    COUNT,
+    DURATION,
+    DURATION_OR_ZERO,
+    KEEPALIVE,
+    SIZE,
+    Rule,
+    seconds_hint,
+    timedelta_hint,
+    wrong_type,
+)
+from asyncgroup.config import Connector
+from asyncgroup.config.client import MAX_SECONDS
+from asyncgroup.errors import ConfigError
+from asyncgroup.security import Tls
+
+if TYPE_CHECKING:
+    from asyncgroup.pulsar.authentication import PulsarAuthentication
+
+__all__ = ["PulsarConfig"]
+
+_MIB: Final = 1 << 20
+
+
+def _text_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PulsarConfig:
+    """Configuration of a Pulsar client. Durations are in seconds, sizes in bytes; the defaults are those of Java's client.
+
+    - `connect_timeout`: to establish a connection: TCP, TLS and CONNECT together.
+    - `operation_timeout`: to create a producer or a consumer, to look up a topic, and for each other request.
+    - `keep_alive_interval`: a connection without traffic for this time is asked for an answer, and closed if there is none
+      for the same time again.
+    - `connections_per_broker`: connections that the producers and consumers of a client share per broker.
+    - `connections_max_idle`: after this time a connection without producers and consumers is closed.
+    - `retry_backoff`, `retry_backoff_max`: the pause after the first failure, and the largest; it doubles between them.
+    - `max_lookup_requests`: lookups that run at the same time; others wait.
+    - `max_lookup_redirects`: how often brokers may refer a lookup to another one.
+    - `memory_limit`: bytes of the messages that the client's producers have not been acknowledged.
+    - `partitions_update_interval`: after this time a topic's number of partitions is asked for again.
+    - `max_message_size`: bytes; a larger message that arrives, uncompressed, is refused instead of exhausting memory.
+    - `listener_name`: the brokers' advertised listener to connect to (PIP-61).
+    - `tls`: for `pulsar+ssl://`; by default the system's certificate authorities are trusted.
+    - `authentication`: TokenAuthentication, BasicAuthentication, TlsAuthentication; None without.
+    - `connector`: an async function (host, port) -> socket that opens each connection.
+    - `local_address`: the address of this machine to connect from.
+    - `tcp_keepalive`: seconds of silence before TCP sends keepalive probes; None turns them off.
+    """
+
+    connect_timeout: float = 10.0
+    operation_timeout: float = 30.0
+    keep_alive_interval: float = 30.0
+    connections_per_broker: int = 1
+    connections_max_idle: float = 60.0
+    retry_backoff: float = 0.1
+    retry_backoff_max: float = 60.0
+    max_lookup_requests: int = 5000
+    max_lookup_redirects: int = 20
+    memory_limit: int = 64 * _MIB
+    partitions_update_interval: float = 60.0
+    max_message_size: int = 100 * _MIB
+    listener_name: str | None = None
+    tls: Tls | None = None
+    authentication: PulsarAuthentication | None = None
+    connector: Connector | None = None
+    local_address: str | None = None
+    tcp_keepalive: float | None = 15.0
+
+    _CHECKS: ClassVar[Mapping[str, Rule]] = {
+        "connect_timeout": DURATION,
+        "operation_timeout": DURATION,
+        "keep_alive_interval": DURATION,
+        "connections_per_broker": (lambda value: COUNT[0](value) and value > 0, "a whole number, 1 or more"),
+        "connections_max_idle": DURATION,
+        "retry_backoff": DURATION,
+        "retry_backoff_max": DURATION,
+        "max_lookup_requests": (lambda value: COUNT[0](value) and value > 0, "a whole number, 1 or more"),
+        "max_lookup_redirects": COUNT,
+        "memory_limit": SIZE,
+        "partitions_update_interval": DURATION_OR_ZERO,
+        "max_message_size": SIZE,
+        "listener_name": (_text_or_none, "None or a string, not empty"),
+        "tls": (lambda value: value is None or isinstance(value, Tls), "None or a Tls"),
+        "authentication": (
+            lambda value: (
+                value is None or (hasattr(value, "method") and callable(getattr(value, "credential", None)))
+            ),
+            "None, TokenAuthentication, BasicAuthentication or TlsAuthentication",
+        ),
+        "connector": (
+            lambda value: value is None or callable(value),
+            "None or an async function (host, port)",
+        ),
+        "local_address": (_text_or_none, "None or an address"),
+        "tcp_keepalive": KEEPALIVE,
+    }
+
+    def __post_init__(self) -> None:
+        for key, (is_allowed, allowed) in self._CHECKS.items():
+            value = getattr(self, key)
+            if not is_allowed(value):
+                if key in ("tls", "authentication"):  # a value of the wrong type may hold a password
+                    raise wrong_type(key, value, allowed)
+                raise ConfigError(key, value, allowed + timedelta_hint(value, allowed))
+            if is_allowed is DURATION[0] and value > MAX_SECONDS:
+                raise ConfigError(key, value, f"at most {MAX_SECONDS:g}{seconds_hint(value)}")
+        if self.retry_backoff_max < self.retry_backoff:
+            raise ConfigError(
+                "retry_backoff_max", self.retry_backoff_max, f"{self.retry_backoff} (retry_backoff) or more"
+            )

@@ -1,0 +1,95 @@
+"""Establish a connection to a Pulsar broker: try every address of the host name, send CONNECT, answer challenges."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from itertools import count
+
+from asyncgroup.errors import AuthenticationError, ConnectError, ProtocolError, TransportError
+from asyncgroup.net.addresses import resolve
+from asyncgroup.net.transport import describe_connect_error, open_transport
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.connection import CLIENT_VERSION, HINTS, PulsarConnection
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.service_url import BrokerAddress
+from asyncgroup.pulsar.wire.commands import PROTOCOL_VERSION, CommandConnect, FeatureFlags
+
+__all__ = ["connect"]
+
+_FEATURES = FeatureFlags(
+    supports_auth_refresh=True,  # without it the broker closes the connection when a token expires
+    supports_broker_entry_metadata=True,
+    supports_partial_producer=True,
+    supports_topic_watchers=True,
+    supports_get_partitioned_metadata_without_auto_creation=True,
+)
+_AUTHENTICATION, _AUTHORIZATION = 3, 4
+
+
+async def connect(
+    logical: BrokerAddress,
+    physical: BrokerAddress,
+    config: PulsarConfig,
+    context: ssl.SSLContext | None,
+    ids: count[int],
+) -> PulsarConnection:
+    """Open a connection within `connect_timeout` seconds.
+
+    Raises ConnectError with every address and the reason why it failed, AuthenticationError.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + config.connect_timeout
+    targets = await resolve(physical, deadline, config.connector)
+    failures: list[str] = []
+    for index, (host, port) in enumerate(targets):
+        connection = PulsarConnection(logical, physical, config, ids)
+        try:
+            async with asyncio.timeout((deadline - loop.time()) / (len(targets) - index)):
+                await open_transport(connection.protocol, physical.host, host, port, config, context)
+                await _set_up(connection, config)
+        except AuthenticationError:
+            await connection.aclose()
+            raise
+        except (OSError, TimeoutError, TransportError, ProtocolError, PulsarServerError) as error:
+            await connection.aclose()
+            failures.append(_reason(connection, error, host, port, with_tls=context is not None))
+        except BaseException:
+            await connection.aclose()
+            raise
+        else:
+            return connection
+    raise ConnectError(f"{physical}: " + "; ".join(failures))
+
+
+async def _set_up(connection: PulsarConnection, config: PulsarConfig) -> None:
+    authentication = config.authentication
+    is_proxied = connection.logical != connection.physical
+    connection.send_command(
+        CommandConnect(
+            client_version=CLIENT_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            auth_method_name=None if authentication is None else authentication.method,
+            auth_data=None if authentication is None else await authentication.credential(),
+            proxy_to_broker_url=str(connection.logical) if is_proxied else None,
+            feature_flags=_FEATURES,
+        )
+    )
+    try:
+        await connection.wait_connected()
+    except PulsarServerError as error:
+        if error.code in (_AUTHENTICATION, _AUTHORIZATION):
+            raise AuthenticationError(str(error)) from error
+        raise
+
+
+def _reason(connection: PulsarConnection, error: Exception, host: str, port: int, *, with_tls: bool) -> str:
+    in_handshake = with_tls and not connection.protocol.has_transport
+    why = describe_connect_error(connection.physical, error, in_handshake, HINTS)
+    if (
+        not with_tls
+        and connection.protocol.has_transport
+        and isinstance(error, TransportError | TimeoutError)
+    ):
+        why += f" (is it a TLS port? Then {HINTS.tls_listener})"
+    return why if (host, port) == tuple(connection.physical) else f"{host}:{port}: {why}"

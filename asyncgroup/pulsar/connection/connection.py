@@ -1,0 +1,403 @@
+"""PulsarConnection: one connection to one broker. It matches answers to requests, and hands on what the broker pushes.
+
+Producers and consumers register before they send their request, as a message may arrive before the answer. Whatever
+goes wrong with one of them does not end the connection of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.net.framing import FrameProtocol
+from asyncgroup.net.tls_errors import Hints
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.listeners import (
+    ConnectionListener,
+    ConsumerListener,
+    ProducerListener,
+    WatcherListener,
+)
+from asyncgroup.pulsar.connection.requests import PendingRequests, RequestRate
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.service_url import BrokerAddress
+from asyncgroup.pulsar.wire.commands import (
+    NO_REQUEST,
+    AuthData,
+    Command,
+    CommandAckResponse,
+    CommandActiveConsumerChange,
+    CommandAuthChallenge,
+    CommandAuthResponse,
+    CommandCloseConsumer,
+    CommandCloseProducer,
+    CommandConnected,
+    CommandError,
+    CommandMessage,
+    CommandPing,
+    CommandPong,
+    CommandReachedEndOfTopic,
+    CommandSendError,
+    CommandSendReceipt,
+    CommandTopicMigrated,
+    CommandWatchTopicUpdate,
+    FeatureFlags,
+)
+from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame
+from asyncgroup.version import __version__
+
+__all__ = ["DEFAULT_MAX_MESSAGE_SIZE", "HINTS", "PulsarConnection"]
+
+DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
+"""Bytes of a message that a broker accepts which says no limit."""
+
+CLIENT_VERSION: Final = f"asyncgroup-{__version__}"
+
+HINTS: Final = Hints(
+    plaintext_listener="is it the TLS port? The plain port of a broker needs pulsar://, by default 6650",
+    tls_listener="use pulsar+ssl://, by default with port 6651",
+    tls_versions="update the broker's tlsProtocols",
+    trusted="PulsarConfig(tls=Tls(ca_file=…))",
+    broker="a Pulsar broker",
+)
+
+L = TypeVar("L", bound=ConnectionListener)
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class PulsarConnection:
+    """An open connection, made by `connecting.connect`.
+
+    It ends by `close`, when the broker closes it or does not answer, and at malformed bytes outside of a message.
+    """
+
+    def __init__(
+        self, logical: BrokerAddress, physical: BrokerAddress, config: PulsarConfig, ids: count[int]
+    ) -> None:
+        self.logical = logical
+        """The broker that is meant."""
+        self.physical = physical
+        """Where it is connected to: a proxy, or the broker."""
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self.protocol = FrameProtocol(
+            self._on_frame, self._on_lost, DEFAULT_MAX_MESSAGE_SIZE + FRAME_HEADROOM, HINTS
+        )
+        self.max_message_size = DEFAULT_MAX_MESSAGE_SIZE
+        """Bytes of metadata and payload that the broker accepts in a message."""
+        self.features = FeatureFlags()
+        """What the broker understands."""
+        self.server_version = ""
+        self.is_closed = False
+        self.last_used = self._loop.time()
+        """Loop time when it last had a producer, a consumer or a request."""
+        self.unknown_commands = 0
+        """Number of commands of a type that this client does not know; they are ignored."""
+        self._requests = PendingRequests(self._loop, ids)
+        self._refusals = RequestRate()
+        self._producers: dict[int, ProducerListener] = {}
+        self._consumers: dict[int, ConsumerListener] = {}
+        self._watchers: dict[int, WatcherListener] = {}
+        self._connected: asyncio.Future[CommandConnected] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._error: Exception | None = None
+        self._ping: asyncio.TimerHandle | None = None
+        self._pinged_at = -1  # bytes received when the last ping was sent, -1 before the first
+        self._answering: asyncio.Task[None] | None = None  # a challenge
+        self._received: dict[int, Callable[[Any], None]] = {
+            CommandSendReceipt.TYPE: self._on_receipt,
+            CommandSendError.TYPE: self._on_send_error,
+            CommandAckResponse.TYPE: self._on_ack_response,
+            CommandPing.TYPE: lambda _: self.send_command(CommandPong()),
+            CommandPong.TYPE: lambda _: None,
+            CommandError.TYPE: self._on_error,
+            CommandConnected.TYPE: self._on_connected,
+            CommandAuthChallenge.TYPE: self._on_challenge,
+            CommandCloseProducer.TYPE: self._on_close_producer,
+            CommandCloseConsumer.TYPE: self._on_close_consumer,
+            CommandActiveConsumerChange.TYPE: self._on_active_change,
+            CommandReachedEndOfTopic.TYPE: self._on_end_of_topic,
+            CommandTopicMigrated.TYPE: self._on_migrated,
+            CommandWatchTopicUpdate.TYPE: self._on_topics_changed,
+        }
+
+    def __repr__(self) -> str:
+        via = "" if self.physical == self.logical else f" through {self.physical}"
+        state = (
+            "closed"
+            if self.is_closed
+            else f"{len(self._producers)} producers, {len(self._consumers)} consumers"
+        )
+        return f"<PulsarConnection {self.logical}{via}: {state}>"
+
+    # --- use ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is registered and no request waits."""
+        return not (self._producers or self._consumers or self._watchers or self._requests)
+
+    def send(self, *pieces: bytes) -> None:
+        """Write bytes, now; of a closed connection nothing."""
+        if not self.is_closed:
+            self.protocol.transport.writelines(pieces)
+
+    def send_command(self, command: Command) -> None:
+        """Write a command without payload."""
+        self.send(encode_frame(command))
+
+    async def drain(self) -> None:
+        """Wait until the transport's write buffer has room."""
+        await self.protocol.drain()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether it has room."""
+        return self.protocol.is_writable
+
+    async def request(self, about: str, make: Callable[[int], Command], *, timeout: float | None) -> Any:
+        """Send the command that `make(request_id)` returns, and return its answer; `about` names it in errors.
+
+        Raises PulsarServerError, RequestTimedOut, ConnectionLost.
+        """
+        if self.is_closed:
+            raise self._error or ConnectionLost(f"{self.physical}: the connection is closed")
+        number, answer = self._requests.begin(about, timeout)
+        self.last_used = self._loop.time()
+        self.send_command(make(number))
+        try:
+            return await answer
+        except PulsarServerError as error:
+            if self._refusals.is_exceeded(error.code, self._loop.time()):
+                self.close(ConnectionLost(f"{self.physical}: it has refused too many requests"))
+            raise
+
+    def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
+        """Register a producer, before it sends its request."""
+        self._add(self._producers, producer_id, listener)
+
+    def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
+        """Register a consumer, before it sends its request."""
+        self._add(self._consumers, consumer_id, listener)
+
+    def add_watcher(self, watcher_id: int, listener: WatcherListener) -> None:
+        """Register a watcher, before it sends its request."""
+        self._add(self._watchers, watcher_id, listener)
+
+    def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
+        if self.is_closed:
+            raise self._error or ConnectionLost(f"{self.physical}: the connection is closed")
+        registered[number] = listener
+
+    def remove_producer(self, producer_id: int) -> None:
+        """Forget a producer."""
+        self._remove(self._producers, producer_id)
+
+    def remove_consumer(self, consumer_id: int) -> None:
+        """Forget a consumer."""
+        self._remove(self._consumers, consumer_id)
+
+    def remove_watcher(self, watcher_id: int) -> None:
+        """Forget a watcher."""
+        self._remove(self._watchers, watcher_id)
+
+    def _remove(self, registered: dict[int, Any], number: int) -> Any:
+        self.last_used = self._loop.time()
+        return registered.pop(number, None)
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def wait_connected(self) -> None:
+        """Wait for CONNECTED, then keep the connection alive. Raises PulsarServerError, AuthenticationError, ConnectionLost."""
+        answer = await self._connected
+        self.server_version = answer.server_version
+        self.features = answer.feature_flags or FeatureFlags()
+        self.max_message_size = answer.max_message_size or DEFAULT_MAX_MESSAGE_SIZE
+        self.protocol.max_size = self.max_message_size + FRAME_HEADROOM
+        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+
+    def _keep_alive(self) -> None:
+        """Send a ping, unless the last one brought nothing: then the broker is gone."""
+        received = self.protocol.received_bytes
+        if received == self._pinged_at:
+            interval = self._config.keep_alive_interval
+            self.close(ConnectionLost(f"{self.physical}: no answer to a ping within {interval:g} s"))
+            return
+        self._pinged_at = received
+        self.send_command(CommandPing())
+        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+
+    def close(self, error: Exception | None = None) -> None:
+        """Close at once; requests and listeners get `error`."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._error = error or ConnectionLost(f"{self.physical}: the connection was closed")
+        if self.protocol.has_transport:
+            if error is None:
+                self.protocol.transport.close()  # what was written is sent
+            else:
+                self.protocol.transport.abort()
+        else:
+            self._ended.set_result(None)
+        self._end(self._error)
+
+    async def aclose(self) -> None:
+        """Close, and wait until the transport is closed."""
+        self.close()
+        if self._answering is not None:
+            await cancel_and_wait(self._answering)
+        await asyncio.wait([self._ended])
+
+    def _on_lost(self, error: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+        if not self.is_closed:
+            self.is_closed = True
+            lost = error or ConnectionLost("the broker closed the connection")
+            self._error = type(lost)(f"{self.physical}: {lost}") if type(lost) in _NAMED else lost
+            self._end(self._error)
+
+    def _end(self, error: Exception) -> None:
+        """Give the end to all that waits for something; each listener only once."""
+        if self._ping is not None:
+            self._ping.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+        if not self._connected.done():
+            self._connected.set_exception(error)
+            self._connected.exception()  # nothing may wait for it
+        self._requests.fail_all(error)
+        listeners = [*self._producers.values(), *self._consumers.values(), *self._watchers.values()]
+        for registered in (self._producers, self._consumers, self._watchers):
+            registered.clear()
+        for listener in listeners:
+            listener.on_connection_lost(self, error)
+
+    # --- what arrives -------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, frame: bytes | bytearray) -> None:
+        if self.is_closed:
+            return
+        try:
+            command, end = decode_frame(frame)
+        except DecodeError as error:
+            self.close(ProtocolError(f"{self.physical}: malformed command: {error}"))
+            return
+        if type(command) is CommandMessage:
+            consumer = self._consumers.get(command.consumer_id)
+            if consumer is not None:  # the broker may not know yet that it was closed
+                consumer.on_message(self, command, frame, end)
+            return
+        if command is None:
+            self.unknown_commands += 1
+            return
+        received = self._received.get(command.TYPE)
+        if received is not None:
+            received(command)
+        elif (number := getattr(command, "request_id", None)) is not None:
+            self._requests.answered(number, command)
+
+    def _on_receipt(self, receipt: CommandSendReceipt) -> None:
+        producer = self._producers.get(receipt.producer_id)
+        if producer is not None:
+            producer.on_receipt(receipt)
+
+    def _on_send_error(self, error: CommandSendError) -> None:
+        producer = self._producers.get(error.producer_id)
+        if producer is not None:
+            producer.on_send_error(error)
+
+    def _on_ack_response(self, answer: CommandAckResponse) -> None:
+        if answer.request_id is not None:
+            self._requests.answered(answer.request_id, answer)
+
+    def _on_error(self, error: CommandError) -> None:
+        if not self._connected.done():
+            self._refuse(PulsarServerError(error.error, f"{self.physical}: CONNECT", error.message))
+        elif error.request_id != NO_REQUEST:
+            self._requests.answered(error.request_id, error)
+
+    def _refuse(self, error: Exception) -> None:
+        self._connected.set_exception(error)
+        self.close(error)
+
+    def _on_connected(self, answer: CommandConnected) -> None:
+        if not self._connected.done():
+            self._connected.set_result(answer)
+
+    def _on_challenge(self, challenge: CommandAuthChallenge) -> None:
+        """Ask the provider in a task; the connection goes on."""
+        if self._answering is None or self._answering.done():
+            self._answering = start_task(
+                self._answer_challenge(challenge), name=f"{self.physical}: challenge"
+            )
+
+    async def _answer_challenge(self, challenge: CommandAuthChallenge) -> None:
+        authentication = self._config.authentication
+        try:
+            if authentication is None:
+                raise ConnectionLost(
+                    f"{self.physical}: the broker asks for a credential, and none is configured"
+                )
+            data = AuthData(
+                auth_method_name=authentication.method, auth_data=await authentication.credential()
+            )
+        except Exception as error:  # noqa: BLE001  of a provider
+            _log.warning("%s: no credential for the broker's challenge: %s", self.physical, error)
+            self.close(error)
+            return
+        version = challenge.protocol_version
+        self.send_command(
+            CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=version)
+        )
+
+    def _on_close_producer(self, close: CommandCloseProducer) -> None:
+        self._closed_by_broker(self._remove(self._producers, close.producer_id), close)
+
+    def _on_close_consumer(self, close: CommandCloseConsumer) -> None:
+        self._closed_by_broker(self._remove(self._consumers, close.consumer_id), close)
+
+    def _closed_by_broker(
+        self, listener: ConnectionListener | None, close: CommandCloseProducer | CommandCloseConsumer
+    ) -> None:
+        if listener is not None:
+            url = close.assigned_broker_service_url
+            if self._config_is_tls:
+                url = close.assigned_broker_service_url_tls
+            listener.on_broker_close(self, url or None)
+
+    def _on_active_change(self, change: CommandActiveConsumerChange) -> None:
+        consumer = self._consumers.get(change.consumer_id)
+        if consumer is not None:
+            consumer.on_active_change(change.is_active)
+
+    def _on_end_of_topic(self, reached: CommandReachedEndOfTopic) -> None:
+        consumer = self._consumers.get(reached.consumer_id)
+        if consumer is not None:
+            consumer.on_end_of_topic()
+
+    def _on_migrated(self, migrated: CommandTopicMigrated) -> None:
+        """The broker closes the producer or consumer next; the new cluster is found by the service URL of the user."""
+        _log.warning(
+            "%s: a topic has moved to another cluster: %s", self.physical, migrated.broker_service_url
+        )
+
+    def _on_topics_changed(self, update: CommandWatchTopicUpdate) -> None:
+        watcher = self._watchers.get(update.watcher_id)
+        if watcher is not None:
+            watcher.on_topics_changed(update)
+
+    @property
+    def _config_is_tls(self) -> bool:
+        return self.protocol.transport.get_extra_info("ssl_object") is not None
+
+
+_NAMED: Final = (ConnectionLost, ProtocolError)
+"""Errors of the transport to which the address is added."""

@@ -1,0 +1,66 @@
+"""What a connection tells its producers, consumers and watchers; none of these methods waits, and none may raise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from asyncgroup.pulsar.connection.connection import PulsarConnection
+    from asyncgroup.pulsar.wire.commands import (
+        CommandMessage,
+        CommandSendError,
+        CommandSendReceipt,
+        CommandWatchTopicUpdate,
+    )
+
+__all__ = ["ConnectionListener", "ConsumerListener", "ProducerListener", "WatcherListener"]
+
+
+class ConnectionListener(Protocol):
+    """What all of them get. After either call the connection has forgotten the listener."""
+
+    def on_broker_close(self, connection: PulsarConnection, assigned_url: str | None) -> None:
+        """The broker has closed this one: connect again, at `assigned_url` if there is one (PIP-307)."""
+        ...
+
+    def on_connection_lost(self, connection: PulsarConnection, error: Exception) -> None:
+        """The connection has ended."""
+        ...
+
+
+class ProducerListener(ConnectionListener, Protocol):
+    """A producer."""
+
+    def on_receipt(self, receipt: CommandSendReceipt) -> None:
+        """What was sent is stored."""
+        ...
+
+    def on_send_error(self, error: CommandSendError) -> None:
+        """What was sent is not stored."""
+        ...
+
+
+class ConsumerListener(ConnectionListener, Protocol):
+    """A consumer."""
+
+    def on_message(
+        self, connection: PulsarConnection, command: CommandMessage, frame: bytes | bytearray, at: int
+    ) -> None:
+        """An entry has arrived: its metadata and payload begin at `at` of the frame."""
+        ...
+
+    def on_active_change(self, is_active: bool) -> None:
+        """This consumer is the active one of a Failover subscription, or no longer."""
+        ...
+
+    def on_end_of_topic(self) -> None:
+        """The topic was terminated and is read to its end."""
+        ...
+
+
+class WatcherListener(ConnectionListener, Protocol):
+    """A watcher of the topics of a namespace."""
+
+    def on_topics_changed(self, update: CommandWatchTopicUpdate) -> None:
+        """Topics were created or deleted."""
+        ...

@@ -1,0 +1,234 @@
+"""TopicLookup: which broker has a topic, and how many partitions it has.
+
+A lookup also makes that broker load the topic, so its result is never kept: without a lookup before, PRODUCER and
+SUBSCRIBE are refused (Pulsar's `BinaryProtoLookupService`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeVar
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    AuthenticationError,
+    ClosedError,
+    ConnectError,
+    DecodeError,
+    TransportError,
+)
+from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task
+from asyncgroup.net.slots import Slots
+from asyncgroup.pulsar.backoff import ReconnectBackoff
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.connection.pool import ConnectionPool
+from asyncgroup.pulsar.errors import Answer, PulsarServerError, TooManyRedirects
+from asyncgroup.pulsar.service_url import BrokerAddress, ServiceUrl
+from asyncgroup.pulsar.wire.commands import (
+    CommandGetTopicsOfNamespace,
+    CommandGetTopicsOfNamespaceResponse,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+)
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["BrokerOfTopic", "TopicLookup"]
+
+T = TypeVar("T")
+
+_REDIRECT: Final = 0
+_UNKNOWN_ERROR: Final = 0
+_SERVICE_NOT_READY: Final = 6
+_NO_SLOT: Final = 0
+"""Lookups share the first connection to a broker."""
+
+
+class BrokerOfTopic(NamedTuple):
+    """The broker of a topic, and the address at which it is reached: its own, or that of a proxy."""
+
+    logical: BrokerAddress
+    physical: BrokerAddress
+
+
+class TopicLookup:
+    """Asks the brokers of the service URL, in turn, about topics."""
+
+    def __init__(
+        self,
+        service: ServiceUrl,
+        pool: ConnectionPool,
+        config: PulsarConfig,
+        new_backoff: Callable[[], ReconnectBackoff],
+        first: int,
+    ) -> None:
+        self._service = service
+        self._pool = pool
+        self._config = config
+        self._new_backoff = new_backoff
+        self._next = first  # index of the service address that is tried next
+        self._slots = Slots(config.max_lookup_requests)
+        self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<TopicLookup at {self._service}: {len(self._running)} running>"
+
+    async def broker_of(self, topic: TopicName) -> BrokerOfTopic:
+        """Return the broker of a topic; one attempt, which callers of the same time share.
+
+        Raises PulsarServerError, TransportError, TooManyRedirects.
+        """
+        return await self._shared("broker", str(topic), lambda: self._find_broker(str(topic)))
+
+    async def partitions_of(self, topic: TopicName, *, create: bool = True) -> int:
+        """Return the number of a topic's partitions, 0 for one without; `create` it, if the broker is configured for that.
+
+        Retried for `operation_timeout`. Raises PulsarServerError (TopicNotFound), TransportError.
+        """
+        kind = "partitions" if create else "partitions, not created"
+        return await self._shared(
+            kind, str(topic), lambda: self._retried(lambda: self._ask_partitions(str(topic), create=create))
+        )
+
+    async def topics_of(
+        self, namespace: str, pattern: str | None = None
+    ) -> CommandGetTopicsOfNamespaceResponse:
+        """Return the persistent topics of `tenant/namespace`, those that match a pattern if the broker filters."""
+        return await self._retried(lambda: self._ask_topics(namespace, pattern))
+
+    async def aclose(self) -> None:
+        """End what runs; safe to call twice."""
+        self._is_closed = True
+        await cancel_and_wait(*self._running.values())
+
+    # --- shared and repeated ------------------------------------------------------------------------------------------
+
+    async def _shared(self, kind: str, topic: str, ask: Callable[[], Awaitable[T]]) -> T:
+        if self._is_closed:
+            raise ClosedError("the client is closed")
+        key = (kind, topic)
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = start_task(self._run(key, ask), name=f"{kind} of {topic}")
+            running.add_done_callback(mark_retrieved)
+        found: T = await await_shared(running)
+        return found
+
+    async def _run(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
+        await self._slots.take()
+        try:
+            return await ask()
+        finally:
+            del self._running[key]
+            self._slots.release()
+
+    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat what fails and may succeed later, until `operation_timeout` has passed; then raise the last error."""
+        loop = asyncio.get_running_loop()
+        deadline, backoff = loop.time() + self._config.operation_timeout, self._new_backoff()
+        while True:
+            try:
+                return await ask()
+            except AsyncGroupError as error:
+                pause = backoff.next()
+                if not _may_pass(error) or loop.time() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    # --- single requests ----------------------------------------------------------------------------------------------
+
+    async def service_connection(self) -> PulsarConnection:
+        """Return a connection to an address of the service URL; each is tried once. Raises ConnectError, AuthenticationError."""
+        addresses = self._service.addresses
+        failures = list[str]()
+        for _ in addresses:
+            address = addresses[self._next % len(addresses)]
+            try:
+                return await self._pool.get(address, slot=_NO_SLOT)
+            except TransportError as error:
+                self._next += 1
+                failures.append(str(error))
+        raise ConnectError("; ".join(failures))
+
+    async def _find_broker(self, topic: str) -> BrokerOfTopic:
+        connection = await self.service_connection()
+        authoritative = False
+        for _ in range(self._config.max_lookup_redirects + 1):
+            answer = await self._look_up(connection, topic, authoritative=authoritative)
+            broker = self._address_in(answer)
+            if answer.response != _REDIRECT:
+                through = connection.physical if answer.proxy_through_service_url else broker
+                return BrokerOfTopic(broker, through)
+            authoritative = answer.authoritative
+            through = connection.physical if answer.proxy_through_service_url else broker
+            connection = await self._pool.get(broker, through, _NO_SLOT)
+        raise TooManyRedirects(
+            f"{topic}: brokers have redirected its lookup {self._config.max_lookup_redirects} times"
+        )
+
+    async def _look_up(
+        self, connection: PulsarConnection, topic: str, *, authoritative: bool
+    ) -> CommandLookupTopicResponse:
+        listener = self._config.listener_name
+        try:
+            answer: CommandLookupTopicResponse = await connection.request(
+                f"lookup of {topic}",
+                lambda number: CommandLookupTopic(
+                    topic=topic,
+                    request_id=number,
+                    authoritative=authoritative,
+                    advertised_listener_name=listener,
+                ),
+                timeout=self._config.operation_timeout,
+            )
+        except PulsarServerError as error:
+            if error.code == _SERVICE_NOT_READY:  # another broker of the service may be
+                self._next += 1
+                connection.close(ConnectError(f"{connection.physical}: {error}"))
+            raise
+        if answer.response is None or not (answer.broker_service_url or answer.broker_service_url_tls):
+            raise PulsarServerError(_UNKNOWN_ERROR, f"lookup of {topic}", "the answer names no broker")
+        return answer
+
+    def _address_in(self, answer: CommandLookupTopicResponse) -> BrokerAddress:
+        url = answer.broker_service_url_tls if self._service.is_tls else answer.broker_service_url
+        if not url:
+            kind = "pulsar+ssl" if self._service.is_tls else "pulsar"
+            raise ConnectError(f"the broker of the topic has no {kind} address")
+        try:
+            return BrokerAddress.of_url(url)
+        except AsyncGroupError as error:
+            raise DecodeError(f"a broker's address is not valid: {error}") from error
+
+    async def _ask_partitions(self, topic: str, *, create: bool) -> int:
+        connection = await self.service_connection()
+        can_leave = connection.features.supports_get_partitioned_metadata_without_auto_creation
+        answer: CommandPartitionedTopicMetadataResponse = await connection.request(
+            f"partitions of {topic}",
+            lambda number: CommandPartitionedTopicMetadata(
+                topic=topic, request_id=number, metadata_auto_creation_enabled=create or not can_leave
+            ),
+            timeout=self._config.operation_timeout,
+        )
+        return answer.partitions or 0
+
+    async def _ask_topics(self, namespace: str, pattern: str | None) -> CommandGetTopicsOfNamespaceResponse:
+        connection = await self.service_connection()
+        answer: CommandGetTopicsOfNamespaceResponse = await connection.request(
+            f"topics of {namespace}",
+            lambda number: CommandGetTopicsOfNamespace(
+                request_id=number, namespace=namespace, topics_pattern=pattern
+            ),
+            timeout=self._config.operation_timeout,
+        )
+        return answer
+
+
+def _may_pass(error: AsyncGroupError) -> bool:
+    if isinstance(error, PulsarServerError):
+        return error.answer is Answer.RETRY
+    return isinstance(error, TransportError) and not isinstance(error, AuthenticationError)

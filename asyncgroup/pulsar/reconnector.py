@@ -1,0 +1,221 @@
+"""Reconnector: keeps one producer, consumer or watcher at the broker of its topic (Pulsar's `ConnectionHandler`).
+
+One task looks up the broker, connects and attaches, again and again; so there are never two attempts at once. The end of
+a connection that is not the current one, or during an attempt, is ignored: the attempt fails by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    AuthenticationError,
+    ClosedError,
+    ConfigError,
+    ProtocolError,
+    TransportError,
+)
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.pulsar.backoff import ReconnectBackoff
+from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
+from asyncgroup.pulsar.errors import Answer, PulsarServerError
+from asyncgroup.pulsar.service_url import BrokerAddress
+
+if TYPE_CHECKING:
+    from asyncgroup.pulsar.connection.connection import PulsarConnection
+
+__all__ = ["Attached", "ReconnectState", "Reconnector"]
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class ReconnectState(Enum):
+    """Where a reconnector is."""
+
+    CONNECTING = "connecting"
+    READY = "ready"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+class Attached(Protocol):
+    """A producer, consumer or watcher, as its reconnector sees it."""
+
+    async def attach(self, connection: PulsarConnection, epoch: int) -> None:
+        """Register at the connection, then at the broker; `epoch` counts the attempts from 0.
+
+        Raises what the broker answers; then nothing is registered any more, neither here nor there.
+        """
+        ...
+
+    def detached(self, error: Exception) -> None:
+        """The connection of a success is lost; another attempt follows."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The end: no attempt follows."""
+        ...
+
+
+Find = Callable[[], Awaitable[BrokerOfTopic]]
+"""Looks up the broker."""
+Open = Callable[[BrokerOfTopic], Awaitable["PulsarConnection"]]
+"""Returns a connection to it."""
+
+
+class Reconnector:
+    """Attaches `attached` to the broker of its topic, as often as needed, until `aclose` or an error that ends it.
+
+    `on_retry(error)` is called for each failure that another attempt follows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        attached: Attached,
+        find: Find,
+        open_connection: Open,
+        backoff: ReconnectBackoff,
+        first_attempt_limit: float,
+        on_retry: Callable[[Exception], object] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.state = ReconnectState.CONNECTING
+        self.connection: PulsarConnection | None = None
+        """The connection to which it is attached; None without one."""
+        self.epoch = 0
+        """The number of the next attempt."""
+        self.was_ready = False
+        """Whether an attempt has succeeded."""
+        self._attached = attached
+        self._find = find
+        self._open = open_connection
+        self._backoff = backoff
+        self._limit = first_attempt_limit
+        self._on_retry = on_retry
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._assigned: BrokerOfTopic | None = None  # where the broker has sent it
+        self._attempting: PulsarConnection | None = None  # the connection of the attempt that runs
+        self._lost_early: Exception | None = None  # it ended before the attempt did
+        self._error: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<Reconnector {self.name}: {self.state.value}, {self.epoch} attempts>"
+
+    def start(self) -> None:
+        """Begin the first attempt."""
+        self._task = start_task(self._run(), name=self.name)
+
+    async def wait_ready(self) -> None:
+        """Wait until it is attached. Raises the error that has ended it, ClosedError."""
+        await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    def lost(self, connection: PulsarConnection, error: Exception, assigned_url: str | None = None) -> None:
+        """A connection has ended, or the broker has closed what was attached to it; connect again, first to `assigned_url`."""
+        if connection not in (self.connection, self._attempting):
+            return
+        if assigned_url is not None:
+            self._assigned = _assigned(connection, assigned_url)
+        if connection is self._attempting:
+            self._lost_early = error
+            return
+        self.connection = None
+        self.state = ReconnectState.CONNECTING
+        self._ready.clear()
+        self._attached.detached(error)
+        self._on_retry(error)
+        self._lost.set()
+
+    def fail(self, error: Exception) -> None:
+        """End it for good, as an error of the broker demands."""
+        if self.state in (ReconnectState.CLOSED, ReconnectState.FAILED):
+            return
+        self.state = ReconnectState.FAILED
+        self._error = error
+        self.connection = None
+        self._ready.set()
+        self._attached.failed(error)
+        self._lost.set()
+
+    async def aclose(self) -> None:
+        """Make no more attempts. Safe to call twice."""
+        if self.state is not ReconnectState.FAILED:
+            self.state = ReconnectState.CLOSED
+            self._error = self._error or ClosedError(f"{self.name}: it is closed")
+        self._ready.set()
+        if self._task is not None and self._task is not asyncio.current_task():
+            await cancel_and_wait(self._task)
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        started = self._loop.time()
+        while self.state is ReconnectState.CONNECTING:
+            try:
+                await self._attempt()
+            except (AsyncGroupError, OSError) as error:
+                if self._is_final(error, started):
+                    self.fail(error)
+                    return
+                self._on_retry(error)
+            except Exception as error:  # noqa: BLE001  whoever waits gets it
+                _log.exception("%s: it ends", self.name)
+                self.fail(error)
+                return
+            else:
+                await self._lost.wait()
+            if self.state is ReconnectState.CONNECTING and self._assigned is None:
+                await asyncio.sleep(self._backoff.next())
+
+    async def _attempt(self) -> None:
+        assigned, self._assigned = self._assigned, None  # it is tried once
+        connection = await self._open(assigned or await self._find())
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        self._attempting, self._lost_early = connection, None
+        try:
+            await self._attached.attach(connection, epoch)
+        finally:
+            self._attempting = None
+        self._check_lost_early()
+        self._lost.clear()
+        self.connection = connection
+        self.state = ReconnectState.READY
+        self.was_ready = True
+        self._backoff.reset()
+        self._ready.set()
+
+    def _check_lost_early(self) -> None:
+        if self._lost_early is not None:
+            self._attached.detached(self._lost_early)
+            raise self._lost_early
+
+    def _is_final(self, error: Exception, started: float) -> bool:
+        if isinstance(error, AuthenticationError | ConfigError | ClosedError):
+            return not self.was_ready or not isinstance(error, AuthenticationError)
+        if isinstance(error, PulsarServerError):
+            if error.answer is Answer.RAISE:
+                return True
+            if error.answer is Answer.RAISE_AT_FIRST and not self.was_ready:
+                return True
+        elif not isinstance(error, TransportError | ProtocolError | OSError):
+            return True
+        return not self.was_ready and self._loop.time() - started >= self._limit
+
+
+def _assigned(connection: PulsarConnection, url: str) -> BrokerOfTopic | None:
+    try:
+        logical = BrokerAddress.of_url(url)
+    except ConfigError:
+        return None  # a lookup finds it
+    is_proxied = connection.physical != connection.logical
+    return BrokerOfTopic(logical, connection.physical if is_proxied else logical)
