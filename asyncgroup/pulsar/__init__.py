@@ -1,1 +1,6 @@
-"""A native asyncio client for Apache Pulsar; it knows nothing of Kafka. `wire` has its bytes."""
+"""A native asyncio client for Apache Pulsar; it knows nothing of Kafka.
+
+- `client`: PulsarClient, with its `config`, `service_url` and `authentication`; `errors`: the codes of a broker.
+- `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker.
+- `wire/`: the bytes.
+"""

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.errors import ClosedError, UsageError
-from asyncgroup.pulsar.backoff import ReconnectBackoff
+from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
-from asyncgroup.pulsar.connection.pool import ConnectionPool
+from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
 from asyncgroup.pulsar.reconnector import Attached, Reconnector
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
@@ -30,7 +30,7 @@ class ClientCore:
     def __init__(self, service: ServiceUrl, config: PulsarConfig, context: ssl.SSLContext | None) -> None:
         self.config = config
         self.rng = random.Random()
-        self.pool = ConnectionPool(config, context, self.rng)
+        self.pool = PulsarConnectionPool(config, context, self.rng)
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
@@ -43,9 +43,9 @@ class ClientCore:
         """Return the id of a new producer, consumer or watcher."""
         return next(self._ids)
 
-    def new_backoff(self) -> ReconnectBackoff:
+    def new_backoff(self) -> RetryBackoff:
         """Return the pauses of one series of attempts."""
-        return ReconnectBackoff(self.config.retry_backoff, self.config.retry_backoff_max, self.rng)
+        return RetryBackoff(self.config.retry_backoff, self.config.retry_backoff_max, self.rng)
 
     def new_reconnector(
         self,

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError, ConnectError
 
-__all__ = ["SERVER_ERRORS", "Answer", "PulsarServerError", "ServerErrorSpec", "TooManyRedirects"]
+__all__ = ["SERVER_ERRORS", "PulsarServerError", "Refusal", "ServerErrorSpec", "TooManyRedirects"]
 
 
-class Answer(Enum):
+class Refusal(Enum):
     """What a producer or consumer does when its registration is refused."""
 
     RETRY = "retry"
@@ -25,10 +25,10 @@ class ServerErrorSpec(NamedTuple):
     """A code of a broker."""
 
     name: str
-    answer: Answer
+    refusal: Refusal
 
 
-_RETRY, _AT_FIRST, _RAISE = Answer.RETRY, Answer.RAISE_AT_FIRST, Answer.RAISE
+_RETRY, _AT_FIRST, _RAISE = Refusal.RETRY, Refusal.RAISE_AT_FIRST, Refusal.RAISE
 
 SERVER_ERRORS: Final = {
     0: ServerErrorSpec("UnknownError", _RETRY),
@@ -75,8 +75,8 @@ class PulsarServerError(AsyncGroupError):
         self.text = text or ""
         spec = SERVER_ERRORS.get(code, _UNKNOWN)
         self.name = spec.name
-        self.answer = spec.answer
-        self.retriable = spec.answer is Answer.RETRY  # whether the same request may succeed later
+        self.refusal = spec.refusal
+        self.retriable = spec.refusal is Refusal.RETRY  # whether the same request may succeed later
         super().__init__(f"{about}: {self.name} ({code})" + (f": {text}" if text else ""))
 
 

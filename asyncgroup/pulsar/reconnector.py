@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -21,13 +21,11 @@ from asyncgroup.errors import (
 )
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, start_task
-from asyncgroup.pulsar.backoff import ReconnectBackoff
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
+from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
-from asyncgroup.pulsar.errors import Answer, PulsarServerError
+from asyncgroup.pulsar.errors import PulsarServerError, Refusal
 from asyncgroup.pulsar.service_url import BrokerAddress
-
-if TYPE_CHECKING:
-    from asyncgroup.pulsar.connection.connection import PulsarConnection
 
 __all__ = ["Attached", "ReconnectState", "Reconnector"]
 
@@ -64,7 +62,7 @@ class Attached(Protocol):
 
 Find = Callable[[], Awaitable[BrokerOfTopic]]
 """Looks up the broker."""
-Open = Callable[[BrokerOfTopic], Awaitable["PulsarConnection"]]
+Open = Callable[[BrokerOfTopic], Awaitable[PulsarConnection]]
 """Returns a connection to it."""
 
 
@@ -80,7 +78,7 @@ class Reconnector:
         attached: Attached,
         find: Find,
         open_connection: Open,
-        backoff: ReconnectBackoff,
+        backoff: RetryBackoff,
         first_attempt_limit: float,
         on_retry: Callable[[Exception], object] = lambda _: None,
     ) -> None:
@@ -95,7 +93,7 @@ class Reconnector:
         self._attached = attached
         self._find = find
         self._open = open_connection
-        self._backoff = backoff
+        self._retry = RetryLoop(backoff)
         self._limit = first_attempt_limit
         self._on_retry = on_retry
         self._loop = asyncio.get_running_loop()
@@ -120,13 +118,14 @@ class Reconnector:
         if self._error is not None:
             raise self._error
 
-    def lost(self, connection: PulsarConnection, error: Exception, assigned_url: str | None = None) -> None:
+    def lost(self, connection: object, error: Exception, assigned_url: str | None = None) -> None:
         """A connection has ended, or the broker has closed what was attached to it; connect again, first to `assigned_url`."""
-        if connection not in (self.connection, self._attempting):
+        current = self.connection or self._attempting
+        if current is None or connection is not current:
             return
         if assigned_url is not None:
-            self._assigned = _assigned(connection, assigned_url)
-        if connection is self._attempting:
+            self._assigned = _assigned(current, assigned_url)
+        if current is self._attempting:
             self._lost_early = error
             return
         self.connection = None
@@ -168,14 +167,14 @@ class Reconnector:
                     self.fail(error)
                     return
                 self._on_retry(error)
-            except Exception as error:  # noqa: BLE001  whoever waits gets it
+            except Exception as error:  # noqa: BLE001  raised to the callers
                 _log.exception("%s: it ends", self.name)
                 self.fail(error)
                 return
             else:
                 await self._lost.wait()
             if self.state is ReconnectState.CONNECTING and self._assigned is None:
-                await asyncio.sleep(self._backoff.next())
+                await self._retry.wait()
 
     async def _attempt(self) -> None:
         assigned, self._assigned = self._assigned, None  # it is tried once
@@ -191,7 +190,7 @@ class Reconnector:
         self.connection = connection
         self.state = ReconnectState.READY
         self.was_ready = True
-        self._backoff.reset()
+        self._retry.reset()
         self._ready.set()
 
     def _check_lost_early(self) -> None:
@@ -203,9 +202,9 @@ class Reconnector:
         if isinstance(error, AuthenticationError | ConfigError | ClosedError):
             return not self.was_ready or not isinstance(error, AuthenticationError)
         if isinstance(error, PulsarServerError):
-            if error.answer is Answer.RAISE:
+            if error.refusal is Refusal.RAISE:
                 return True
-            if error.answer is Answer.RAISE_AT_FIRST and not self.was_ready:
+            if error.refusal is Refusal.RAISE_AT_FIRST and not self.was_ready:
                 return True
         elif not isinstance(error, TransportError | ProtocolError | OSError):
             return True

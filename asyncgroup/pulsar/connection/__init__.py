@@ -1,1 +1,5 @@
-"""Connections to Pulsar's brokers: what is sent and received on one, the pool of them, and lookups of topics."""
+"""Connections to Pulsar's brokers.
+
+- `connecting` opens a `connection`, which has its `requests` and calls its `listeners`.
+- `pool`: the connections of a client. `lookup`: which broker has a topic.
+"""

@@ -1,7 +1,7 @@
 """PulsarConnection: one connection to one broker. It matches answers to requests, and hands on what the broker pushes.
 
-Producers and consumers register before they send their request, as a message may arrive before the answer. Whatever
-goes wrong with one of them does not end the connection of the others.
+Producers and consumers register before they send their request, as a message may arrive before the answer. A failure of
+one of them does not end the connection of the others.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PulsarConnection:
         self.features = FeatureFlags()
         """What the broker understands."""
         self.server_version = ""
-        self.is_closed = False
+        self._closed = False
         self.last_used = self._loop.time()
         """Loop time when it last had a producer, a consumer or a request."""
         self.unknown_commands = 0
@@ -137,6 +137,11 @@ class PulsarConnection:
         return f"<PulsarConnection {self.logical}{via}: {state}>"
 
     # --- use ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent."""
+        return self._closed
 
     @property
     def is_idle(self) -> bool:
@@ -237,7 +242,7 @@ class PulsarConnection:
         """Close at once; requests and listeners get `error`."""
         if self.is_closed:
             return
-        self.is_closed = True
+        self._closed = True
         self._error = error or ConnectionLost(f"{self.physical}: the connection was closed")
         if self.protocol.has_transport:
             if error is None:
@@ -259,7 +264,7 @@ class PulsarConnection:
         if not self._ended.done():
             self._ended.set_result(None)
         if not self.is_closed:
-            self.is_closed = True
+            self._closed = True
             lost = error or ConnectionLost("the broker closed the connection")
             self._error = type(lost)(f"{self.physical}: {lost}") if type(lost) in _NAMED else lost
             self._end(self._error)

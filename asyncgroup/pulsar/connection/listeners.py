@@ -1,29 +1,45 @@
-"""What a connection tells its producers, consumers and watchers; none of these methods waits, and none may raise."""
+"""What a connection calls of its producers, consumers and watchers; none of these methods waits, and none may raise."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from asyncgroup.pulsar.connection.connection import PulsarConnection
-    from asyncgroup.pulsar.wire.commands import (
-        CommandMessage,
-        CommandSendError,
-        CommandSendReceipt,
-        CommandWatchTopicUpdate,
-    )
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandMessage,
+    CommandSendError,
+    CommandSendReceipt,
+    CommandWatchTopicUpdate,
+)
 
-__all__ = ["ConnectionListener", "ConsumerListener", "ProducerListener", "WatcherListener"]
+__all__ = ["ConnectionListener", "ConsumerListener", "ProducerListener", "SendsCommands", "WatcherListener"]
+
+
+class SendsCommands(Protocol):
+    """The connection (PulsarConnection), as far as its listeners use it."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be sent."""
+        ...
+
+    def send(self, *pieces: bytes) -> None:
+        """Write bytes, now; of a closed connection nothing."""
+        ...
+
+    def send_command(self, command: Command) -> None:
+        """Write a command without payload."""
+        ...
 
 
 class ConnectionListener(Protocol):
     """What all of them get. After either call the connection has forgotten the listener."""
 
-    def on_broker_close(self, connection: PulsarConnection, assigned_url: str | None) -> None:
+    def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
         """The broker has closed this one: connect again, at `assigned_url` if there is one (PIP-307)."""
         ...
 
-    def on_connection_lost(self, connection: PulsarConnection, error: Exception) -> None:
+    def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
         """The connection has ended."""
         ...
 
@@ -44,7 +60,7 @@ class ConsumerListener(ConnectionListener, Protocol):
     """A consumer."""
 
     def on_message(
-        self, connection: PulsarConnection, command: CommandMessage, frame: bytes | bytearray, at: int
+        self, connection: SendsCommands, command: CommandMessage, frame: bytes | bytearray, at: int
     ) -> None:
         """An entry has arrived: its metadata and payload begin at `at` of the frame."""
         ...

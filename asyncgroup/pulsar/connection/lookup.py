@@ -19,12 +19,12 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task
+from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.net.slots import Slots
-from asyncgroup.pulsar.backoff import ReconnectBackoff
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.connection.pool import ConnectionPool
-from asyncgroup.pulsar.errors import Answer, PulsarServerError, TooManyRedirects
+from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
+from asyncgroup.pulsar.errors import PulsarServerError, Refusal, TooManyRedirects
 from asyncgroup.pulsar.service_url import BrokerAddress, ServiceUrl
 from asyncgroup.pulsar.wire.commands import (
     CommandGetTopicsOfNamespace,
@@ -60,9 +60,9 @@ class TopicLookup:
     def __init__(
         self,
         service: ServiceUrl,
-        pool: ConnectionPool,
+        pool: PulsarConnectionPool,
         config: PulsarConfig,
-        new_backoff: Callable[[], ReconnectBackoff],
+        new_backoff: Callable[[], RetryBackoff],
         first: int,
     ) -> None:
         self._service = service
@@ -128,16 +128,14 @@ class TopicLookup:
 
     async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat what fails and may succeed later, until `operation_timeout` has passed; then raise the last error."""
-        loop = asyncio.get_running_loop()
-        deadline, backoff = loop.time() + self._config.operation_timeout, self._new_backoff()
+        retry = RetryLoop(self._new_backoff(), timeout=self._config.operation_timeout)
         while True:
             try:
                 return await ask()
             except AsyncGroupError as error:
-                pause = backoff.next()
-                if not _may_pass(error) or loop.time() + pause >= deadline:
+                if not _may_pass(error):
                     raise
-            await asyncio.sleep(pause)
+                await retry.pause(error)
 
     # --- single requests ----------------------------------------------------------------------------------------------
 
@@ -230,5 +228,5 @@ class TopicLookup:
 
 def _may_pass(error: AsyncGroupError) -> bool:
     if isinstance(error, PulsarServerError):
-        return error.answer is Answer.RETRY
+        return error.refusal is Refusal.RETRY
     return isinstance(error, TransportError) and not isinstance(error, AuthenticationError)

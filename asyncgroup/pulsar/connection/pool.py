@@ -1,4 +1,4 @@
-"""ConnectionPool: the connections of a client, by broker, by where it is reached, and by slot.
+"""PulsarConnectionPool: the connections of a client, by broker, by where it is reached, and by slot.
 
 Attempts are shared: callers that want the same connection wait for one. What fails or closes is removed; what nothing
 uses is closed after `connections_max_idle`.
@@ -19,7 +19,7 @@ from asyncgroup.pulsar.connection.connecting import connect
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.service_url import BrokerAddress
 
-__all__ = ["ConnectionPool"]
+__all__ = ["PulsarConnectionPool"]
 
 
 class _Key(NamedTuple):
@@ -28,7 +28,7 @@ class _Key(NamedTuple):
     slot: int
 
 
-class ConnectionPool:
+class PulsarConnectionPool:
     """The connections of one client."""
 
     def __init__(self, config: PulsarConfig, context: ssl.SSLContext | None, rng: random.Random) -> None:
@@ -44,7 +44,7 @@ class ConnectionPool:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<ConnectionPool {len(self._connections)} connections>"
+        return f"<PulsarConnectionPool {len(self._connections)} connections>"
 
     @property
     def connections(self) -> list[PulsarConnection]:
