@@ -6,13 +6,13 @@ Pulsar's messages. Only work queues act on them: brokers, and consumers other th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, TypeAlias, TypedDict
 
-from asyncgroup.checks import check_topic, timedelta_hint
+from asyncgroup.checks import check_topic
 from asyncgroup.delivery_headers import DELIVER_AT, ORDERING_KEY
+from asyncgroup.delivery_times import millis_after, millis_of
 from asyncgroup.errors import ConfigError, InvalidRecordError
 from asyncgroup.model import Header, MillisClock
 from asyncgroup.producer.batches.batch import HEADER_OVERHEAD, RECORD_OVERHEAD, record_size
@@ -183,11 +183,6 @@ def _short(value: Any) -> Any:
 
 # --- headers of delayed delivery and ordering keys ---------------------------------------------------------------------
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_TIME: Final = "a datetime with a time zone, 1970 or later, or a whole number of milliseconds since 1970"
-_SECONDS: Final = f"a number of seconds, 0 or more, at most {_INT64_MAX // 1000} after 1970"
-
 
 def add_delivery_headers(
     headers: Sequence[Header],
@@ -211,9 +206,9 @@ def add_delivery_headers(
         check_bytes("ordering_key", ordering_key)
         added.append((ORDERING_KEY, ordering_key))
     if deliver_at is not None:
-        added.append((DELIVER_AT, b"%d" % _time_of(deliver_at)))
+        added.append((DELIVER_AT, b"%d" % millis_of("deliver_at", deliver_at)))
     elif deliver_after is not None:
-        added.append((DELIVER_AT, b"%d" % _time_after(deliver_after, clock)))
+        added.append((DELIVER_AT, b"%d" % millis_after("deliver_after", deliver_after, clock)))
     own = copy_headers(headers)
     for name, _ in added:
         if any(name == given for given, _ in own):
@@ -222,27 +217,3 @@ def add_delivery_headers(
                 "headers", name, f"the header of {argument}: give the header or the argument"
             )
     return own + added
-
-
-def _time_of(deliver_at: Any) -> int:
-    """Return a delivery time in ms since 1970."""
-    hint = ""
-    if isinstance(deliver_at, datetime):
-        if deliver_at.utcoffset() is None:
-            hint = "; this datetime has no time zone: deliver_at.astimezone()?"
-        elif deliver_at >= _EPOCH:
-            return -((_EPOCH - deliver_at) // _MILLISECOND)
-    elif type(deliver_at) is int and 0 <= deliver_at <= _INT64_MAX:
-        return deliver_at
-    raise InvalidRecordError("deliver_at", deliver_at, _TIME + hint)
-
-
-def _time_after(deliver_after: Any, clock: MillisClock) -> int:
-    """Return the time in ms since 1970 that is `deliver_after` seconds from now."""
-    hint = timedelta_hint(deliver_after, _SECONDS)
-    if type(deliver_after) in (int, float) and 0 <= deliver_after <= _INT64_MAX // 1000:
-        # without the rounding, 0.07 s would be 71 ms: 0.07 * 1000 is 70.00000000000001
-        time: int = clock() + math.ceil(round(deliver_after * 1000, 6))
-        if time <= _INT64_MAX:
-            return time
-    raise InvalidRecordError("deliver_after", deliver_after, _SECONDS + hint)

@@ -2,5 +2,6 @@
 
 - `client`: PulsarClient, with its `config`, `service_url` and `authentication`; `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker.
+- `producer/`: batches, pending messages, receipts.
 - `wire/`: the bytes.
 """
