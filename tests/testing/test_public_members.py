@@ -22,10 +22,13 @@ from asyncgroup.testing import (
     run_virtual,
 )
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from asyncgroup.testing.apache_pulsar import ApachePulsar, PulsarAdmin
 
 MEMBERS: Final = {
     "ApacheKafka": "address bootstrap_servers cluster_id data kill log_tail node_ids pid restart resume run_tool start"
     " start_node stop stop_node suspend version",
+    "ApachePulsar": "admin admin_url close data kill log_tail pid restart resume secret_key service_url service_url_tls"
+    " start stop suspend token version",
     "KafkaServer": "advance bootstrap_servers call commit coordinator create_partitions create_topic delete_topic faults"
     " group groups history ignore_unused_faults leader move_coordinator move_leader produce records slow_node start_node"
     " stop_node",
@@ -43,6 +46,9 @@ MEMBERS: Final = {
     "VirtualTimeLoop": "network real_work run_computation wall_clock",
     "VirtualTransport": "",
     # what a KafkaServer returns
+    "PulsarAdmin": "create_namespace create_partitioned_topic create_subscription create_topic delete_subscription"
+    " delete_topic grant internal_stats partitioned_stats partitions request set_policy set_topic_policy stats"
+    " subscriptions terminate topics unload unload_namespace update_partitions",
     "ServerFault": "cancel hits release wait_hit",
     "ServerFaults": "clear on unused",
     "ServerHistory": "clear of story wait_for",
@@ -69,7 +75,7 @@ def test_every_public_class_is_listed() -> None:
     classes = [
         name for name in asyncgroup.testing.__all__ if isinstance(getattr(asyncgroup.testing, name), type)
     ]
-    others = {"ApacheKafka", "ServerFault", "ServerFaults", "ServerHistory"}
+    others = {"ApacheKafka", "ApachePulsar", "PulsarAdmin", "ServerFault", "ServerFaults", "ServerHistory"}
     assert set(classes) == MEMBERS.keys() - others
 
 
@@ -84,6 +90,11 @@ def test_a_kafka_server_and_what_it_returns() -> None:
 
 def test_an_apache_kafka() -> None:
     assert members(ApacheKafka()) == MEMBERS["ApacheKafka"]
+
+
+def test_an_apache_pulsar() -> None:
+    assert members(ApachePulsar()) == MEMBERS["ApachePulsar"]
+    assert members(PulsarAdmin("http://localhost:8080")) == MEMBERS["PulsarAdmin"]
 
 
 def test_records_in_memory() -> None:

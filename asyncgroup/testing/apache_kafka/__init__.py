@@ -12,8 +12,9 @@ directory. POSIX only.
 """
 
 from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION, KafkaJarsUnavailable, kafka_jars
-from asyncgroup.testing.apache_kafka.launcher import QUICK_START, ApacheKafka, KafkaToolError
+from asyncgroup.testing.apache_kafka.launcher import ApacheKafka, KafkaToolError
 from asyncgroup.testing.apache_kafka.node import KafkaStartError
+from asyncgroup.testing.java_server.options import QUICK_START
 
 __all__ = [
     "KAFKA_VERSION",

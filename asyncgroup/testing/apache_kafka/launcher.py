@@ -17,16 +17,12 @@ from asyncgroup.testing.apache_kafka.jars import KAFKA_VERSION, kafka_jars
 from asyncgroup.testing.apache_kafka.node import KafkaNode, PortInUse
 from asyncgroup.testing.apache_kafka.properties import check_listeners, check_overrides
 from asyncgroup.testing.java_server.class_archive import ClassArchive
+from asyncgroup.testing.java_server.options import QUICK_START
 from asyncgroup.testing.java_server.ports import HOST
 from asyncgroup.testing.java_server.properties_file import Value
 from asyncgroup.testing.java_server.starting import refuse_frozen, start_in_thread
 
-__all__ = ["QUICK_START", "ApacheKafka", "KafkaToolError"]
-
-QUICK_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Java options with which a node starts sooner and leaves the cores to the tests: one garbage collector thread, and only
-the first stage of the compiler. A benchmark that the broker could limit should pass `java_options=()`.
-"""
+__all__ = ["ApacheKafka", "KafkaToolError"]
 
 _ATTEMPTS: Final = 5  # starts, each with new ports, when a port is in use
 

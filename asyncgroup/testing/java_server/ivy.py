@@ -42,10 +42,17 @@ def ivy_jar() -> Path | None:
     return None
 
 
-def ivy_command(java: Java, ivy: Path, scratch: Path, ivy_file: str, environ: Mapping[str, str]) -> list[str]:
+def ivy_command(
+    java: Java,
+    ivy: Path,
+    scratch: Path,
+    ivy_file: str,
+    environ: Mapping[str, str],
+    default_settings: str = "",
+) -> list[str]:
     """Return Ivy's command line, and write the files that it reads to `scratch`; `ivy_file` lists the dependencies.
 
-    Ivy stores the jars in `scratch / "lib"`.
+    `default_settings` apply if the user names no file of settings. Ivy stores the jars in `scratch / "lib"`.
     """
     dependencies = scratch / "ivy.xml"
     dependencies.write_text(ivy_file)
@@ -67,6 +74,9 @@ def ivy_command(java: Java, ivy: Path, scratch: Path, ivy_file: str, environ: Ma
     ]
     if settings := environ.get("ASYNCGROUP_IVY_SETTINGS"):
         command += ["-settings", settings]
+    elif default_settings:
+        (scratch / "settings.xml").write_text(default_settings)
+        command += ["-settings", str(scratch / "settings.xml")]
     pattern = f"{scratch / 'lib'}/[artifact]-[revision](-[classifier]).[ext]"
     # some jars are published with the type `bundle`
     return [*command, "-retrieve", pattern, "-types", "jar", "bundle"]

@@ -34,7 +34,7 @@ _FETCHED_MARK: Final = "[SUCCESSFUL ]"  # part of the line that Ivy prints for e
 class JarDownload:
     """Jars that Apache Ivy downloads: `ivy_file` lists them, and `missing` names those that a directory lacks.
 
-    `name` and `size` are shown to users. `error` is raised with the reason if the jars cannot be downloaded, and
+    `ivy_settings` apply if the user names no file of settings. `name` and `size` are shown to users. `error` is raised with the reason if the jars cannot be downloaded, and
     `alternative` is what a user without pyspark can do instead.
     """
 
@@ -44,6 +44,7 @@ class JarDownload:
     missing: Callable[[Path], Sequence[str]]
     error: type[AsyncGroupError]
     alternative: str = ""
+    ivy_settings: str = ""
 
     def into(self, target: Path, limit: float) -> Path:
         """Return `target` with the jars, which are downloaded if it does not exist or lacks one.
@@ -76,7 +77,8 @@ class JarDownload:
             scratch = Path(name)
             (scratch / "lib").mkdir()
             log = scratch / "ivy.log"
-            self._run(ivy_command(java, ivy, scratch, self.ivy_file, os.environ), log, limit)
+            command = ivy_command(java, ivy, scratch, self.ivy_file, os.environ, self.ivy_settings)
+            self._run(command, log, limit)
             if missing := self.missing(scratch / "lib"):
                 raise self.error(
                     f"downloading {self.name}: Ivy did not fetch {_shortened(missing)}: {_error_lines(log)}"

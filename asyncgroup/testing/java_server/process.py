@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -28,6 +29,9 @@ class ServerProcess:
 
     port_in_use: ClassVar[type[AsyncGroupError]]
     """Raised if it has ended because its port is in use."""
+
+    error_line: ClassVar[str] = " ERROR "
+    """A regular expression for the lines of the log at which an excerpt begins."""
 
     def __init__(self, name: str, short_name: str, directory: Path, watchdog: Watchdog) -> None:
         self.directory = directory
@@ -94,7 +98,7 @@ class ServerProcess:
         """Raise `start_error` if the process has ended."""
         if (code := self._exit_code()) is None:
             return
-        error = self.port_in_use if "Address already in use" in self._current_log() else self.start_error
+        error = self.port_in_use if "Address already in use" in self.current_log() else self.start_error
         raise error(f"{self._name} ended with exit code {code}:\n{self.error_excerpt()}")
 
     def log_tail(self, lines: int = 40) -> str:
@@ -110,13 +114,14 @@ class ServerProcess:
 
         The last lines seldom show the cause: a server that fails logs about fifty lines of its shutdown.
         """
-        log = self._current_log().splitlines()
+        log = self.current_log().splitlines()
         first = next(
-            (number for number, line in enumerate(log) if " ERROR " in line), max(0, len(log) - lines)
+            (number for number, line in enumerate(log) if re.search(self.error_line, line)),
+            max(0, len(log) - lines),
         )
         return "\n".join(log[first : first + lines])
 
-    def _current_log(self) -> str:
+    def current_log(self) -> str:
         """Return the log of the current process."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
