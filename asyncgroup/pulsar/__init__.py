@@ -3,5 +3,6 @@
 - `client`: PulsarClient, with its `config`, `service_url` and `authentication`; `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker.
 - `producer/`: batches, pending messages, receipts.
+- `consumer/`: consumers of a partition and of a topic.
 - `wire/`: the bytes.
 """

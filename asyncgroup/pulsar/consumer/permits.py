@@ -1,0 +1,125 @@
+"""PermitLedger: how many messages the broker may still push to a consumer. Pure state.
+
+A permit is a message, not an entry. On a connection
+
+    permits granted = open at the broker + charged for messages that have arrived
+
+and a message that has arrived is in the queue, delivered, or dropped. The broker charges an entry with its messages that are
+not in the entry's ack set, also if it has fewer permits left: then the open ones are below 0. So what has to be granted follows
+from two numbers, the open permits and the queued messages, and no way out of the queue has a count that could be forgotten.
+
+A new connection begins with an empty account: the broker knows nothing of permits on the old one.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PermitLedger"]
+
+
+class PermitLedger:
+    """The permits of one consumer. `next_flow` alone says what to grant.
+
+    - `size`: messages that may be open or queued together, the receiver queue. 0: only what receivers wait for.
+    - `max_bytes`: bytes that may be queued, by the mean size of a message; until one has arrived, messages count as
+      `largest`. None: without limit.
+    """
+
+    __slots__ = (
+        "_max_bytes",
+        "_mean",
+        "bytes",
+        "delivered",
+        "dropped",
+        "granted",
+        "is_connected",
+        "is_paused",
+        "open",
+        "queued",
+        "size",
+        "waiting",
+    )
+
+    def __init__(self, size: int, *, max_bytes: int | None = None, largest: int = 0) -> None:
+        self.size = size
+        self._max_bytes = max_bytes
+        self._mean: float = largest
+        self.waiting = 0
+        """Number of messages that receivers wait for."""
+        self.is_paused = False
+        """Whether nothing is granted."""
+        self.is_connected = False
+        self._open_account()
+
+    def __repr__(self) -> str:
+        return f"<PermitLedger {self.open} open, {self.queued} queued, {self.granted} granted>"
+
+    def _open_account(self) -> None:
+        self.open = 0
+        """Permits that the broker has; below 0 after a batch with more messages than it had."""
+        self.queued = 0
+        """Messages that have arrived, and are neither delivered nor dropped."""
+        self.bytes = 0
+        """Bytes of the queued messages."""
+        self.granted = 0
+        """All permits of this connection."""
+        self.delivered = 0
+        """Messages of this connection that were delivered."""
+        self.dropped = 0
+        """Messages of this connection that the broker charged, and that are not to be delivered."""
+
+    def connect(self) -> None:
+        """The consumer is registered on a new connection: an empty account, and an empty queue."""
+        self._open_account()
+        self.is_connected = True
+
+    def disconnect(self) -> None:
+        """The connection ended: the broker pushes what was queued again, to this consumer or another one."""
+        self._open_account()
+        self.is_connected = False
+
+    @property
+    def target(self) -> int:
+        """How many messages may be open or queued together now."""
+        wanted = self.size or self.waiting
+        if self._max_bytes is None or self._mean <= 0:
+            return wanted
+        return min(wanted, max(1, int(self._max_bytes / self._mean)))
+
+    def arrive(self, charged: int, kept: int, size: int) -> None:
+        """An entry arrived: the broker charged `charged` messages, `kept` of them with `size` bytes are queued."""
+        self.open -= charged
+        self.queued += kept
+        self.bytes += size
+        if charged > kept:
+            self.dropped += charged - kept
+        if kept:
+            self._mean += (size / kept - self._mean) / 8
+
+    def deliver(self, count: int, size: int) -> None:
+        """Messages leave the queue for a receiver."""
+        self.queued -= count
+        self.bytes -= size
+        self.delivered += count
+
+    def drop(self, count: int, size: int) -> None:
+        """Messages leave the queue, and are not delivered."""
+        self.queued -= count
+        self.bytes -= size
+        self.dropped += count
+
+    def next_flow(self) -> int:
+        """Return the permits to grant now, which count as granted; 0 for none.
+
+        At least half of the target is granted at once, so that a busy consumer sends few commands.
+        """
+        if self.is_paused or not self.is_connected:
+            return 0
+        target = self.target
+        due = target - self.queued - self.open
+        if due <= 0 or due * 2 < target:
+            return 0
+        if self._max_bytes is not None and self.bytes >= self._max_bytes:
+            return 0
+        self.open += due
+        self.granted += due
+        return due

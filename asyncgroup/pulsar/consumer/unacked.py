@@ -1,0 +1,165 @@
+"""UnackedEntries: which messages of each entry are not acknowledged, and which of them this process has. Pure state.
+
+Only entries of several parts are kept: batches, whose messages are acknowledged one by one, and values in chunks, whose
+entries are acknowledged together. An entry with one message needs no state: its acknowledgement is its id.
+
+A broker pushes entries, not messages. When it pushes a batch again, because one message of it was negatively acknowledged,
+the messages that were acknowledged here and those that are still with a receiver are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from asyncgroup.pulsar.wire.ack_set import full_set
+from asyncgroup.pulsar.wire.entry import Entry
+from asyncgroup.pulsar.wire.message_id import MessageId
+
+__all__ = ["AckedEntry", "EntryKey", "UnackedEntries"]
+
+EntryKey: TypeAlias = tuple[int, int]
+"""Ledger and entry: an entry of one partition."""
+
+
+class AckedEntry(NamedTuple):
+    """What an acknowledgement of a message means for its entry."""
+
+    keys: Sequence[EntryKey]
+    """The entry; of a value in chunks all of its entries."""
+    unacked: int
+    """The messages of a batch that are not acknowledged yet, as bits; 0: all are."""
+
+
+class _Batch:
+    __slots__ = ("held", "is_partial", "unacked")
+
+    def __init__(self, unacked: int) -> None:
+        self.unacked = unacked
+        self.held = unacked
+        """Those of them that are in the queue, or with a receiver."""
+        self.is_partial = False
+        """Whether a message was acknowledged here."""
+
+
+class UnackedEntries:
+    """The entries of one partition that have arrived and are not acknowledged.
+
+    `index_acks`: the broker keeps which messages of a batch are acknowledged, see `PendingAcks`.
+    """
+
+    def __init__(self, *, index_acks: bool) -> None:
+        self._index_acks = index_acks
+        self._batches: dict[EntryKey, _Batch] = {}
+        self._chunks: dict[EntryKey, Sequence[EntryKey]] = {}  # by the last one
+        self._sought_to: EntryKey | None = None
+
+    def __repr__(self) -> str:
+        return f"<UnackedEntries {len(self._batches)} batches, {len(self._chunks)} values in chunks>"
+
+    # --- arrival ----------------------------------------------------------------------------------------------------------
+
+    def arrive(self, entry: Entry, compacted: int = 0) -> int:
+        """Return which messages of an entry have to be delivered, as bits; 0 for none. `compacted` ones never are."""
+        if not entry.is_batch:
+            return entry.unacked & ~compacted
+        key, unacked = entry.id[:2], entry.unacked & ~compacted
+        known = self._batches.get(key)
+        if known is None:
+            if self._sought_to is not None and key <= self._sought_to and not entry.redelivery_count:
+                unacked = full_set(entry.count) & ~compacted
+            if unacked:
+                self._batches[key] = _Batch(unacked)
+            return unacked
+        if self._sought_to is None or key > self._sought_to:
+            known.unacked &= unacked
+        found = known.unacked & ~known.held
+        known.held = known.unacked
+        return found
+
+    def add_chunks(self, ids: Sequence[MessageId]) -> None:
+        """A value was put together from these entries."""
+        self._chunks[ids[-1][:2]] = [one[:2] for one in ids]
+
+    # --- acknowledgements -------------------------------------------------------------------------------------------------
+
+    def ack(self, acked: MessageId) -> AckedEntry | None:
+        """A message is acknowledged. Return what follows; None if it was before, or never arrived."""
+        key, index = acked[:2], acked.batch_index
+        if index < 0:
+            self._batches.pop(key, None)
+            return AckedEntry(self._chunks.pop(key, (key,)), 0)
+        batch = self._batches.get(key)
+        if batch is None or not batch.unacked >> index & 1:
+            return None
+        batch.unacked &= ~(1 << index)
+        batch.held &= batch.unacked
+        batch.is_partial = True
+        if not batch.unacked:
+            del self._batches[key]
+        return AckedEntry((key,), batch.unacked)
+
+    def ack_cumulative(self, acked: MessageId) -> AckedEntry:
+        """All messages up to this one are acknowledged. Return what follows for its entry.
+
+        Entries before it are forgotten. They arrived in the order of their ids, as in all subscriptions that allow this.
+        """
+        key, index = acked[:2], acked.batch_index
+        batch = self._batches.get(key)
+        for found in (self._batches, self._chunks):
+            while found and (first := next(iter(found))) < key:
+                del found[first]
+        if index < 0 or batch is None:
+            self._batches.pop(key, None)
+            self._chunks.pop(key, None)
+            return AckedEntry((key,), 0)
+        batch.unacked &= ~full_set(index + 1)
+        batch.held &= batch.unacked
+        batch.is_partial = True
+        if not batch.unacked:
+            del self._batches[key]
+        return AckedEntry((key,), batch.unacked)
+
+    # --- redelivery -------------------------------------------------------------------------------------------------------
+
+    def is_acked(self, message: MessageId) -> bool:
+        """Whether a message of a batch was acknowledged, so that it cannot be delivered again."""
+        if message.batch_index < 0:
+            return False
+        batch = self._batches.get(message[:2])
+        return batch is None or not batch.unacked >> message.batch_index & 1
+
+    def release(self, message: MessageId) -> None:
+        """A message is neither in the queue nor with a receiver any more: it is delivered when its entry arrives again."""
+        if message.batch_index >= 0 and (batch := self._batches.get(message[:2])) is not None:
+            batch.held &= ~(1 << message.batch_index)
+
+    def entries_of(self, message: MessageId) -> Sequence[EntryKey]:
+        """Return the entries that have to be pushed again for a message."""
+        key = message[:2]
+        return self._chunks.get(key, (key,))
+
+    def release_all(self) -> None:
+        """All that is not acknowledged comes again, to this consumer or another one, also what is with a receiver.
+
+        Call it after `release` for what was in the queue: batches of which no receiver has a message are forgotten.
+        """
+        for key, batch in list(self._batches.items()):
+            if batch.held or (batch.is_partial and not self._index_acks):
+                batch.held = 0
+            else:
+                del self._batches[key]
+
+    def clear(self, last_before_seek: EntryKey | None) -> None:
+        """The subscription continues elsewhere.
+
+        The broker keeps the ack sets of batches over a seek. So those up to the last entry before it are ignored at their
+        first delivery.
+        """
+        self._batches.clear()
+        self._chunks.clear()
+        self._sought_to = last_before_seek
+
+
+UNKNOWN_END: Final[EntryKey] = (1 << 64, 0)
+"""The last entry before a seek if it is not known: no ack set counts."""
