@@ -1,8 +1,8 @@
 """Offsets of a consumer group: marks, commits, and committed offsets.
 
 Marks change the pure state in `partition_offsets`; `committer` sends new marks to the group coordinator, one request at a
-time (`SingleFlight`). `commit_requests` has the request, the table of its error codes, and what a refusal means for the member. `fetch_offsets` requests committed offsets, and `manager` offers all of this without a group
-membership.
+time (`SingleFlight`). `commit_requests` has the request, the table of its error codes, and what a refusal means for the
+member. `fetch_offsets` requests committed offsets, and `manager` offers all of this without a group membership.
 
 The metadata of a commit: `commit_metadata` has the text of users beside the window of a work queue, which `window_marks` keeps and
 `window_encoding` writes; `metadata_limit` says how long it may be, `parallel_consumer_metadata` reads that of another client.
