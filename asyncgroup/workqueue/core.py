@@ -118,6 +118,10 @@ class QueueCore(DispatcherCallbacks):
         self._local.drop_ended()
         return lost
 
+    def withdraw(self, work: Work) -> list[tuple[Record, int]]:
+        """The broker gives all records again that are neither delivered nor being copied: forget them; return the failed ones."""
+        return self.dispatcher.withdraw(work)
+
     def close(self, work: Work) -> None:
         """Deliver no more records of a partition that is revoked; its open deliveries may still be ended."""
         self.dispatcher.close_partition(work)

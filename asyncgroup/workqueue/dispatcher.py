@@ -117,6 +117,26 @@ class Dispatcher:
             self.ready.requeue(work)
         return lost
 
+    def withdraw(self, work: Work) -> list[tuple[Record, int]]:
+        """Forget the records of a partition that are neither delivered nor being copied: the broker gives them to a consumer again.
+
+        Their offsets count as done. Return those whose deliveries have failed, with the numbers of these.
+        """
+        window = work.window
+        # where the order may be broken, a failed record that waits does not lead its key any more
+        overtaken = set() if self.order.keeps_order else work.waiting.keys() & window.attempts.keys()
+        leading, blocked = work.withdraw()
+        failed = list[tuple[Record, int]]()
+        for record in (*leading, *blocked):
+            if (attempts := window.attempts.get(record.offset)) is not None:
+                failed.append((record, attempts))
+            window.ack(record.offset)
+        for record in leading:
+            if record.offset not in overtaken:
+                self.order.leave(work, record)
+        work.engine.on_capacity()
+        return failed
+
     def set_serial(self, *, serial: bool) -> None:
         """In modes with an order: whether handlers run in offset order, so that at most one record of a partition is acquired.
 

@@ -155,6 +155,13 @@ class OpenQueue(Protocol):
         """The log has other records from `offset` on: forget them, and return their open deliveries, which are lost."""
         ...
 
+    def withdraw(self, work: Work) -> list[tuple[Record, int]]:
+        """The broker gives all records again that are neither delivered nor being copied, perhaps to another consumer: forget them.
+
+        Their offsets count as done. Return those whose deliveries have failed, with the numbers of these.
+        """
+        ...
+
     def close(self, work: Work) -> None:
         """Deliver no more records of a partition that is revoked; its open deliveries may still be ended."""
         ...

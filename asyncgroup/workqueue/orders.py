@@ -29,6 +29,8 @@ class DeliveryOrder(Protocol):
     """Whether at most one record of a partition is acquired: handlers run in offset order."""
     key_of: Callable[[Record], bytes | None] | None
     """Returns the key that orders records; None if keys do not matter."""
+    keeps_order: bool
+    """Whether a record whose delivery has failed delays the later ones of its order."""
 
     def add_again(self, work: Work, record: Record) -> None:
         """A record that was delivered before is ready."""
@@ -59,6 +61,7 @@ class InOrder:
     """Exclusive and Failover: offset order. A failed record is delivered again with all that follow it, as in Pulsar."""
 
     key_of: Callable[[Record], bytes | None] | None = None
+    keeps_order = True
 
     def __init__(self) -> None:
         self.serial = False
@@ -111,7 +114,7 @@ class Shared:
     ) -> None:
         self.serial = False
         self.key_of = key_of
-        self._keeps_order = keeps_order
+        self.keeps_order = keeps_order
 
     def __repr__(self) -> str:
         return f"<Shared: {'without' if self.key_of is None else 'with'} keys>"
@@ -126,11 +129,11 @@ class Shared:
 
     def repeat(self) -> Redelivery:
         """A record that was overtaken waits for its key once more."""
-        return Redelivery.READY if self.key_of is None or self._keeps_order else Redelivery.ARRIVE
+        return Redelivery.READY if self.key_of is None or self.keeps_order else Redelivery.ARRIVE
 
     def fail(self, work: Work, record: Record) -> Record | None:
         """Return the next record of its key if the order may be broken."""
-        return None if self._keeps_order else self.leave(work, record)
+        return None if self.keeps_order else self.leave(work, record)
 
     def leave(self, work: Work, record: Record) -> Record | None:
         """Return the next record of its key."""

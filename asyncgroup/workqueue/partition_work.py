@@ -275,6 +275,19 @@ class PartitionWork(Generic[D]):
         self.bytes = sum(self.size_of(delivery.record) for delivery in self.acquired.values())
         self.bytes += self.publishing * COPY_OVERHEAD
 
+    def withdraw(self) -> tuple[list[Record], list[Record]]:
+        """Forget the records that are neither delivered nor being copied; return those that lead their keys, and those that wait for one."""
+        leading = [*self.fresh, *self.retries, *self.waiting.values()]
+        blocked = [record for queue in self.key_queues.values() for record in queue]
+        self.key_queues = dict.fromkeys(self.key_queues, _NO_RECORDS)
+        self.fresh.clear()
+        self.retries.clear()
+        self._keep_waiting(set())
+        self.delayed.clear()
+        self.blocked = 0
+        self.bytes -= sum(map(self.size_of, (*leading, *blocked)))
+        return leading, blocked
+
     def clear(self, offset: int = 0) -> tuple[list[D], list[Record]]:
         """Forget all records from `offset` on; return their deliveries that have not ended, and those that were ready or waited."""
         held = (*self.acquired.values(), *(delivery for delivery, _ in self.held.values()))

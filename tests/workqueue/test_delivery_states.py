@@ -41,7 +41,8 @@ class Program:
     """A queue with two partitions; its copies end when the program wants it.
 
     Records are named by partition and offset. A step is one call: records arrive (with gaps, some without a key), a delivery
-    is taken, ends or is renewed, a handler of `run` returns, a copy ends, time passes. `finish` lets everything succeed.
+    is taken, ends or is renewed, a handler of `run` returns, a copy ends, time passes, a broker gives records again. `finish`
+    lets everything succeed.
     """
 
     def __init__(self, rng: random.Random, mode: Mode) -> None:
@@ -72,6 +73,7 @@ class Program:
         """The records that calls may have acknowledged."""
         self.done: list[Place] = []
         """The acknowledged records, in the order in which they were."""
+        self.withdrawn = 0
         self.seen: set[tuple[DeliveryState, DeliveryState]] = set()
         begin = self.ends.publisher.start_dead_letter
 
@@ -121,7 +123,9 @@ class Program:
     def step(self) -> None:
         """Make one call."""
         rng = self.rng
-        what = rng.choice(["arrive", "take", "take", "end", "end", "end", "renew", "handler", "copy", "time"])
+        what = rng.choice(
+            ["arrive", "take", "take", "end", "end", "end", "renew", "handler", "copy", "time", "withdraw"]
+        )
         if what == "arrive" and len(self.keys) < 40:
             self.arrive(rng.randrange(2))
         elif what == "take" and (delivery := self.queue.dispatcher.take()) is not None:
@@ -143,8 +147,33 @@ class Program:
                 self.ack(delivery, self.ends.finish)
             else:
                 self.ends.give_back(delivery)
+        elif what == "withdraw" and rng.random() < 0.3:
+            self.withdraw(rng.randrange(2))
         elif what == "time":
             self.queue.pass_time(rng.choice([0.0, 1.0, 5.0, 60.0]))
+
+    def withdraw(self, number: int) -> None:
+        """The broker gives records again: those that are not delivered are forgotten, and most of them arrive as others."""
+        work = self.works[number]
+        gone = [
+            at for at, place in self.found() if at[0] == number and place in (S.QUEUED, S.BLOCKED, S.WAITING)
+        ]
+        expected = {at[1]: work.window.attempts[at[1]] for at in gone if at[1] in work.window.attempts}
+        failed = self.queue.dispatcher.withdraw(work)
+        assert {record.offset: attempts for record, attempts in failed} == expected
+        records = []
+        for at in sorted(gone):
+            key = self.keys.pop(at)
+            self.places.pop(at, None)
+            offset, self.next_offsets[number] = self.next_offsets[number], self.next_offsets[number] + 1
+            if self.rng.random() < 0.8:
+                self.keys[number, offset] = key
+                records.append(Record("orders", number, offset, key=key))
+        self.queue.dispatcher.offer(work, records)
+        if not records or records[-1].offset + 1 < self.next_offsets[number]:
+            work.window.ack_range(work.position, self.next_offsets[number])
+            work.position = self.next_offsets[number]
+        self.withdrawn += len(gone)
 
     def arrive(self, number: int) -> None:
         """Offer three records; before some of them is a gap."""
@@ -223,7 +252,9 @@ def test_each_record_has_one_place_moves_legally_and_is_done_once_in_order(seed:
 
 
 def test_the_programs_make_each_kind_of_move() -> None:
-    seen = set().union(*(run(random.Random(seed), mode).seen for seed in range(80) for mode in Mode))
+    programs = [run(random.Random(seed), mode) for seed in range(80) for mode in Mode]
+    assert sum(program.withdrawn for program in programs) > 100
+    seen = set().union(*(program.seen for program in programs))
     waits = {(S.BLOCKED, S.QUEUED), (S.WAITING, S.QUEUED), (S.WAITING, S.BLOCKED)}
     ends = {(S.ACQUIRED, after) for after in (S.ACKED, S.HELD, S.WAITING, S.QUEUED, S.PUBLISHING)}
     copies = {(S.PUBLISHING, S.ACKED), (S.PUBLISHING, S.WAITING)}
