@@ -15,6 +15,7 @@ from asyncgroup.topic_partition import TopicPartition
 
 __all__ = [
     "BACKOFF",
+    "CLOCK",
     "COUNT",
     "DURATION",
     "DURATION_OR_ZERO",
@@ -27,13 +28,16 @@ __all__ = [
     "SIZE",
     "TEXT",
     "Rule",
+    "check_clock",
     "check_count",
     "check_duration_or_zero",
     "check_group_id",
+    "check_leader_epoch",
     "check_metadata",
     "check_offset",
     "check_partition",
     "check_partitions",
+    "check_rng",
     "check_topic",
     "is_async",
     "is_legal_name",
@@ -115,6 +119,7 @@ def one_of(*names: str) -> Rule:
     return (lambda value: value in names), "one of " + ", ".join(names)
 
 
+CLOCK: Final[Rule] = (callable, "a function () -> ms since 1970")
 DURATION: Final = (_positive, "a number of seconds above 0")
 DURATION_OR_ZERO: Final = (_not_negative, "a number of seconds, 0 or more")
 COUNT: Final = (_count, "a whole number, 0 or more")
@@ -272,6 +277,25 @@ def check_metadata(metadata: object) -> str:
         shown = metadata[:20] + "…" if isinstance(metadata, str) and len(metadata) > 100 else metadata
         raise ConfigError("metadata", shown, TEXT[1])
     return metadata
+
+
+def check_leader_epoch(epoch: object) -> int:
+    """Return the leader epoch; raise ConfigError if it is neither -1 nor a whole number of at most 32 bits."""
+    if not isinstance(epoch, int) or isinstance(epoch, bool) or not -1 <= epoch <= _INT32_MAX:
+        raise ConfigError("leader_epoch", epoch, "-1 for none, or a whole number of at most 32 bits")
+    return epoch
+
+
+def check_clock(clock: Any) -> None:
+    """Raise ConfigError unless a clock can be called."""
+    if not CLOCK[0](clock):
+        raise ConfigError("clock", clock, CLOCK[1])
+
+
+def check_rng(rng: Any) -> None:
+    """Raise ConfigError unless a source of random choices is None or has the methods of `random.Random`."""
+    if rng is not None and not (callable(getattr(rng, "shuffle", None)) and not isinstance(rng, type)):
+        raise ConfigError("rng", rng, "None or a random.Random")
 
 
 def check_count(key: str, value: Any) -> None:

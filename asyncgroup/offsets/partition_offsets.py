@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
-from asyncgroup.checks import check_metadata, check_offset
-from asyncgroup.errors import ConfigError, ErrorCode
+from asyncgroup.checks import check_leader_epoch, check_metadata, check_offset
+from asyncgroup.errors import ErrorCode
 from asyncgroup.model import CommittedOffset, Record
 from asyncgroup.offsets.window_marks import WindowMarks
 from asyncgroup.wire.messages import NO_UUID
@@ -135,7 +135,7 @@ class PartitionMarks:
         `leader_epoch` is that of the record before `offset`; without it the commit has no epoch, not that of an older mark.
         Raises ConfigError if the offset or epoch is not valid, or the metadata is not a string or too long.
         """
-        self.advance(check_offset(offset), metadata, _check_epoch(leader_epoch))
+        self.advance(check_offset(offset), metadata, check_leader_epoch(leader_epoch))
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
         """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
@@ -158,7 +158,7 @@ class PartitionMarks:
             check_metadata(metadata)
         self._collect()
         if check_offset(offset) <= self.next_offset:
-            self._move(offset, metadata, _check_epoch(leader_epoch))
+            self._move(offset, metadata, check_leader_epoch(leader_epoch))
 
     def skip_range(self, start: int, end: int, leader_epoch: int = -1) -> None:
         """Skip a range without records to deliver, only transaction markers and aborted records.
@@ -324,12 +324,6 @@ class PartitionMarks:
         """Drop the mark: its topic was deleted."""
         self.dirty = False
         self.rejected = False
-
-
-def _check_epoch(epoch: object) -> int:
-    if not isinstance(epoch, int) or isinstance(epoch, bool) or not -1 <= epoch <= 0x7FFFFFFF:
-        raise ConfigError("leader_epoch", epoch, "-1 for none, or a whole number of at most 32 bits")
-    return epoch
 
 
 class _Held(NamedTuple):

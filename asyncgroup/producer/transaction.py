@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from asyncgroup.checks import check_metadata, check_offset
+from asyncgroup.checks import (
+    TEXT,
+    check_group_id,
+    check_leader_epoch,
+    check_metadata,
+    check_offset,
+    check_partition,
+    check_topic,
+)
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import CommittedOffset, GroupOffsets, TopicPartition
 from asyncgroup.producer.transaction_client import TransactionClient
@@ -34,12 +43,31 @@ def group_offsets(source: Any) -> GroupOffsets:
             source,
             "a GroupOffsets, as session.group_offsets(batch) returns it, or an object with a group_offsets() method",
         )
+    # here, as a coordinator would refuse the request, and the producer could only be closed
+    _check_member(found)
+    if not isinstance(found.offsets, Mapping):
+        raise ConfigError("offsets", found.offsets, _OFFSETS_RULE)
     for tp, committed in found.offsets.items():
         if not isinstance(tp, TopicPartition) or not isinstance(committed, CommittedOffset):
             raise ConfigError("offsets", {tp: committed}, _OFFSETS_RULE)
+        check_topic(check_partition(tp).topic)
         check_offset(committed.offset)
         check_metadata(committed.metadata)
+        check_leader_epoch(committed.leader_epoch)
     return found
+
+
+def _check_member(group: GroupOffsets) -> None:
+    """Raise ConfigError unless the fields of the group and of its member have values that a request can contain."""
+    check_group_id(group.group_id)
+    if not TEXT[0](group.member_id):
+        raise ConfigError("member_id", group.member_id, TEXT[1])
+    if type(group.generation_id) is not int or not -1 <= group.generation_id < 1 << 31:
+        raise ConfigError(
+            "generation_id", group.generation_id, "-1 for none, or a whole number of at most 32 bits"
+        )
+    if group.group_instance_id is not None and not TEXT[0](group.group_instance_id):
+        raise ConfigError("group_instance_id", group.group_instance_id, f"None, or {TEXT[1]}")
 
 
 class Transaction:

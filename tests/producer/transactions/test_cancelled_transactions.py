@@ -315,13 +315,29 @@ async def test_no_coordinator_until_delivery_timeout(cluster: EmbeddedCluster) -
         GroupOffsets("g", {TopicPartition(INPUT, 0): -5}),
         GroupOffsets("g", {INPUT: CommittedOffset(5)}),  # type: ignore[dict-item]
         GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(-1)}),
+        GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(5, "", 1 << 31)}),
+        GroupOffsets("g", {TopicPartition(INPUT, 0): CommittedOffset(5, "", "7")}),  # type: ignore[arg-type]
+        GroupOffsets("g", {TopicPartition(INPUT, 0): True}),
+        GroupOffsets("g", {(INPUT, "0"): 5}),  # type: ignore[dict-item]
+        GroupOffsets("g", {("no/topic", 0): 5}),
+        GroupOffsets("g", 5),  # type: ignore[arg-type]
+        GroupOffsets(5, {(INPUT, 0): 5}),  # type: ignore[arg-type]
+        GroupOffsets("", {(INPUT, 0): 5}),
+        GroupOffsets("g", {(INPUT, 0): 5}, 7),  # type: ignore[arg-type]
+        GroupOffsets("g", {(INPUT, 0): 5}, "member", "7"),  # type: ignore[arg-type]
+        GroupOffsets("g", {(INPUT, 0): 5}, "member", 1 << 31),
+        GroupOffsets("g", {(INPUT, 0): 5}, "member", 7, 7),  # type: ignore[arg-type]
     ],
 )
 async def test_invalid_offsets(cluster: EmbeddedCluster, producer: Producer, source: object) -> None:
+    """The producer goes on: the coordinator would refuse the request, and the producer could only be closed."""
     with pytest.raises(ConfigError):
         async with producer.transaction():
             await producer.send_offsets(source)  # type: ignore[arg-type]
     assert requests(cluster) == ["InitProducerId"]
+    async with producer.transaction():
+        await producer.send_offsets(GroupOffsets("g", {(INPUT, 0): 5}))
+    assert cluster.group("g").offsets[TopicPartition(INPUT, 0)].offset == 5
 
 
 @pytest.mark.parametrize("place", [TopicPartition(INPUT, 0), (INPUT, 0)])
