@@ -106,7 +106,7 @@ def parse_target(target: Any, clock: MillisClock) -> ParsedTarget:
         case Mapping():
             offsets = {_checked(tp): check_offset(offset) for tp, offset in target.items()}
             return ParsedTarget(TargetKind.EACH, TargetKind.EACH.value, offsets=dict(sorted(offsets.items())))
-    if isinstance(target, bool) or not hasattr(target, "__index__") or operator.index(target) < 0:
+    if isinstance(target, bool | type) or not hasattr(target, "__index__") or operator.index(target) < 0:
         raise ConfigError("target", target, _ALLOWED)
     offset = check_offset(target)
     return ParsedTarget(TargetKind.OFFSET, f"offset {offset}", offset)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Self, TypeVar
 
+from asyncgroup.checks import check_rng
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.client import ClusterClient
 from asyncgroup.cluster.coordinators import GROUP, CoordinatorClient
@@ -49,6 +50,7 @@ class Cluster(ClientArguments):
         hooks: Iterable[object] | Hooks = (),
         rng: random.Random | None = None,
     ) -> None:
+        check_rng(rng)
         self._inner = ClusterClient(bootstrap_servers, config, hooks=hooks, rng=rng)
         self.config = self._inner.config
         self.hooks = self._inner.hooks

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from asyncgroup.checks import check_group_id, check_partition, check_partitions
+from asyncgroup.checks import check_clock, check_group_id, check_partition, check_partitions
 from asyncgroup.cluster import Cluster, as_cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.cluster.connection_pool import CONTROL
@@ -79,6 +79,7 @@ class Consumer(ClientArguments):
         interceptors: Iterable[ConsumeInterceptor] = (),
         clock: MillisClock = wall_clock,
     ) -> None:
+        check_clock(clock)
         self.config = ConsumerConfig.of(config)
         self.cluster, self._owns_cluster = as_cluster(bootstrap_servers, self.config, hooks)
         self._client = self.cluster._inner
@@ -259,7 +260,12 @@ class Consumer(ClientArguments):
 
     def _check_free(self, tp: TopicPartition) -> None:
         self._check_open()
-        if tp in self._partitions:
+        try:
+            is_read = tp in self._partitions
+        except TypeError:  # a list, for example, has no hash
+            check_partition(tp)
+            raise
+        if is_read:
             allowed = (
                 "a partition that this Consumer does not read already: close its PartitionConsumer first"
             )
@@ -286,6 +292,8 @@ def _timestamps_of(
     times: Times,
 ) -> dict[TopicPartition, int]:
     """Return each partition's time in ms since 1970; raise ConfigError for other values and for naive datetimes."""
+    if not isinstance(times, Mapping):
+        raise ConfigError("times", times, 'times by partition, as {("orders", 0): time}')
     found = {}
     for place, when in times.items():
         tp = check_partition(place)

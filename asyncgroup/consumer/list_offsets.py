@@ -102,7 +102,7 @@ def parse_start(where: Any, clock: MillisClock) -> Start:
         if where > timedelta():
             return Start(-1, timestamp_of(where, clock))
     # also integers of NumPy; a bool would be the offset 0 or 1
-    elif not isinstance(where, bool) and hasattr(where, "__index__") and operator.index(where) >= 0:
+    elif not isinstance(where, bool | type) and hasattr(where, "__index__") and operator.index(where) >= 0:
         return Start(check_offset(where))
     hint = "; a time is given as a datetime" if isinstance(where, float) else ""
     raise ConfigError("offset", where, _ALLOWED + hint)

@@ -157,7 +157,10 @@ class Committer:
 
     def of(self, topic: str, partition: int) -> PartitionMarks:
         """Return the marks of a partition; raise ConfigError if it is not managed (any more)."""
-        offsets = self._partitions.get(TopicPartition(topic, partition))
+        try:
+            offsets = self._partitions.get(TopicPartition(topic, partition))
+        except TypeError:  # a list, for example, has no hash
+            offsets = None
         if offsets is None:
             owned = ", ".join(map(str, self.partitions)) or "none"
             raise ConfigError("partition", f"{topic}-{partition}", f"one of the partitions owned: {owned}")

@@ -265,7 +265,9 @@ class PartitionOffsets:
         self._marks.mark_offset(offset, metadata, leader_epoch)
 
     def mark_record(self, record: Record, metadata: str = "") -> None:
-        """Mark a record and all before it as processed. Raises ConfigError for bad metadata."""
+        """Mark a record and all before it as processed. Raises ConfigError for a value that is not a Record, and for bad metadata."""
+        if not isinstance(record, Record):
+            raise ConfigError("record", record, "a Record")
         self._marks.mark_record(record, metadata)
 
     def reset_offset(self, offset: int, metadata: str = "", leader_epoch: int = -1) -> None:

@@ -10,6 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from asyncgroup.checks import check_clock, check_rng
 from asyncgroup.cluster import Cluster, start_tasks
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ProducerConfig
@@ -80,6 +81,8 @@ class Producer(ClientArguments):
         clock: MillisClock = wall_clock,
         rng: random.Random | None = None,
     ) -> None:
+        check_clock(clock)
+        check_rng(rng)
         self.config = ProducerConfig.of(config)
         self._hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
         self._owns_cluster = not isinstance(bootstrap_servers, Cluster)

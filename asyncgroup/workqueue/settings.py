@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
-from asyncgroup.checks import DURATION_OR_ZERO, FLAG, OPTIONAL_DURATION, TEXT, Rule, one_of, seconds_hint
+from asyncgroup.checks import (
+    CLOCK,
+    DURATION_OR_ZERO,
+    FLAG,
+    OPTIONAL_DURATION,
+    TEXT,
+    Rule,
+    one_of,
+    seconds_hint,
+)
 from asyncgroup.errors import ConfigError
 from asyncgroup.model import MillisClock, Record, wall_clock
 from asyncgroup.workqueue.modes import Mode, as_mode
@@ -76,7 +85,6 @@ _KEY_FUNCTION: Final[Rule] = (
     lambda value: value is None or callable(value),
     "None or a function (record) -> bytes or None",
 )
-_CLOCK: Final[Rule] = (callable, "a function () -> ms since 1970")
 _SHARE: Final[Rule] = (
     lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1,
     "a number above 0, at most 1",
@@ -241,7 +249,7 @@ class QueueSettings:
     """
     interceptors: tuple[object, ...] = _setting(())
     """Objects with methods of QueueInterceptor, called in their order."""
-    clock: MillisClock = _setting(wall_clock, _CLOCK)
+    clock: MillisClock = _setting(wall_clock, CLOCK)
     """Returns the time of day in ms, which delivery times are compared with."""
 
     def __post_init__(self) -> None:

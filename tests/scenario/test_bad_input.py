@@ -9,18 +9,27 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
 from asyncgroup import (
     BrokerError,
+    Claim,
     ClosedError,
+    Cluster,
     ConfigError,
+    Consumer,
     ConsumerConfig,
     ConsumerGroup,
     ErrorCode,
+    ExclusiveProducer,
     NoBrokersError,
+    OffsetManager,
+    Producer,
+    Session,
+    TopicPartition,
 )
 from asyncgroup.errors import AssignmentError, UsageError
 from asyncgroup.group import RangeAssignor
@@ -169,6 +178,82 @@ async def test_invalid_handlers(env: VirtualEnvironment, handler, named: str):
         with pytest.raises(ConfigError, match=named):
             await group.run("orders", handler)
     assert env.cluster.history.of("JoinGroup") == []
+
+
+# -- partitions, times and functions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [(["orders"], 0), ("orders", [0]), ({}, 0)])
+async def test_values_without_a_hash_in_place_of_a_partition(env: VirtualEnvironment, place: Any):
+    async def mark(session: Session, claim: Claim) -> None:
+        with pytest.raises(ConfigError, match="partition="):
+            session.mark_offset(*place, 5)
+        with pytest.raises(ConfigError, match="partition="):
+            session.reset_offset(*place, 5)
+        marked.set()
+        await claim.wait_ended()
+
+    marked = asyncio.Event()
+    async with (
+        Consumer(env.bootstrap_servers) as consumer,
+        OffsetManager(env.bootstrap_servers, "g") as offsets,
+    ):
+        with pytest.raises(ConfigError, match="partition="):
+            await consumer.partition(*place)
+        with pytest.raises(ConfigError, match="partition="):
+            offsets.of(*place)
+    async with member(env) as group, running(group.run("orders", mark)):
+        await marked.wait()
+
+
+@pytest.mark.parametrize("times", [None, 5, "orders", [("orders", 0)]])
+async def test_times_without_partitions(env: VirtualEnvironment, times: Any):
+    async with Consumer(env.bootstrap_servers) as consumer:
+        with pytest.raises(ConfigError, match="times="):
+            await consumer.offsets_for_times(times)
+
+
+@pytest.mark.parametrize("record", [None, 5, "x", TopicPartition("orders", 0)])
+async def test_marks_of_values_that_are_not_records(env: VirtualEnvironment, record: Any):
+    async with OffsetManager(env.bootstrap_servers, "g") as offsets:
+        marks = await offsets.manage("orders", 0)
+        with pytest.raises(ConfigError, match="record="):
+            marks.mark_record(record)
+        assert marks.next_offset == -1
+
+
+async def test_a_class_in_place_of_an_offset(env: VirtualEnvironment):
+    async with Consumer(env.bootstrap_servers) as consumer:
+        with pytest.raises(ConfigError, match="offset="):
+            await consumer.partition("orders", 0, int)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [5, "now"])
+def test_clocks_and_sources_of_random_choices(wrong: Any):
+    makers: list[Callable[..., object]] = [Producer, partial(ExclusiveProducer, topic="orders")]
+    for make in [*makers, Consumer]:
+        with pytest.raises(ConfigError, match="clock="):
+            make("localhost:9092", clock=wrong)
+    for make in [*makers, Cluster]:
+        with pytest.raises(ConfigError, match="rng="):
+            make("localhost:9092", rng=wrong)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("wait", "no"),
+        ("group_id", 5),
+        ("group_id", ""),
+        ("session_timeout", "10"),
+        ("session_timeout", None),
+        ("session_timeout", -1.0),
+        ("hooks", None),
+    ],
+)
+def test_arguments_of_exclusive_producers(key: str, value: Any):
+    with pytest.raises(ConfigError, match=f"{key}="):
+        ExclusiveProducer("localhost:9092", "orders", **{key: value})
 
 
 # -- the group and its settings -----------------------------------------------------------------------------------------

@@ -13,16 +13,25 @@ from contextlib import AsyncExitStack
 from dataclasses import fields
 from types import TracebackType
 
-from asyncgroup.checks import check_topic
+from asyncgroup.checks import (
+    DURATION,
+    FLAG,
+    check_clock,
+    check_group_id,
+    check_rng,
+    check_topic,
+    timedelta_hint,
+)
 from asyncgroup.cluster import Cluster
 from asyncgroup.cluster.bootstrap import BootstrapServers
 from asyncgroup.config import ClientConfig, ConsumerConfig, ProducerConfig
-from asyncgroup.errors import ProducerLockHeld, ProducerLockLost, UsageError
+from asyncgroup.errors import ConfigError, ProducerLockHeld, ProducerLockLost, UsageError
 from asyncgroup.group.consumer_group import ConsumerGroup
 from asyncgroup.group.locks.assignor import LockAssignor
 from asyncgroup.group.sessions.claim import Claim
 from asyncgroup.group.sessions.handler import Handler
 from asyncgroup.group.sessions.session import Session
+from asyncgroup.hooks import Hooks, check_hooks
 from asyncgroup.lifecycle import start_task
 from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.producer import Producer
@@ -64,14 +73,21 @@ class ExclusiveProducer:
     ) -> None:
         """Raises ConfigError for an invalid argument."""
         check_topic(topic)
+        check_clock(clock)
+        check_rng(rng)
+        if not FLAG[0](wait):
+            raise ConfigError("wait", wait, FLAG[1])
+        if not DURATION[0](session_timeout):
+            allowed = DURATION[1] + timedelta_hint(session_timeout, DURATION[1])
+            raise ConfigError("session_timeout", session_timeout, allowed)
         self.topic = topic
         self._config = ProducerConfig.of(config)
         self._servers = bootstrap_servers
         self._wait = wait
-        self._hooks = hooks
+        self._hooks = hooks if isinstance(hooks, Hooks) else check_hooks(hooks)
         self._clock = clock
         self._random = rng
-        self._group_id = f"asyncgroup-lock-{topic}" if group_id is None else group_id
+        self._group_id = f"asyncgroup-lock-{topic}" if group_id is None else check_group_id(group_id)
         self._lock_config = _lock_config(self._config, session_timeout, LockAssignor(clock()))
         self._exits = AsyncExitStack()
         self._holder = _Holder(self._lose)

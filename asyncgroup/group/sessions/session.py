@@ -134,7 +134,8 @@ class Session:
         try:
             return self._inner.offsets.of(topic, partition)
         except ConfigError:
-            if TopicPartition(topic, partition) not in self._inner.claims.starting:
+            is_place = isinstance(topic, str) and isinstance(partition, int)
+            if not is_place or TopicPartition(topic, partition) not in self._inner.claims.starting:
                 raise
             allowed = "a partition that has started: the start offset of this one is not known yet"
             raise ConfigError("partition", f"{topic}-{partition}", allowed) from None
