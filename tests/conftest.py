@@ -75,8 +75,8 @@ __all__ = [
 TESTS = Path(__file__).parent
 
 IN_VIRTUAL_TIME = (
-    "admin", "broker", "cli", "cluster/requests", "consumer", "demo", "group", "guide", "offsets", "producer", "scenario",
-    "telemetry", "workqueue",
+    "admin", "broker", "cli", "cluster/requests", "consumer", "demo", "group", "guide", "offsets", "producer", "pulsar",
+    "scenario", "telemetry", "workqueue",
 )  # fmt: skip
 """Directories whose async tests run in virtual time."""
 
