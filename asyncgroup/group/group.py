@@ -152,7 +152,9 @@ class GroupEngine:
         if self._member.closing.is_set():
             raise ClosedError(f"group {self.group_id!r} was closed; create a new ConsumerGroup")
         if not self.cluster.is_open:
-            raise ClosedError(f"group {self.group_id!r} is not open: use `async with ConsumerGroup(…)`")
+            # a shared Cluster may be closed while the group is open
+            needed = "ConsumerGroup" if self._owns_cluster else "Cluster"
+            raise ClosedError(f"group {self.group_id!r} is not open: use `async with {needed}(…)`")
 
     def _check_caller(self) -> None:
         life = self._member.life

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from asyncgroup.checks import DURATION, FLAG, timedelta_hint, wrong_type
 from asyncgroup.cluster import Cluster
 from asyncgroup.errors import (
     AsyncGroupError,
+    ClosedError,
+    ConfigError,
     ErrorCode,
     ProducerFencedError,
     TransactionAbortedError,
@@ -54,10 +57,14 @@ async def end_transaction(
     ProducerFencedError if a newer producer has the transactional id; TransactionOutcomeUnknown if there was no answer in
     time, or if a request to commit has failed, but may have been processed;
     BrokerError for other errors, as TRANSACTIONAL_ID_AUTHORIZATION_FAILED and INVALID_PRODUCER_ID_MAPPING (the
-    coordinator does not know the producer, or not any more).
+    coordinator does not know the producer, or not any more). Before anything is sent: ConfigError for an argument of another type,
+    ClosedError if `cluster` is not open.
     """
+    _check_arguments(cluster, transaction, commit, timeout)
     if not transaction.has_writes:
         return
+    if not cluster.is_open:
+        raise ClosedError(f"{cluster!r} is not open: nothing was sent")
     name = transaction.transactional_id
     producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     coordinator = TransactionCoordinatorClient(cluster._inner, name, timeout)
@@ -80,6 +87,17 @@ async def end_transaction(
     if answer.action is TransactionAction.FENCED and was_aborted:
         return
     raise error
+
+
+def _check_arguments(cluster: object, transaction: object, commit: object, timeout: object) -> None:
+    """Raise ConfigError for an argument of another type: a `commit` that is a text would commit an abort."""
+    if not isinstance(cluster, Cluster):
+        raise wrong_type("cluster", cluster, "a Cluster that is open")
+    if not isinstance(transaction, OpenTransaction):
+        raise wrong_type("transaction", transaction, "an OpenTransaction, as detach_transaction returns it")
+    for key, value, (is_allowed, allowed) in (("commit", commit, FLAG), ("timeout", timeout, DURATION)):
+        if not is_allowed(value):
+            raise ConfigError(key, value, allowed + timedelta_hint(value, allowed))
 
 
 def _is_aborted_by_coordinator(fenced: ProducerFencedError, producer: ProducerIdentity) -> bool:

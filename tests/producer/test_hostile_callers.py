@@ -70,6 +70,19 @@ async def test_wrong_records_of_enqueue_all(wrong: Any) -> None:
         assert producer._inner.memory.used == 0
 
 
+@pytest.mark.parametrize("options", [{}, LIMITS, CHUNKS], ids=["plain", "limits", "chunks"])
+async def test_records_of_enqueue_all_of_other_types(options: dict[str, Any]) -> None:
+    """Any iterable of six fields, with and without further steps of a send; a large one is read once as well."""
+    large = (TOPIC, b"y" * 4000, None, (), None, None)
+    records: list[Any] = [list(PLAIN), iter(PLAIN), (each for each in PLAIN), iter(large)]
+    async with writing(**options) as (cluster, producer):
+        await producer.enqueue_all(records)
+        await producer.flush()
+        assert [value or b"" for value in stored(cluster)].count(b"x") == 3
+        with pytest.raises(InvalidRecordError, match="a tuple of six values"):
+            await producer.enqueue_all([iter(PLAIN[1:])])  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize("wrong", [None, 5, "orders", b"orders", TOPIC])
 async def test_wrong_iterables_of_enqueue_all(wrong: Any) -> None:
     async with writing() as (_, producer):

@@ -362,6 +362,12 @@ async def test_an_assignor_that_fails(env: VirtualEnvironment, plan, error: type
     assert env.cluster.group("g").members == {}
 
 
+async def test_a_group_whose_cluster_is_not_open(env: VirtualEnvironment):
+    async with ConsumerGroup(Cluster(env.bootstrap_servers), "g") as group:
+        with pytest.raises(ClosedError, match=r"'g' is not open: use `async with Cluster"):
+            await group.run("orders", handle)
+
+
 async def test_after_closing_and_before_opening(env: VirtualEnvironment):
     group = ConsumerGroup(env.bootstrap_servers, "g")
     with pytest.raises(ClosedError, match="'g' is not open"):

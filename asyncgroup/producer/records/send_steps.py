@@ -103,8 +103,13 @@ class SendSteps:
         """Write records without futures. If it raises, the earlier ones are written."""
         check_records(records)
         for record in records:
-            check_fields(record)
-            if await self.put_waiting(ProducerRecord(*record), None) or self._writer.turn_is_over():
+            try:
+                topic, value, key, headers, partition, timestamp = record
+            except (TypeError, ValueError):
+                check_fields(record)
+                raise
+            made = ProducerRecord(topic, value, key, headers, partition, timestamp)
+            if await self.put_waiting(made, None) or self._writer.turn_is_over():
                 await self._writer.rest()
 
     def _partition_of(self, record: ProducerRecord, size: int) -> TopicPartition | None:

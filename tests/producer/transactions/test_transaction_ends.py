@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.errors import (
     AsyncGroupError,
     BrokerError,
+    ClosedError,
+    ConfigError,
     ErrorCode,
     ProducerFencedError,
     TransactionAbortedError,
@@ -278,6 +281,41 @@ async def test_a_detached_transaction_of_a_fenced_producer(version: int) -> None
         with pytest.raises(ProducerFencedError):
             await end_transaction(clients, detached, commit=True)
         assert committed(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"cluster": "127.0.0.1:9092"}, "cluster of type str"),
+        ({"transaction": None}, "transaction of type NoneType"),
+        ({"transaction": ("id", 1, 0, 2)}, "transaction of type tuple"),
+        ({"commit": "no"}, "commit='no'"),
+        ({"commit": None}, "commit=None"),
+        ({"timeout": "5"}, "timeout='5'"),
+        ({"timeout": None}, "timeout=None"),
+    ],
+)
+async def test_arguments_of_end_transaction(arguments: dict[str, Any], text: str) -> None:
+    async with cluster_with_topics() as cluster, Cluster(cluster.bootstrap_servers) as clients:
+        async with producer_of(cluster) as producer, producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
+            detached = await producer.detach_transaction()
+        given = {"cluster": clients, "transaction": detached, "commit": False, **arguments}
+        with pytest.raises(ConfigError) as caught:
+            await end_transaction(given.pop("cluster"), given.pop("transaction"), **given)
+        assert text in str(caught.value)
+        await end_transaction(clients, detached, commit=True)
+        assert committed(cluster) == [b"a"]
+
+
+async def test_end_transaction_on_a_cluster_that_is_not_open() -> None:
+    """Nothing was sent, so the outcome is known."""
+    async with cluster_with_topics() as cluster:
+        async with producer_of(cluster) as producer, producer.transaction():
+            await producer.enqueue(TOPIC, b"a", partition=0)
+            detached = await producer.detach_transaction()
+        with pytest.raises(ClosedError, match="is not open: nothing was sent"):
+            await end_transaction(Cluster(cluster.bootstrap_servers), detached, commit=True)
 
 
 async def test_end_transaction_without_an_answer() -> None:
