@@ -6,9 +6,9 @@ are left out, so a missing word means acknowledged (Pulsar's `BitSetRecyclable`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["bits_of", "full_set", "words_of"]
+__all__ = ["bits_of", "full_set", "indexes_of", "set_of", "words_of"]
 
 _WORD = (1 << 64) - 1
 _SIGN = 1 << 63
@@ -19,19 +19,35 @@ def full_set(size: int) -> int:
     return (1 << size) - 1
 
 
+def set_of(indexes: Iterable[int], size: int) -> int:
+    """Return the set of these indexes; those that are not below `size` are ignored."""
+    bits = bytearray(size + 7 >> 3)
+    for index in indexes:
+        if 0 <= index < size:
+            bits[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(bits, "little")
+
+
+def indexes_of(bits: int) -> Iterator[int]:
+    """Yield the indexes in a set, in order."""
+    for number, byte in enumerate(bits.to_bytes(bits.bit_length() + 7 >> 3, "little")):
+        if byte == 0xFF:
+            yield from range(number << 3, (number << 3) + 8)
+        elif byte:
+            for index in range(number << 3, (number << 3) + 8):
+                if byte >> (index & 7) & 1:
+                    yield index
+
+
 def bits_of(words: Sequence[int]) -> int:
     """Return the set as one integer."""
-    bits = 0
-    for number, word in enumerate(words):
-        bits |= (word & _WORD) << 64 * number
-    return bits
+    if len(words) == 1:
+        return words[0] & _WORD
+    return int.from_bytes(b"".join((word & _WORD).to_bytes(8, "little") for word in words), "little")
 
 
 def words_of(bits: int) -> list[int]:
     """Return the set as signed words."""
-    words = []
-    while bits:
-        word = bits & _WORD
-        words.append(word - (1 << 64) if word & _SIGN else word)
-        bits >>= 64
-    return words
+    data = bits.to_bytes(bits.bit_length() + 63 >> 6 << 3, "little")
+    words = (int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8))
+    return [word - (1 << 64) if word & _SIGN else word for word in words]

@@ -1,14 +1,14 @@
 """Compile the functions that encode and decode a message from its fields.
 
-A compiled function has one branch per field with the field's tag as a constant; short varints, which are most of them,
-are read and written in place. Unknown fields are skipped, fields may come in any order, and repeated numbers may be
-packed, as protobuf's rules for readers say.
+A compiled function has one branch per field with the field's tag as a constant; varints of one and two bytes, which are
+most of them, are read and written in place. Unknown fields are skipped, fields may come in any order, and repeated
+numbers may be packed, as protobuf's rules for readers say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncgroup.errors import DecodeError
 from asyncgroup.pulsar.wire.fields import (
@@ -19,111 +19,186 @@ from asyncgroup.pulsar.wire.fields import (
     MESSAGE,
     PROPERTIES,
     STRING,
+    UINT32,
+    UINT64,
     FieldOfMessage,
     fields_of,
 )
-from asyncgroup.pulsar.wire.varint import decode_pair, put_varint, read_more, skip_field
+from asyncgroup.pulsar.wire.varint import (
+    decode_pair,
+    decode_text,
+    encode_text,
+    put_int32,
+    put_int64,
+    put_uint32,
+    put_varint,
+    read_more,
+    skip_field,
+)
 
-__all__ = ["compile_message"]
+__all__ = ["CompiledMessage", "compile_message", "compile_writer"]
 
 _DELIMITED: Final = {STRING, BYTES, MESSAGE, PROPERTIES}
 _SIGN: Final = 1 << 63
+_LONG: Final = {INT32: "put_int32", INT64: "put_int64", UINT32: "put_uint32", UINT64: "put_varint"}
+"""What writes numbers of more than two bytes, and refuses those that do not fit."""
+
+_HELPERS: Final = {
+    "DecodeError": DecodeError,
+    "decode_text": decode_text,
+    "encode_text": encode_text,
+    "new": object.__new__,
+    "pair": decode_pair,
+    "put_int32": put_int32,
+    "put_int64": put_int64,
+    "put_uint32": put_uint32,
+    "put_varint": put_varint,
+    "read_more": read_more,
+    "skip": skip_field,
+}
 
 
-def compile_message(cls: type[Any]) -> tuple[Callable[[Any, bytearray], None], Callable[..., Any]]:
-    """Return the functions `encode(message, out)` and `decode(data, start, end)` of a class."""
+class CompiledMessage(NamedTuple):
+    """The functions of a class of messages."""
+
+    encode: Callable[[Any, bytearray], None]
+    """Appends the fields of a message."""
+    decode: Callable[..., Any]
+    """Returns the message in `data` from `at` to `end`. Raises DecodeError, and IndexError where the data ends too early."""
+
+
+def compile_message(cls: type[Any]) -> CompiledMessage:
+    """Return the functions of a class."""
     fields = fields_of(cls)
-    names: dict[str, Any] = {
-        "DecodeError": DecodeError,
-        "cls": cls,
-        "new": object.__new__,
-        "more": read_more,
-        "pair": decode_pair,
-        "put": put_varint,
-        "skip": skip_field,
-    }
+    names: dict[str, Any] = {"cls": cls, **_HELPERS}
     for field in fields:
         if field.message not in (None, cls):
-            names[f"encode_{field.name}"], names[f"decode_{field.name}"] = compile_message(field.message)
-    source = "\n".join([*_encoder(fields), *_decoder(cls, fields)])
+            inner = compile_message(field.message)
+            names[f"encode_{field.name}"], names[f"decode_{field.name}"] = inner
+    source = [*_encoder(fields), *_decoder(cls, fields)]
+    source += [
+        f"encode_{field.name}, decode_{field.name} = encode, decode"
+        for field in fields
+        if field.message is cls
+    ]
+    exec(compile("\n".join(source), f"<{cls.__name__}>", "exec"), names)  # noqa: S102  # our own text
+    return CompiledMessage(names["encode"], names["decode"])
+
+
+def compile_writer(cls: type[Any]) -> Callable[..., None]:
+    """Return a function that appends the fields given to it by keyword, as `encode` does for those of a message.
+
+    It saves making the message. The class has no fields that are messages.
+    """
+    fields = fields_of(cls)
+    arguments = [field.name for field in fields if field.required]
+    arguments += [f"{field.name}={_initial(field)}" for field in fields if not field.required]
+    lines = [f"def write(out, *, {', '.join(arguments)}):", "    append = out.append"]
     for field in fields:
-        if field.message is cls:
-            source += f"\nencode_{field.name}, decode_{field.name} = encode, decode\n"
-    exec(compile(source, f"<{cls.__name__}>", "exec"), names)  # noqa: S102  # our own text
-    return names["encode"], names["decode"]
+        lines += _indented(_put_field(field, field.name), 1)
+    names: dict[str, Any] = dict(_HELPERS)
+    exec(compile("\n".join(lines), f"<writer of {cls.__name__}>", "exec"), names)  # noqa: S102  # our own text
+    write: Callable[..., None] = names["write"]
+    return write
 
 
 # --- encoding -----------------------------------------------------------------------------------------------------------
 
 
 def _encoder(fields: list[FieldOfMessage]) -> list[str]:
-    lines = ["def encode(message, out):"]
+    lines = ["def encode(message, out):", "    append = out.append"]
     for field in fields:
-        lines.append(f"    value = message.{field.name}")
-        if field.kind == PROPERTIES:
-            lines.append("    for key, text in value.items():")
-            lines += _indented(_put_pair(field), 2)
-        elif field.repeated:
-            lines.append("    for value in value:")
-            lines += _indented(_put(field), 2)
-        elif field.required:
-            lines += _indented(_put(field), 1)
-        else:
-            lines.append(
-                f"    if value != {field.default!r}:"
-                if field.default is not None
-                else "    if value is not None:"
-            )
-            lines += _indented(_put(field), 2)
-    return [*lines, "    return None"]
+        lines.append(f"    _value = message.{field.name}")
+        lines += _indented(_put_field(field, "_value"), 1)
+    return lines
 
 
-def _put(field: FieldOfMessage) -> list[str]:
+def _put_field(field: FieldOfMessage, name: str) -> list[str]:
+    if field.kind == PROPERTIES:
+        return [f"for _key, _text in {name}.items():", *_indented(_put_pair(field), 1)]
+    if field.repeated:
+        return [f"for _item in {name}:", *_indented(_put(field, "_item"), 1)]
+    if field.required:
+        return _put(field, name)
+    condition = "is not None" if field.default is None else f"!= {field.default!r}"
+    return [f"if {name} {condition}:", *_indented(_put(field, name), 1)]
+
+
+def _put(field: FieldOfMessage, name: str) -> list[str]:
     tag = _tag(field)
     if field.kind == BOOL:
-        return [_append(tag), "out.append(1 if value else 0)"]
+        return [_append(tag), f"append(1 if {name} else 0)"]
     if field.kind not in _DELIMITED:
-        return [_append(tag), *_put_varint("value")]
+        return [_append(tag), *_put_number(name, _LONG[field.kind])]
     if field.kind == STRING:
-        lines = ["data = value.encode('utf-8', 'surrogateescape')"]
+        lines = _to_bytes(name, "_data")
     elif field.kind == BYTES:
-        lines = ["data = value"]
+        lines = [f"_data = {name}"]
     else:
-        lines = ["data = bytearray()", f"encode_{field.name}(value, data)"]
-    return [*lines, "size = len(data)", _append(tag), *_put_varint("size"), "out += data"]
+        lines = ["_data = bytearray()", f"encode_{field.name}({name}, _data)"]
+    return [*lines, "_size = len(_data)", _append(tag), *_put_number("_size", "put_uint32"), "out += _data"]
 
 
 def _put_pair(field: FieldOfMessage) -> list[str]:
     return [
-        "key = key.encode('utf-8', 'surrogateescape')",
-        "text = text.encode('utf-8', 'surrogateescape')",
-        "data = bytearray(b'\\n')",
-        "size = len(key)",
-        *(line.replace("out", "data") for line in _put_varint("size")),
-        "data += key",
-        "data.append(0x12)",
-        "size = len(text)",
-        *(line.replace("out", "data") for line in _put_varint("size")),
-        "data += text",
-        "size = len(data)",
+        *_to_bytes("_key", "_key"),
+        *_to_bytes("_text", "_text"),
+        "_size = len(_key)",
+        "_more = len(_text)",
         _append(_tag(field)),
-        *_put_varint("size"),
-        "out += data",
+        "if _size + _more < 124:",  # all sizes have one byte
+        "    append(_size + _more + 4)",
+        "    append(0x0A)",
+        "    append(_size)",
+        "    out += _key",
+        "    append(0x12)",
+        "    append(_more)",
+        "    out += _text",
+        "else:",
+        "    _data = bytearray(b'\\n')",
+        "    put_uint32(_data, _size)",
+        "    _data += _key",
+        "    _data.append(0x12)",
+        "    put_uint32(_data, _more)",
+        "    _data += _text",
+        "    put_uint32(out, len(_data))",
+        "    out += _data",
     ]
 
 
-def _put_varint(name: str) -> list[str]:
-    return [f"if 0 <= {name} < 128:", f"    out.append({name})", "else:", f"    put(out, {name})"]
+def _to_bytes(name: str, target: str) -> list[str]:
+    return [
+        "try:",
+        f"    {target} = {name}.encode()",  # half the time of encode_text
+        "except UnicodeEncodeError:",
+        f"    {target} = encode_text({name})",
+    ]
+
+
+def _put_number(name: str, long: str) -> list[str]:
+    return [
+        f"if 0 <= {name} < 128:",
+        f"    append({name})",
+        f"elif 128 <= {name} < 16384:",
+        f"    append({name} & 127 | 128)",
+        f"    append({name} >> 7)",
+        "else:",
+        f"    {long}(out, {name})",
+    ]
 
 
 def _append(tag: bytes) -> str:
-    return f"out.append({tag[0]})" if len(tag) == 1 else f"out += {tag!r}"
+    return f"append({tag[0]})" if len(tag) == 1 else f"out += {tag!r}"
 
 
-def _tag(field: FieldOfMessage, *, packed: bool = False) -> bytes:
+def _tag(field: FieldOfMessage) -> bytes:
     out = bytearray()
-    put_varint(out, field.number << 3 | (2 if packed or field.kind in _DELIMITED else 0))
+    put_varint(out, _tag_number(field))
     return bytes(out)
+
+
+def _tag_number(field: FieldOfMessage) -> int:
+    return field.number << 3 | (2 if field.kind in _DELIMITED else 0)
 
 
 # --- decoding -----------------------------------------------------------------------------------------------------------
@@ -137,20 +212,8 @@ def _decoder(cls: type[Any], fields: list[FieldOfMessage]) -> list[str]:
         "        tag = data[at]",
         "        at += 1",
         "        if tag > 127:",
-        "            tag, at = more(data, at, tag)",
-    ]
-    word = "if"
-    for field in fields:
-        delimited = field.kind in _DELIMITED
-        lines.append(f"        {word} tag == {field.number << 3 | (2 if delimited else 0)}:")
-        lines += _indented(_read(cls, field) if delimited else _read_number(field), 3)
-        word = "elif"
-        if field.repeated and not delimited:
-            lines.append(f"        elif tag == {field.number << 3 | 2}:")
-            lines += _indented(_read_packed(cls, field), 3)
-    unknown = "            at = skip(data, at, end, tag)"
-    lines += ["        else:", unknown] if fields else [unknown[4:]]
-    lines += [
+        "            tag, at = read_more(data, at, tag)",
+        *_indented(_choose(_branches(cls, fields)), 2),
         "    if at != end:",
         f"        raise DecodeError({f'{cls.__name__}: a field ends after its message'!r})",
     ]
@@ -165,6 +228,37 @@ def _decoder(cls: type[Any], fields: list[FieldOfMessage]) -> list[str]:
     return [*lines, "    return message"]
 
 
+def _branches(cls: type[Any], fields: list[FieldOfMessage]) -> list[tuple[int, list[str]]]:
+    """Return what is done for each tag, in the order of the tags."""
+    found = []
+    for field in fields:
+        tag = _tag_number(field)
+        if field.kind in _DELIMITED:
+            found.append((tag, _read(cls, field)))
+        else:
+            found.append((tag, _read_number(field)))
+            if field.repeated:
+                found.append((tag + 2, _read_packed(cls, field)))
+    return found
+
+
+def _choose(branches: list[tuple[int, list[str]]]) -> list[str]:
+    """Return a binary search for the tag: messages have up to 30 fields."""
+    if len(branches) <= 3:
+        lines = []
+        for number, (tag, branch) in enumerate(branches):
+            lines += [f"{'elif' if number else 'if'} tag == {tag}:", *_indented(branch, 1)]
+        unknown = "at = skip(data, at, end, tag)"
+        return [*lines, "else:", f"    {unknown}"] if lines else [unknown]
+    half = len(branches) // 2
+    return [
+        f"if tag < {branches[half][0]}:",
+        *_indented(_choose(branches[:half]), 1),
+        "else:",
+        *_indented(_choose(branches[half:]), 1),
+    ]
+
+
 def _initial(field: FieldOfMessage) -> str:
     if field.kind == PROPERTIES:
         return "{}"
@@ -176,26 +270,41 @@ def _store(field: FieldOfMessage, value: str) -> str:
     return f"{name} = {name} or []; {name}.append({value})" if field.repeated else f"{name} = {value}"
 
 
+def _varint(name: str, after: list[str]) -> list[str]:
+    """Return what reads a varint; `after` follows where it may have more than two bytes."""
+    return [
+        f"{name} = data[at]",
+        "at += 1",
+        f"if {name} > 127:",
+        "    more = data[at]",
+        "    if more < 128:",
+        "        at += 1",
+        f"        {name} += (more - 1) << 7",  # less the bit that announces the second byte
+        "    else:",
+        f"        {name}, at = read_more(data, at, {name})",
+        *_indented(after, 2),
+    ]
+
+
 def _read_number(field: FieldOfMessage) -> list[str]:
-    lines = ["value = data[at]", "at += 1", "if value > 127:", "    value, at = more(data, at, value)"]
-    return [*lines, *_signed(field), _store(field, "value != 0" if field.kind == BOOL else "value")]
+    lines = _varint("value", _fit(field))
+    return [*lines, _store(field, "value != 0" if field.kind == BOOL else "value")]
 
 
-def _signed(field: FieldOfMessage) -> list[str]:
+def _fit(field: FieldOfMessage) -> list[str]:
     if field.kind == INT64:
         return [f"if value >= {_SIGN}:", f"    value -= {_SIGN << 1}"]
     if field.kind == INT32:  # the low half counts
         return ["if value > 0x7FFFFFFF:", "    value = ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000"]
+    if field.kind == UINT32:
+        return ["value &= 0xFFFFFFFF"]
     return []
 
 
 def _bounds(cls: type[Any], field: FieldOfMessage) -> list[str]:
     return [
-        "size = data[at]",
-        "at += 1",
-        "if size > 127:",
-        "    size, at = more(data, at, size)",
-        "stop = at + size",
+        *_varint("stop", []),
+        "stop += at",
         "if stop > end:",
         f"    raise DecodeError({f'{cls.__name__}: field {field.name} ends after its message'!r})",
     ]
@@ -205,19 +314,21 @@ def _read(cls: type[Any], field: FieldOfMessage) -> list[str]:
     lines = _bounds(cls, field)
     if field.kind == PROPERTIES:
         return [*lines, "key, value = pair(data, at, stop)", f"f_{field.name}[key] = value", "at = stop"]
-    value = {
-        STRING: "str(data[at:stop], 'utf-8', 'surrogateescape')",
-        BYTES: "bytes(data[at:stop])",
-        MESSAGE: f"decode_{field.name}(data, at, stop)",
-    }[field.kind]
-    return [*lines, _store(field, value), "at = stop"]
+    if field.kind == STRING:
+        lines += ["try:", "    value = data[at:stop].decode()"]  # half the time of decode_text
+        lines += ["except UnicodeDecodeError:", "    value = decode_text(data[at:stop])"]
+    elif field.kind == BYTES:
+        lines.append("value = bytes(data[at:stop])")
+    else:
+        lines.append(f"value = decode_{field.name}(data, at, stop)")
+    return [*lines, _store(field, "value"), "at = stop"]
 
 
 def _read_packed(cls: type[Any], field: FieldOfMessage) -> list[str]:
-    loop = ["while at < stop:", *_indented(_read_number(field), 1)]
     return [
         *_bounds(cls, field),
-        *loop,
+        "while at < stop:",
+        *_indented(_read_number(field), 1),
         "if at != stop:",
         f"    raise DecodeError({f'{cls.__name__}: field {field.name} ends within a number'!r})",
     ]

@@ -6,16 +6,15 @@ An entry is a message, a batch of messages or a chunk. Of a batch only the bound
 from __future__ import annotations
 
 import struct
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from asyncgroup.errors import CorruptRecordsError, DecodeError, UnsupportedVersionError
-from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
+from asyncgroup.pulsar.wire.ack_set import bits_of, full_set, indexes_of, set_of
 from asyncgroup.pulsar.wire.commands import CommandMessage
 from asyncgroup.pulsar.wire.compression import decompress_body
 from asyncgroup.pulsar.wire.frames import payload_bounds
+from asyncgroup.pulsar.wire.keys import decode_key
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.metadata import (
     BrokerEntryMetadata,
@@ -27,6 +26,12 @@ from asyncgroup.pulsar.wire.metadata import (
 __all__ = ["Entry", "EntryError", "EntryMessage", "ValidationError", "decode_entry"]
 
 _U32: Final = struct.Struct(">I")
+
+_SMALLEST_MESSAGE: Final = 6
+"""Bytes of a message in a batch: the size of its metadata, and in them its payload size."""
+
+_COMPACTED: Final = b"\x20\x01"
+"""What metadata with `compacted_out` contain."""
 
 
 class ValidationError(NamedTuple):
@@ -41,11 +46,16 @@ UNCOMPRESSED_SIZE_CORRUPTION, DECOMPRESSION_ERROR, CHECKSUM_MISMATCH, BATCH_ERRO
 
 
 class EntryError(DecodeError):
-    """An entry cannot be read; `found` says what its Ack has."""
+    """An entry cannot be read; `found` says what its Ack has, `count` how many permits it has used."""
 
-    def __init__(self, found: ValidationError) -> None:
+    def __init__(self, found: ValidationError, count: int = 1) -> None:
         self.found = found
+        self.count = count
+        """The number of messages that its metadata has, 1 if the metadata cannot be read."""
         super().__init__(found.reason)
+
+
+_Bounds: TypeAlias = list[tuple[int, int, int]]
 
 
 class Entry:
@@ -70,7 +80,8 @@ class Entry:
         metadata: MessageMetadata,
         broker: BrokerEntryMetadata | None,
         body: bytes,
-        bounds: list[tuple[int, int, int]] | None,
+        bounds: _Bounds | None,
+        present: int = 1,
     ) -> None:
         self.id = MessageId.of(pushed.message_id, partition)
         """The id of the whole entry: no batch index."""
@@ -84,8 +95,8 @@ class Entry:
         self.count = 1 if bounds is None else len(bounds)
         """Number of messages, which is what the entry costs in permits."""
         words = pushed.ack_set
-        self.unacked = bits_of(words) & full_set(self.count) if words else full_set(self.count)
-        """The indexes that are not acknowledged, as an integer of bits."""
+        self.unacked = bits_of(words) & present if words else present
+        """The indexes that are neither acknowledged nor compacted, as an integer of bits."""
 
     def __repr__(self) -> str:
         return f"<Entry {self.id}: {self.count} messages>"
@@ -97,10 +108,8 @@ class Entry:
 
     def messages(self) -> Iterator[EntryMessage]:
         """Yield the messages that are neither acknowledged nor compacted."""
-        compacted = self.metadata.compacted_batch_indexes
-        for index in range(self.count):
-            if self.unacked >> index & 1 and index not in compacted:
-                yield EntryMessage(self, index)
+        for index in indexes_of(self.unacked):
+            yield EntryMessage(self, index)
 
 
 class EntryMessage:
@@ -120,7 +129,10 @@ class EntryMessage:
     def id(self) -> MessageId:
         """Its id."""
         entry = self.entry
-        return entry.id if entry.bounds is None else entry.id._replace(batch_index=self.index)
+        whole = entry.id
+        if entry.bounds is None:
+            return whole
+        return MessageId(whole.ledger_id, whole.entry_id, whole.partition, self.index)
 
     @property
     def own(self) -> SingleMessageMetadata | MessageMetadata:
@@ -150,7 +162,7 @@ class EntryMessage:
     @property
     def key(self) -> bytes | None:
         """The key's bytes; None without a key."""
-        own = self.own
+        own = self._single or self.own
         text = own.partition_key
         if text is None or own.null_partition_key:
             return None
@@ -159,12 +171,12 @@ class EntryMessage:
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties; empty without any."""
-        return self.own.properties
+        return (self._single or self.own).properties
 
     @property
     def sequence_id(self) -> int:
         """The number that its producer gave it."""
-        own = self.own.sequence_id
+        own = (self._single or self.own).sequence_id
         return own if own is not None else self.entry.metadata.sequence_id + self.index
 
     @property
@@ -174,17 +186,6 @@ class EntryMessage:
         if broker is None or broker.index is None:
             return None
         return broker.index - self.entry.count + 1 + self.index
-
-
-def decode_key(text: str, *, is_base64: bool) -> bytes:
-    """Return the bytes of a key; text that is no base64 although it should be is taken as it is."""
-    data = text.encode("utf-8", "surrogateescape")
-    if is_base64:
-        try:
-            return b64decode(data, validate=True)
-        except Base64Error:
-            return data
-    return data
 
 
 def decode_entry(
@@ -209,41 +210,66 @@ def decode_entry(
             else BrokerEntryMetadata.decode(frame, *parts.broker_metadata)
         )
     except DecodeError as error:
-        raise EntryError(ValidationError(CHECKSUM_MISMATCH, str(error))) from error
-    body, bounds = _open_body(metadata, memoryview(frame)[parts.payload :], limit)
-    return Entry(pushed, partition, metadata, broker, body, bounds)
+        raise EntryError(ValidationError(CHECKSUM_MISMATCH, str(error)), _count_in(frame, at)) from error
+    found = _open_body(metadata, frame, parts.payload, limit)
+    if isinstance(found, ValidationError):
+        raise EntryError(found, _count(metadata))
+    return Entry(pushed, partition, metadata, broker, *found)
+
+
+def _count_in(frame: bytes | bytearray, at: int) -> int:
+    """Return the number of messages in an entry that cannot be read, as the broker has probably counted them."""
+    try:
+        return _count(MessageMetadata.decode(frame, *payload_bounds(frame, at, check=False).metadata))
+    except DecodeError:
+        return 1
+
+
+def _count(metadata: MessageMetadata) -> int:
+    return max(1, metadata.num_messages_in_batch or 1)
 
 
 def _open_body(
-    metadata: MessageMetadata, payload: memoryview, limit: int
-) -> tuple[bytes, list[tuple[int, int, int]] | None]:
-    """Return the body and the bounds of a batch. A chunk stays compressed: its whole value is decompressed later."""
-    if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
-        return bytes(payload), None
+    metadata: MessageMetadata, frame: bytes | bytearray, at: int, limit: int
+) -> tuple[bytes, _Bounds | None, int] | ValidationError:
+    """Return the body, and of a batch the bounds of its messages and the indexes that are not compacted.
+
+    A chunk stays compressed: its whole value is decompressed later.
+    """
     if metadata.encryption_keys:
-        raise EntryError(
-            ValidationError(DECRYPTION_ERROR, "the message is encrypted, which this client does not read")
+        return ValidationError(DECRYPTION_ERROR, "the message is encrypted, which this client does not read")
+    if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
+        return bytes(frame[at:]), None, 1
+    size = metadata.uncompressed_size
+    if metadata.compression and size > limit:
+        return ValidationError(
+            UNCOMPRESSED_SIZE_CORRUPTION,
+            f"a message of {size} bytes uncompressed is larger than the limit of {limit}",
         )
     try:
-        body = decompress_body(metadata.compression, payload, metadata.uncompressed_size, limit)
+        body = decompress_body(metadata.compression, frame[at:], size, limit)
     except (CorruptRecordsError, UnsupportedVersionError) as error:
-        raise EntryError(ValidationError(DECOMPRESSION_ERROR, str(error))) from error
+        return ValidationError(DECOMPRESSION_ERROR, str(error))
     if metadata.num_messages_in_batch is None:
-        return body, None
+        return body, None, 1
     try:
-        return body, _bounds(body, metadata.num_messages_in_batch)
-    except (DecodeError, IndexError, struct.error) as error:
-        raise EntryError(
-            ValidationError(BATCH_ERROR, str(error) or "the batch ends within a message")
-        ) from error
+        bounds, empty = _bounds(body, metadata.num_messages_in_batch)
+        return body, bounds, _present(metadata, body, bounds, empty)
+    except DecodeError as error:
+        return ValidationError(BATCH_ERROR, str(error))
+    except (IndexError, struct.error):
+        return ValidationError(BATCH_ERROR, "the batch ends within a message")
 
 
-def _bounds(body: bytes, count: int) -> list[tuple[int, int, int]]:
-    if not 0 < count <= len(body) // 4:
+def _bounds(body: bytes, count: int) -> tuple[_Bounds, list[int]]:
+    """Return the bounds of the messages, and which of them have no payload."""
+    if not 0 < count <= len(body) // _SMALLEST_MESSAGE:
         raise DecodeError(f"a batch of {len(body)} bytes cannot have {count} messages")
-    found, at, end = [], 0, len(body)
+    found: _Bounds = []
+    empty = []
+    at, end = 0, len(body)
     unpack = _U32.unpack_from
-    for _ in range(count):
+    for index in range(count):
         (size,) = unpack(body, at)
         start = at + 4
         payload = start + size
@@ -252,5 +278,22 @@ def _bounds(body: bytes, count: int) -> list[tuple[int, int, int]]:
         at = payload + payload_size_in(body, start, payload)
         if at > end:
             raise DecodeError("a message ends after its batch")
+        if at == payload:
+            empty.append(index)
         found.append((start, payload, at))
-    return found
+    return found, empty
+
+
+def _present(metadata: MessageMetadata, body: bytes, bounds: _Bounds, empty: list[int]) -> int:
+    """Return the indexes that compaction has kept: Pulsar 4.1 and later list them, releases before mark the others."""
+    kept = metadata.compacted_batch_indexes
+    if kept:
+        return set_of(kept, len(bounds))
+    present = full_set(len(bounds))
+    gone = [index for index in empty if _is_compacted(body, *bounds[index])]
+    return present & ~set_of(gone, len(bounds)) if gone else present
+
+
+def _is_compacted(body: bytes, start: int, end: int, _: int) -> bool:
+    """Return whether a message without payload was compacted; others are null or empty values."""
+    return _COMPACTED in body[start:end] and SingleMessageMetadata.decode(body, start, end).compacted_out

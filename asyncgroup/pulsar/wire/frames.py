@@ -79,11 +79,15 @@ def payload_bounds(frame: bytes | bytearray, at: int, *, check: bool = True) -> 
     Raises ChecksumError, and DecodeError if a size does not fit the frame.
     """
     broker = None
-    if frame[at : at + 2] == _BROKER_MAGIC:
+    magic = frame[at : at + 2]
+    if magic == _BROKER_MAGIC:
         broker = _sized(frame, at + 2)
         at = broker[1]
-    if frame[at : at + 2] == _CRC_MAGIC:
-        (expected,) = _U32.unpack_from(frame, at + 2) if at + 6 <= len(frame) else (0,)
+        magic = frame[at : at + 2]
+    if magic == _CRC_MAGIC:
+        if at + 6 > len(frame):
+            raise DecodeError("a message ends within its checksum")
+        (expected,) = _U32.unpack_from(frame, at + 2)
         at += 6
         if check and crc32c(memoryview(frame)[at:]) != expected:
             raise ChecksumError("the checksum of a message is wrong")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError, DecodeError
@@ -10,7 +11,8 @@ from asyncgroup.pulsar.wire.commands import MessageIdData
 __all__ = ["EARLIEST", "LATEST", "MessageId"]
 
 _SIGN: Final = 1 << 63
-_PARTS: Final = (3, 4)
+_TEXT: Final = re.compile(r"(-?[0-9]{1,19}):(-?[0-9]{1,19}):(-?[0-9]{1,10})(?::(-?[0-9]{1,10}))?")
+_LIMITS: Final = (_SIGN, _SIGN, 1 << 31, 1 << 31)
 
 
 class MessageId(NamedTuple):
@@ -35,12 +37,11 @@ class MessageId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the id in Pulsar's text form. Raises ConfigError."""
-        parts = text.split(":")
-        try:
-            numbers = [int(part) for part in parts]
-        except ValueError:
-            numbers = []
-        if len(numbers) not in _PARTS:
+        found = _TEXT.fullmatch(text)
+        numbers = [int(number) for number in found.groups(-1)] if found else []
+        if not found or any(
+            not -limit <= number < limit for number, limit in zip(numbers, _LIMITS, strict=True)
+        ):
             raise ConfigError("message id", text, "ledger:entry:partition or ledger:entry:partition:index")
         return cls(*numbers)
 

@@ -100,16 +100,27 @@ class BrokerEntryMetadata(ProtoMessage):
 
 
 def payload_size_in(data: bytes | bytearray, at: int, end: int) -> int:
-    """Return the payload size in an encoded SingleMessageMetadata, without decoding the rest. Raises DecodeError."""
+    """Return the payload size in an encoded SingleMessageMetadata, without decoding the rest.
+
+    Raises DecodeError, and IndexError if the data ends within a field.
+    """
     while at < end:
         tag = data[at]
-        at += 1
+        size = data[at + 1]
         if tag == _PAYLOAD_SIZE_TAG:
-            size = data[at]
+            at += 2
             if size > 0x7F:
-                size, at = read_more(data, at + 1, size)
+                size, at = read_more(data, at, size)
+            if at > end or size > 0x7FFFFFFF:
+                raise DecodeError(
+                    "SingleMessageMetadata: payload_size is negative, or ends after its message"
+                )
             return size
-        if tag > 0x7F:
-            tag, at = read_more(data, at, tag)
-        at = skip_field(data, at, end, tag)
+        if tag & 0x87 == 2 and size < 0x80 and tag > 7:
+            at += 2 + size  # a short text, or bytes
+        else:
+            at += 1
+            if tag > 0x7F:
+                tag, at = read_more(data, at, tag)
+            at = skip_field(data, at, end, tag)
     raise DecodeError("SingleMessageMetadata: required field payload_size is missing")

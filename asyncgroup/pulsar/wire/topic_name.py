@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.wire.varint import encode_text
+from asyncgroup.wire.compiled import crc32c
 
-__all__ = ["TopicName"]
+__all__ = ["TopicName", "topics_hash"]
 
-_PARTITION: Final = re.compile(r"(.*)-partition-(\d+)$", re.DOTALL)
+_PARTITION: Final = re.compile(r"(.*)-partition-(0|[1-9][0-9]{0,9})", re.DOTALL)
+_LARGEST_PARTITION: Final = 0x7FFFFFFF
 _DOMAINS: Final = ("persistent", "non-persistent")
-_PARTS_OF_LOCAL_NAME: Final = 3
+_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+"""Names of tenants and namespaces (Pulsar's `NamedEntity`)."""
+_PARTS: Final = 3
 
 
 class TopicName(NamedTuple):
@@ -21,7 +27,7 @@ class TopicName(NamedTuple):
     domain: str
     tenant: str
     namespace: str
-    """`tenant/namespace` is what Pulsar calls a namespace; this is its second part."""
+    """`tenant/namespace` is what Pulsar calls a namespace (`namespace_name`); this is its second part."""
     local_name: str
 
     def __str__(self) -> str:
@@ -33,33 +39,62 @@ class TopicName(NamedTuple):
         return _parse(text)
 
     @property
+    def namespace_name(self) -> str:
+        """The namespace with its tenant, as commands have it."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether its messages are stored."""
+        return self.domain == _DOMAINS[0]
+
+    @property
     def partition(self) -> int:
-        """The partition's number, -1 if the name has none."""
-        found = _PARTITION.match(self.local_name)
-        return int(found[2]) if found and str(int(found[2])) == found[2] else -1
+        """The partition's number, -1 if the name has none: `-partition-01` is part of a topic's name."""
+        found = _PARTITION.fullmatch(self.local_name)
+        number = int(found[2]) if found else -1
+        return number if number <= _LARGEST_PARTITION else -1
 
     @property
     def whole(self) -> Self:
         """The topic of a partition; a topic that is none is its own."""
-        return (
-            self if self.partition < 0 else self._replace(local_name=_PARTITION.sub(r"\1", self.local_name))
-        )
+        if self.partition < 0:
+            return self
+        return self._replace(local_name=self.local_name.rpartition("-partition-")[0])
 
     def of_partition(self, number: int) -> Self:
         """Return the name of a partition."""
         return self._replace(local_name=f"{self.local_name}-partition-{number}")
 
 
+def topics_hash(names: Iterable[str]) -> str:
+    """Return the hash of a list of topics, as brokers compute it: of the sorted names, the CRC-32C in little-endian hex."""
+    # sorted as Java's strings are, by UTF-16
+    text = ",".join(sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass")))
+    return crc32c(encode_text(text)).to_bytes(4, "little").hex()
+
+
 @lru_cache(4096)
 def _parse(text: str) -> TopicName:
-    domain, rest = text.split("://", 1) if "://" in text else (_DOMAINS[0], text)
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        domain, rest = _DOMAINS[0], text
     if domain not in _DOMAINS:
         raise ConfigError("topic", text, f"a name with one of the domains {', '.join(_DOMAINS)}")
-    parts = rest.split("/", 2) if "://" in text else rest.split("/")
-    if len(parts) == 1 and "://" not in text:
+    parts = rest.split("/")
+    if len(parts) == 1 and not separator:
         parts = ["public", "default", *parts]
-    if len(parts) != _PARTS_OF_LOCAL_NAME or not all(parts):
+    if len(parts) > _PARTS and separator:
+        raise ConfigError(
+            f"topic {text!r}: `{domain}://tenant/namespace/topic` has three parts; Pulsar 4 has no names with a cluster"
+        )
+    if len(parts) != _PARTS or not parts[2].strip():
         raise ConfigError(
             f"topic {text!r}: a name is `topic`, `tenant/namespace/topic` or `persistent://tenant/namespace/topic`"
         )
+    for part in parts[:2]:
+        if not _ENTITY.fullmatch(part):
+            raise ConfigError(
+                f"topic {text!r}: {part!r} is no name of a tenant or namespace; they have letters, digits and `-=:._`"
+            )
     return TopicName(domain, *parts)

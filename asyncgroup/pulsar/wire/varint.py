@@ -6,52 +6,107 @@ from typing import Final
 
 from asyncgroup.errors import DecodeError
 
-__all__ = ["decode_pair", "put_varint", "read_more", "skip_field"]
+__all__ = [
+    "decode_pair",
+    "decode_text",
+    "encode_text",
+    "put_int32",
+    "put_int64",
+    "put_uint32",
+    "put_varint",
+    "read_more",
+    "skip_field",
+]
 
 _MASK: Final = (1 << 64) - 1
+_SMALLEST: Final = -(1 << 63)
 _LONGEST_SHIFT: Final = 63
+_LARGEST_TAG: Final = (1 << 32) - 1
 
 
 def put_varint(out: bytearray, value: int) -> None:
     """Append a varint; a negative number takes ten bytes. Raises ValueError if it does not fit 64 bits."""
-    if value < 0:
-        value += 1 << 64
-    if not 0 <= value <= _MASK:
+    if not _SMALLEST <= value <= _MASK:
         raise ValueError(f"{value} does not fit 64 bits")
+    value &= _MASK
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
 
 
+def put_int32(out: bytearray, value: int) -> None:
+    """Append an int32. Raises ValueError if it is none."""
+    if not -0x80000000 <= value <= 0x7FFFFFFF:
+        raise ValueError(f"{value} is no int32")
+    put_varint(out, value)
+
+
+def put_uint32(out: bytearray, value: int) -> None:
+    """Append a uint32. Raises ValueError if it is none."""
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise ValueError(f"{value} is no uint32")
+    put_varint(out, value)
+
+
+def put_int64(out: bytearray, value: int) -> None:
+    """Append an int64. Raises ValueError if it is none."""
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{value} is no int64")
+    put_varint(out, value)
+
+
 def read_more(data: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
     """Return a varint that begins with the byte `first` and goes on at `at`, and the position after it."""
-    value = first & 0x7F
-    shift = 7
-    while True:
+    # the loop, written out: times in ms have six bytes, and the first four of them fit one digit of an int
+    low = first & 0x7F
+    byte = data[at]
+    low |= (byte & 0x7F) << 7
+    if byte < 0x80:
+        return low, at + 1
+    byte = data[at + 1]
+    low |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return low, at + 2
+    byte = data[at + 2]
+    low |= (byte & 0x7F) << 21
+    if byte < 0x80:
+        return low, at + 3
+    byte = data[at + 3]
+    if byte < 0x80:
+        return low | byte << 28, at + 4
+    high = byte & 0x7F
+    byte = data[at + 4]
+    high |= (byte & 0x7F) << 7
+    if byte < 0x80:
+        return low | high << 28, at + 5
+    return _read_long(data, at + 5, low | high << 28)
+
+
+def _read_long(data: bytes | bytearray, at: int, value: int) -> tuple[int, int]:
+    """Return a varint of more than six bytes."""
+    for shift in range(42, _LONGEST_SHIFT + 1, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & _MASK, at
-        shift += 7
-        if shift > _LONGEST_SHIFT:
-            raise DecodeError("a varint is longer than ten bytes")
+    raise DecodeError("a varint is longer than ten bytes")
 
 
 def skip_field(data: bytes | bytearray, at: int, end: int, tag: int) -> int:
     """Return the position after the value of an unknown field."""
     kind = tag & 7
+    if not 8 <= tag <= _LARGEST_TAG or kind not in {0, 1, 2, 5}:
+        raise DecodeError(f"{tag} is not the tag of a field: number {tag >> 3}, wire type {kind}")
     if kind == 0:
-        while data[at] > 0x7F:
-            at += 1
+        if data[at] > 0x7F:
+            return read_more(data, at + 1, data[at])[1]
         return at + 1
     if kind == 1:
         return at + 8
     if kind == 5:
         return at + 4
-    if kind != 2 or tag < 8:
-        raise DecodeError(f"{tag} is not the tag of a field: number {tag >> 3}, wire type {kind}")
     size = data[at]
     at += 1
     if size > 0x7F:
@@ -61,8 +116,37 @@ def skip_field(data: bytes | bytearray, at: int, end: int, tag: int) -> int:
     return at + size
 
 
+def encode_text(text: str) -> bytes:
+    """Return the bytes of a string; lone surrogates become the bytes that they were made of."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decode_text(data: bytes | bytearray) -> str:
+    """Return a string; bytes that are not UTF-8 become lone surrogates."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _text(data: bytes | bytearray) -> str:
+    try:
+        return data.decode()  # half the time of decode_text
+    except UnicodeDecodeError:
+        return decode_text(data)
+
+
 def decode_pair(data: bytes | bytearray, at: int, end: int) -> tuple[str, str]:
     """Return key and value of a KeyValue message."""
+    if at + 4 <= end and data[at] == 0x0A:
+        # key and value once each, in this order, and short: what all clients write
+        size = data[at + 1]
+        stop = at + 2 + size
+        if size < 0x80 and stop + 2 <= end and data[stop] == 0x12:
+            size = data[stop + 1]
+            if size < 0x80 and stop + 2 + size == end:
+                return _text(data[at + 2 : stop]), _text(data[stop + 2 : end])
+    return _decode_any_pair(data, at, end)
+
+
+def _decode_any_pair(data: bytes | bytearray, at: int, end: int) -> tuple[str, str]:
     key: str | None = None
     value: str | None = None
     while at < end:
@@ -76,7 +160,7 @@ def decode_pair(data: bytes | bytearray, at: int, end: int) -> tuple[str, str]:
             stop = at + size
             if stop > end:
                 raise DecodeError(f"KeyValue: a text ends {stop - end} bytes after its message")
-            text = str(data[at:stop], "utf-8", "surrogateescape")
+            text = decode_text(data[at:stop])
             at = stop
             if tag == 0x0A:
                 key = text

@@ -1,0 +1,78 @@
+"""Values of fields that are enums in `PulsarApi.proto`. A field itself is a number: newer values are kept."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "AckType",
+    "InitialPosition",
+    "KeySharedMode",
+    "LookupType",
+    "MigratedResource",
+    "ProducerAccessMode",
+    "SubType",
+    "TopicsMode",
+]
+
+
+class SubType(IntEnum):
+    """`CommandSubscribe.sub_type`."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+class InitialPosition(IntEnum):
+    """`CommandSubscribe.initial_position`: where a new subscription begins."""
+
+    LATEST = 0
+    EARLIEST = 1
+
+
+class KeySharedMode(IntEnum):
+    """`KeySharedMeta.key_shared_mode`."""
+
+    AUTO_SPLIT = 0
+    STICKY = 1
+
+
+class ProducerAccessMode(IntEnum):
+    """`CommandProducer.producer_access_mode`."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+class AckType(IntEnum):
+    """`CommandAck.ack_type`."""
+
+    INDIVIDUAL = 0
+    CUMULATIVE = 1
+
+
+class LookupType(IntEnum):
+    """`CommandLookupTopicResponse.response`."""
+
+    REDIRECT = 0
+    CONNECT = 1
+    FAILED = 2
+
+
+class TopicsMode(IntEnum):
+    """`CommandGetTopicsOfNamespace.mode`."""
+
+    PERSISTENT = 0
+    NON_PERSISTENT = 1
+    ALL = 2
+
+
+class MigratedResource(IntEnum):
+    """`CommandTopicMigrated.resource_type`."""
+
+    PRODUCER = 0
+    CONSUMER = 1
