@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from asyncgroup import Cluster
 from asyncgroup.wire import messages as m
 from tests.cli.programs import run, started
 from tests.demo.flights import shortened
-from tests.real.support import RunningKafka
+from tests.real.support import RunningKafka, until_shown
 
 
 async def remaining_names(servers: str) -> list[str]:
@@ -35,7 +36,7 @@ async def test_it_runs_twice_and_removes_its_topics_and_groups(
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr.splitlines()[-1] == f"{rows:,} of {rows:,} flights, each exactly once"
         assert len(json.loads(ended.stdout)["rebalances"]) == 2
-        assert await remaining_names(servers) == []
+        await until_shown(partial(remaining_names, servers), [])
 
 
 @pytest.mark.soak
@@ -49,7 +50,7 @@ async def test_with_spark_it_removes_its_topics_and_groups(
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert (result["distinct"], result["hours"], result["streaks"]) == (20_000, 3_805, 12)
-    assert await remaining_names(servers) == []
+    await until_shown(partial(remaining_names, servers), [])
 
 
 @pytest.mark.full
@@ -63,4 +64,4 @@ async def test_it_removes_its_topics_and_groups_when_interrupted(
             assert line, "the demonstration ended too early"
         code, _, err = demo.end(signal.SIGINT)
     assert (code, err) == (130, "")
-    assert await remaining_names(servers) == []
+    await until_shown(partial(remaining_names, servers), [])
