@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from asyncgroup import Claim, ConsumerConfig, ConsumerGroup, Handler, Session, TopicPartition
 from asyncgroup.testing.apache_kafka import ApacheKafka
+from tests.real.support import until_shown
 from tests.stories.admin import Admin
 
 # a quarter of a minute on an idle machine; longer than all limits of a test together, which say what is missing
@@ -51,6 +52,17 @@ class Reader(Handler):
         assert self.seen == partitions
 
 
+async def until_leaderless(kafka: ApacheKafka, topic: str, partitions: set[int]) -> None:
+    """Wait until the controller has taken these partitions from the killed node, and none else."""
+
+    async def leaderless() -> set[int]:
+        async with Admin(kafka.bootstrap_servers).cluster as cluster:  # a new one asks for the metadata
+            found = (await cluster.topics([topic]))[topic]
+        return set(found.partitions).difference(found.writable)
+
+    await until_shown(leaderless, partitions, LIMIT)
+
+
 @pytest.mark.parametrize(
     "protocol",
     [
@@ -85,7 +97,7 @@ async def test_partitions_on_a_killed_broker(
         async with ConsumerGroup(apache_kafka_3.bootstrap_servers, topic, config) as group:
             run = asyncio.create_task(group.run(topic, reader))
             await reader.until(healthy)
-            await asyncio.sleep(5.0)  # until the controller has taken its partitions from the killed node
+            await until_leaderless(apache_kafka_3, topic, offline)
             async with asyncio.timeout(LIMIT):
                 while "cannot start" not in str(group.health().problems):
                     await asyncio.sleep(0.1)
