@@ -104,6 +104,13 @@ async def compare_cluster(kafka: ApacheKafka, *, include_fenced: bool) -> None:
         ] == [(each.node_id, each.host, each.port, each.rack, each.is_fenced) for each in cluster.brokers]
 
         wanted = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+
+        async def replicas() -> dict[int, int]:
+            """Return the number of replicas of each node, which creates them after it knows the topic."""
+            dirs = (await admin.brokers.log_dirs(partitions=wanted)).raise_first()
+            return {node: len(one.replicas) for node, (one,) in dirs.items()}
+
+        await until_shown(replicas, {1: 2, 2: 1, 3: 1})
         dirs = (await admin.brokers.log_dirs(partitions=wanted)).raise_first()
         found = await by_kafka_python(servers, lambda their: their.describe_log_dirs({topic: [0, 1]}))
         assert {

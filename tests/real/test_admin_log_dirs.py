@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +39,30 @@ async def kafka_39_with_two(kafka_39: ApacheKafka) -> AsyncIterator[ApacheKafka]
         yield kafka
 
 
-async def places(admin: Admin) -> dict[TopicPartition, str]:
-    """Wait until no copy is on its way; return the directory of each replica."""
-    while True:
-        dirs = (await admin.brokers.log_dirs(1, partitions=[ZERO, ONE])).raise_first()[1]
-        replicas = [(replica, each.path) for each in dirs for replica in each.replicas]
-        if not any(replica.is_future for replica, _ in replicas):
-            return {replica.partition: path for replica, path in replicas}
-        await asyncio.sleep(0.02)
+async def places(admin: Admin) -> dict[TopicPartition, str] | None:
+    """Return the directory of each replica; None while one is not there yet, or is being copied."""
+    dirs = (await admin.brokers.log_dirs(1, partitions=[ZERO, ONE])).raise_first()[1]
+    replicas = [(each, one.path) for one in dirs for each in one.replicas]
+    if len(replicas) != 2 or any(each.is_future for each, _ in replicas):
+        return None
+    return {each.partition: path for each, path in replicas}
+
+
+async def first_places(admin: Admin) -> dict[TopicPartition, str]:
+    """Wait for the replicas of a new topic, which a broker creates after it knows the topic; return their directories."""
+
+    async def are_there() -> bool:
+        return await places(admin) is not None
+
+    await until_shown(are_there, True)
+    found = await places(admin)
+    assert found is not None
+    return found
 
 
 async def settle(admin: Admin, expected: dict[TopicPartition, str]) -> None:
     """Wait until the replicas are in these directories: Kafka 3.9 creates the copy a moment after its answer."""
-    await until_shown(lambda: places(admin), expected)
+    await until_shown(partial(places, admin), expected)
 
 
 async def test_a_replica_moves_between_directories(
@@ -72,7 +83,7 @@ async def compare_moves(kafka: ApacheKafka, java_tools: JavaTools, tmp_path: Pat
         async with Producer(kafka.bootstrap_servers) as producer:
             await producer.send("moving", b"x" * 1000, partition=0)
         paths = [each.path for each in (await admin.brokers.log_dirs(1)).raise_first()[1]]
-        before = await places(admin)
+        before = await first_places(admin)
         (target,) = (path for path in paths if path != before[ZERO])
         wanted = {ZERO: target, ONE: before[ONE], MISSING: target}
         altered = await admin.replicas.alter_log_dirs(1, wanted)
@@ -156,6 +167,10 @@ async def test_the_command_beside_kafkas_tool(
         done = "Reassignment of replica moving-0-1 completed successfully."
         return done in await beside.lines(*with_tool(path, "--verify"))
 
+    async def is_there() -> bool:
+        return await place() is not None
+
+    await until_shown(is_there, True)
     first = await place()
     assert first is not None
     (second,) = (path for path in paths if path != first)

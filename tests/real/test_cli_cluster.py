@@ -89,11 +89,15 @@ async def test_log_directories_of_nodes(beside_3: Beside) -> None:
             for one in each["logDirs"]
         ]
 
+    async def replicas() -> list[int]:
+        """Return the number of replicas of each node, which creates them after it knows the topic."""
+        return [row["replicas"] for row in await beside_3.ours.json("cluster", "log-dirs", topic)]
+
+    await until_shown(replicas, [2, 1, 1])
     keys = ("node", "path", "replicas", "size", "error")
     rows = await beside_3.ours.json("cluster", "log-dirs", topic)
     ours = [{key: row[key] for key in keys} for row in rows]
     assert ours == await theirs()
-    assert [row["replicas"] for row in ours] == [2, 1, 1]
     one = await beside_3.ours.json("cluster", "log-dirs", topic, "--broker", "2")
     assert [{key: row[key] for key in keys} for row in one] == ours[1:2]
 
