@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
@@ -35,6 +35,8 @@ __all__ = [
     "kafka_to_break",
     "pytest_collection_finish",
     "pytest_runtest_teardown",
+    "stop_after_last_use",
+    "uncaptured",
 ]
 
 EXTERNAL = os.environ.get("ASYNCGROUP_KAFKA", "")
@@ -43,8 +45,8 @@ OLD_KAFKA_VERSION = "3.9.1"
 """The last release line before 4.0, which removed the protocol versions of clients older than 2.1 (KIP-896)."""
 
 _missing = pytest.StashKey[dict[str, str | None]]()
-_last_used = pytest.StashKey[defaultdict[str, list[ApacheKafka]]]()
-"""Each Kafka that is not needed after a test, by the test's name."""
+_last_used = pytest.StashKey[defaultdict[str, list[Callable[[], None]]]]()
+"""What stops the servers that are not needed after a test, by the test's name."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -53,12 +55,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     wanted = {VERSION: bool(fixtures & asked), OLD_KAFKA_VERSION: "kafka_39" in asked}
     if not session.config.option.collectonly:
-        with _uncaptured(session.config):
+        with uncaptured(session.config):
             for version in (version for version, is_wanted in wanted.items() if is_wanted):
                 _what_is_missing(session.config, version)
 
 
-def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+def uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
     """Return a context that disables output capture, so that the terminal shows the progress of the download."""
     capture = config.pluginmanager.getplugin("capturemanager")
     return capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext()
@@ -91,20 +93,20 @@ def _require(config: pytest.Config, version: str) -> None:
     pytest.skip(f"no Apache Kafka: {reason}")
 
 
-def _stop_after_last_use(request: pytest.FixtureRequest, kafka: ApacheKafka) -> None:
-    """Stop Kafka after the last selected test with this fixture, unless that one runs in another worker."""
+def stop_after_last_use(request: pytest.FixtureRequest, stop: Callable[[], None]) -> None:
+    """Stop a server after the last selected test with this fixture, unless that one runs in another worker."""
     last_used = request.session.stash.setdefault(_last_used, defaultdict(list))
     for item in reversed(request.session.items):
         if request.fixturename in getattr(item, "fixturenames", ()):
-            last_used[item.nodeid].append(kafka)
+            last_used[item.nodeid].append(stop)
             return
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     yield
-    for kafka in item.session.stash.setdefault(_last_used, defaultdict(list)).pop(item.nodeid, []):
-        kafka.stop()
+    for stop in item.session.stash.setdefault(_last_used, defaultdict(list)).pop(item.nodeid, []):
+        stop()
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +128,7 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
         return
     request.getfixturevalue("kafka_at_hand")
     with ApacheKafka(version=VERSION) as kafka:
-        _stop_after_last_use(request, kafka)
+        stop_after_last_use(request, kafka.stop)
         yield kafka
 
 
@@ -134,7 +136,7 @@ def apache_kafka(request: pytest.FixtureRequest) -> Iterator[RunningKafka]:
 def apache_kafka_3(request: pytest.FixtureRequest, kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """Three Apache Kafka nodes, shared by all tests; a test that stops one starts it again."""
     with ApacheKafka(3, version=VERSION) as kafka:
-        _stop_after_last_use(request, kafka)
+        stop_after_last_use(request, kafka.stop)
         yield kafka
 
 
@@ -142,7 +144,7 @@ def apache_kafka_3(request: pytest.FixtureRequest, kafka_at_hand: None) -> Itera
 def kafka_to_break(request: pytest.FixtureRequest, kafka_at_hand: None) -> Iterator[ApacheKafka]:
     """One Apache Kafka node that tests may stop and must start again; it keeps the topics and groups of other tests."""
     with ApacheKafka(version=VERSION) as kafka:
-        _stop_after_last_use(request, kafka)
+        stop_after_last_use(request, kafka.stop)
         yield kafka
 
 
@@ -151,5 +153,5 @@ def kafka_39(request: pytest.FixtureRequest) -> Iterator[ApacheKafka]:
     """One node of Kafka 3.9, the last release with the protocol's oldest versions."""
     _require(request.config, OLD_KAFKA_VERSION)
     with ApacheKafka(version=OLD_KAFKA_VERSION) as kafka:
-        _stop_after_last_use(request, kafka)
+        stop_after_last_use(request, kafka.stop)
         yield kafka

@@ -7,7 +7,8 @@
   A test with `@pytest.mark.asyncio(loop_factories=["real", "virtual"])` runs on both loops.
 - Every async test that passes must have ended its tasks, and on the virtual loop its connections and listeners. Every
   test must leave the handler of SIGTERM as it was.
-- The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/shared_spark.py` a Spark session.
+- The fixtures of `tests/apache_kafka.py` provide a real Apache Kafka, those of `tests/apache_pulsar.py` a real Apache Pulsar,
+  those of `tests/shared_spark.py` a Spark session.
 - Tests marked `soak` are deselected unless `--soak` is given, those marked `full` unless `--full` is, which also draws
   more random cases (`tests/profiles.py`).
 - Tests that need a JVM have the marker `java`; worker processes share the tests (`tests/workers.py`).
@@ -39,6 +40,7 @@ from tests.apache_kafka import (
     pytest_collection_finish,
     pytest_runtest_teardown,
 )
+from tests.apache_pulsar import PLUGIN, SharedPulsar, apache_pulsar, pulsar_at_hand, pulsar_to_break
 from tests.asyncio_errors import no_asyncio_errors
 from tests.interop.java_tools import java_tools
 from tests.loops.factories import LOOPS, loop_factories, reason_to_skip
@@ -57,11 +59,14 @@ from tests.workers import (
 __all__ = [
     "apache_kafka",
     "apache_kafka_3",
+    "apache_pulsar",
     "java_tools",
     "kafka_39",
     "kafka_at_hand",
     "kafka_to_break",
     "no_asyncio_errors",
+    "pulsar_at_hand",
+    "pulsar_to_break",
     "pytest_collection_finish",
     "pytest_configure_node",
     "pytest_runtest_teardown",
@@ -106,6 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTHONPYCACHEPREFIX", str(user_cache() / "compiled"))
     is_full = config.getoption("--full") or config.getoption("--soak")
     choose_profile("full" if is_full else current_profile())
+    config.pluginmanager.register(SharedPulsar(config), PLUGIN)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -146,3 +146,8 @@ def test_the_map_of_the_tests_names_every_directory_and_existing_files() -> None
     assert [name for name in sorted(files) if not (tests / name.removeprefix("tests/")).is_file()] == []
     directories = {path.name for path in tests.iterdir() if path.is_dir() and any(path.glob("**/*.py"))}
     assert directories - named == set()
+
+
+def test_directories_of_tests_are_no_packages() -> None:
+    """pytest would import the files of `tests/pulsar` as `pulsar`, which is the name of another client's package."""
+    assert list((ROOT / "tests").rglob("__init__.py")) == []

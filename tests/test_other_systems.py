@@ -32,7 +32,7 @@ for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
 A_CLUSTER = """
 from asyncgroup import Producer
 from asyncgroup.broker import EmbeddedCluster
-import asyncgroup.testing, asyncgroup.testing.pytest_plugin, asyncgroup.testing.apache_kafka, asyncgroup.workqueue
+import asyncgroup.testing, asyncgroup.testing.pytest_plugin, asyncgroup.testing.apache_kafka, asyncgroup.testing.apache_pulsar, asyncgroup.workqueue
 
 async def main():
     async with EmbeddedCluster(topics={"t": 1}) as cluster, Producer(cluster.bootstrap_servers) as producer:

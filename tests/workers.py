@@ -32,6 +32,7 @@ __all__ = [
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
     "share_groups",
+    "shared_directory",
     "sort_for_workers",
 ]
 
@@ -48,6 +49,7 @@ GROUPS: Final = {
     "kafka_to_break": "kafka",
     "kafka_39": "kafka_39",
     "java_tools": "java_tools",
+    "pulsar_to_break": "pulsar",
 }
 """The group of a test by its fixtures that start a JVM; the first fixture counts.
 
@@ -55,10 +57,10 @@ There are several groups so that the workers are busy for about the same time. T
 groups `kafka_3` (with `interop/test_parity.py`, which needs one process) and `spark` have tests with `apache_kafka`, too.
 """
 
-IN_ORDER: Final = ("kafka", "spark", "kafka_3", "java_tools", "kafka_39", "spark_demo")
+IN_ORDER: Final = ("kafka", "spark", "kafka_3", "java_tools", "kafka_39", "pulsar", "spark_demo")
 """The order in which the groups start: the longest first, which mostly waits while others compute."""
 
-NEED_JAVA: Final = GROUPS.keys() | {"java", "kafka_at_hand"}
+NEED_JAVA: Final = GROUPS.keys() | {"apache_pulsar", "java", "kafka_at_hand", "pulsar_at_hand"}
 
 WAITING: Final = ("interop", "cli", "demo", "real", "testing", "guide")
 """Directories whose files mostly wait, for processes and real time."""
@@ -156,8 +158,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker where to write the groups."""
-    node.workerinput["groups"] = str(_groups_file(node.config))
+    """Name the directory that all workers share."""
+    node.workerinput["shared"] = str(shared_directory(node.config))
 
 
 def share_groups(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
@@ -165,17 +167,24 @@ def share_groups(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     markers = {item.nodeid: item.get_closest_marker("xdist_group") for item in items}
     groups = {name: marker.args[0] for name, marker in markers.items() if marker is not None}
     worker: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
-    path = Path(worker["groups"])
-    own = path.with_name(worker["workerid"])
+    own = shared_directory(config) / worker["workerid"]
     own.write_text(json.dumps(groups))
-    own.replace(path)
+    own.replace(_groups_file(config))
+
+
+def shared_directory(config: pytest.Config) -> Path:
+    """Return the directory that the main process and its workers share; it is removed at the end of the run."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        return Path(worker["shared"])
+    if _directory not in config.stash:
+        config.stash[_directory] = tempfile.TemporaryDirectory(prefix="pytest-shared-")
+        config.add_cleanup(config.stash[_directory].cleanup)
+    return Path(config.stash[_directory].name)
 
 
 def _groups_file(config: pytest.Config) -> Path:
-    if _directory not in config.stash:
-        config.stash[_directory] = tempfile.TemporaryDirectory(prefix="pytest-groups-")
-        config.add_cleanup(config.stash[_directory].cleanup)
-    return Path(config.stash[_directory].name) / "groups.json"
+    return shared_directory(config) / "groups.json"
 
 
 @pytest.hookimpl(optionalhook=True)

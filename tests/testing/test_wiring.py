@@ -177,6 +177,57 @@ def test_without_spark(noted):
     assert True
 """
 
+FAKE_PULSAR = """
+import os
+from pathlib import Path
+from asyncgroup.testing.apache_pulsar import PulsarJarsUnavailable, PulsarStartError
+from tests import apache_pulsar as launcher, conftest
+from tests.conftest import *
+
+globals().update((name, value) for name, value in vars(conftest).items() if name.startswith("pytest_"))
+CASE = os.environ.get("PULSAR", "")
+
+def note(name):
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "none")
+    with (Path(__file__).parents[1] / "workers.txt").open("a") as file:
+        file.write(f"{worker} {name}\\n")
+
+class FakePulsar:
+    service_url, admin_url = "pulsar://fake:6650", "http://fake:8080"
+
+    def __init__(self, **options):
+        pass
+
+    def _start(self, abandoned):
+        note("start")
+        if CASE == "fails":
+            raise PulsarStartError("the disk is full")
+        if CASE == "stops":
+            assert abandoned.wait(60)
+            raise PulsarStartError("the start was abandoned")
+
+    def close(self):
+        note("close")
+
+def pulsar_jars():
+    if CASE == "missing":
+        raise PulsarJarsUnavailable("no network")
+
+launcher.ApachePulsar = FakePulsar
+launcher.pulsar_jars = pulsar_jars
+launcher.require_java = lambda purpose: None
+"""
+
+WITH_PULSAR = """
+import os
+
+def test_without_pulsar():
+    assert os.environ.get("PULSAR") != "stops"
+
+def test_with_pulsar(apache_pulsar):
+    assert apache_pulsar.service_url == "pulsar://fake:6650"
+"""
+
 PROFILES = """
 from hypothesis import settings
 from tests.profiles import examples, long_family, thinned
@@ -240,6 +291,9 @@ SUITE = {
     "tests/shared/conftest.py": SHARED,
     "tests/shared/test_one.py": WITH_SPARK,
     "tests/shared/test_other.py": WITH_SPARK,
+    "pulsar/conftest.py": FAKE_PULSAR,
+    "pulsar/test_one.py": WITH_PULSAR,
+    "pulsar/test_other.py": WITH_PULSAR,
     "misspelt/test_it.py": MISSPELT,
     "tests/drawn/test_it.py": PROFILES,
     "nothing/test_it.py": NOTHING,
@@ -274,6 +328,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     for name in (
         "conftest.py",
         "apache_kafka.py",
+        "apache_pulsar.py",
         "asyncio_errors.py",
         "java_programs.py",
         "loops/factories.py",
@@ -399,6 +454,43 @@ def test_workers_start_what_tests_share_once(run):
     assert sorted(name for _, name in shared.notes) == ["spark", "test", "test", "test", "test"]
     assert "profile: quick" in shared.text
     assert "= 3 skipped =" in shared.text, "the process that shows the results lists what workers skip"
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_main_process_starts_the_pulsar_that_all_tests_share(run, workers):
+    shared = run("-n", workers, "pulsar")
+    assert len(shared.of("test_with_pulsar")) == 2
+    assert shared.named("FAILED") | shared.named("ERROR") == set(), shared.text
+    assert shared.notes == [("none", "start"), ("none", "close")]
+
+
+def test_no_pulsar_is_started_if_no_selected_test_uses_it(run):
+    rest = run("-n", "2", "pulsar", "-m", "not java")
+    assert rest.of("test_without_pulsar") == ["PASSED"] * 2
+    assert rest.notes == []
+
+
+def test_a_run_that_ends_early_does_not_wait_for_pulsar(run):
+    early = run("-n", "0", "pulsar", "-x", PULSAR="stops")
+    assert early.of("test_without_pulsar") == ["FAILED"]
+    assert early.notes == [("none", "start"), ("none", "close")]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_pulsar_that_does_not_start_is_an_error(run, workers):
+    failed = run("-n", workers, "pulsar", PULSAR="fails")
+    assert failed.of("test_with_pulsar") == ["ERROR"] * 2
+    assert failed.of("test_without_pulsar") == ["PASSED"] * 2
+    assert "PulsarStartError: the disk is full" in failed.text
+
+
+def test_a_missing_pulsar_is_skipped_or_with_the_variable_an_error(run):
+    missing = run("-n", "2", "pulsar", PULSAR="missing")
+    assert "test_with_pulsar: no Apache Pulsar: no network" in missing.text
+    assert missing.notes == []
+    missing = run("-n", "2", "pulsar", PULSAR="missing", ASYNCGROUP_REQUIRE_KAFKA="1")
+    assert missing.of("test_with_pulsar") == ["ERROR"] * 2
+    assert "ASYNCGROUP_REQUIRE_KAFKA=1, but: no network" in missing.text
 
 
 def test_workers_compile_modules_once_where_they_must_not_be_beside_the_sources(run, tmp_path):
