@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing.apache_pulsar.admin import PulsarAdminError, call
@@ -170,12 +170,13 @@ class StandaloneRun:
         return [*java, *_MAIN, *(str(word) for pair in paths.items() for word in pair)]
 
     def _is_ready(self) -> bool:
-        """Whether the namespaces exist, which the broker creates after it has begun to answer.
+        """Whether the broker is ready and its namespaces exist: it creates them after it has begun to answer.
 
-        The process is checked in any case: another one on the port could answer for it.
+        After a restart they exist at once, and the broker is ready later. The process is checked in any case: another
+        one on the port could answer for it.
         """
         try:
-            return all(
+            return self._ask("brokers/ready") == "ok" and all(
                 f"{tenant}/{namespace}" in self._ask(f"namespaces/{tenant}")
                 for tenant, namespace in (("public", "default"), ("pulsar", "system"))
             )
@@ -184,9 +185,8 @@ class StandaloneRun:
         finally:
             self.process.check()
 
-    def _ask(self, path: str) -> list[str]:
-        found = call(self.admin_url, "GET", f"/admin/v2/{path}", token=self.admin_token, limit=_PROBE_LIMIT)
-        return found if isinstance(found, list) else []
+    def _ask(self, path: str) -> Any:
+        return call(self.admin_url, "GET", f"/admin/v2/{path}", token=self.admin_token, limit=_PROBE_LIMIT)
 
     def _pause(self, expired: threading.Event, abandoned: threading.Event) -> None:
         if abandoned.is_set():
