@@ -10,7 +10,14 @@ from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.model import TopicPartition
 
-__all__ = ["PartitionLimits", "PendingLimits", "ProducerMemory", "partition_limits", "producer_memory"]
+__all__ = [
+    "PartitionLimits",
+    "PendingLimit",
+    "PendingLimits",
+    "ProducerMemory",
+    "partition_limits",
+    "producer_memory",
+]
 
 
 class PendingLimit(NamedTuple):
@@ -77,13 +84,13 @@ class PendingLimits:
                 return False
         return True
 
-    async def reserve(self, size: int) -> None:
-        """Wait until a record of `size` bytes is reserved. A cancelled caller gives back what it was granted."""
+    async def reserve(self, size: int, records: int = 1) -> None:
+        """Wait until the `size` bytes of a number of records are reserved. A cancelled caller gives back what it was granted."""
         failures = self._failures
         for number, each in enumerate(self._limits):
-            amount = each.amount(size)
+            amount = each.amount(size, records)
             if self._failures != failures:  # the earlier limit was granted just before `fail`
-                self._release(self._limits[:number], size)
+                self._release(self._limits[:number], size, records)
                 raise self._make_error()
             if each.memory.try_reserve(amount):
                 continue
@@ -94,7 +101,7 @@ class PendingLimits:
                     each.budget._inner.notify()
                 await waiting
             except BaseException:
-                self._release(self._limits[:number], size)
+                self._release(self._limits[:number], size, records)
                 raise
             finally:
                 self._waiters.count -= 1

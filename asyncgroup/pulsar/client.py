@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.errors import ClosedError, UsageError
+from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
@@ -34,6 +35,8 @@ class ClientCore:
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
+        self.memory = BufferMemory(config.memory_limit, "memory_limit")
+        """Bytes of the messages of all producers that have no receipt."""
         self._ids = count()
 
     def __repr__(self) -> str:

@@ -1,8 +1,9 @@
-"""Producers of a Pulsar client, as `PulsarProducerConfig` in `config` configures them.
+"""Producers of a Pulsar client: PulsarProducer in `producer`, as `config` configures it.
 
-The way of a message to one topic or partition:
+The way of a message:
 
-- `outgoing` checks it, `routing` chooses the partition, `sequence_ids` numbers it.
-- `send_queue` puts it into the open batch of `batch_container` or sends it alone, and has it encoded by `encoding`.
+- `producer` has it checked by `outgoing`, passes it to `interceptors`, and chooses the partition by `routing`.
+- `partition_producer` reserves room for it and keeps the timers; its `send_queue` numbers it (`sequence_ids`), puts it into
+  the open batch of `batch_container` or sends it alone, and has it encoded by `encoding`.
 - `pending_messages` keeps each frame until its receipt, and `send_queue` writes all of them again after a reconnect.
 """

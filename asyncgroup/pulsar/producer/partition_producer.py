@@ -1,0 +1,456 @@
+"""PartitionProducer: the producer of one topic without partitions, or of one partition, at its broker (Java's `ProducerImpl`).
+
+It registers on each connection that its reconnector opens, and then lets its queue write. The queue has the messages; this
+class has the timers, the room that is reserved for messages, and the answers of the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import ClosedError, ConnectionLost, InvalidRecordError, QueueFull, RequestTimedOut
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import copy_error
+from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.pending_limits import PendingLimit, PendingLimits
+from asyncgroup.model import MillisClock
+from asyncgroup.pulsar.client import ClientCore
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.connection.listeners import SendsCommands
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.producer.batch_container import KeyBasedContainer, OneBatchContainer
+from asyncgroup.pulsar.producer.config import ACCESS_MODES, PulsarProducerConfig
+from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
+from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
+from asyncgroup.pulsar.producer.send_queue import SendQueue
+from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
+from asyncgroup.pulsar.wire.commands import (
+    NO_REQUEST,
+    Command,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSendError,
+    CommandSendReceipt,
+)
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["OnLost", "PartitionProducer"]
+
+_QUOTA_EXCEPTION: Final = 8
+_CHECKSUM: Final = 9
+_TERMINATED: Final = 15
+_NOT_ALLOWED: Final = 22
+_FENCED: Final = 25
+
+OnLost = Callable[[TopicName, int, Exception], None]
+"""Is called with the number of messages that have failed without a caller that waits for them."""
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class PartitionProducer:
+    """Create it in a running event loop, then `start`; after `failed` and `aclose` it accepts nothing.
+
+    `name` is that of the partitions before it, None if the broker is to choose one. `limit` is of its pending messages.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        topic: TopicName,
+        config: PulsarProducerConfig,
+        clock: MillisClock,
+        on_lost: OnLost,
+        *,
+        name: str | None,
+        limit: int | None,
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        """Unique among the producers of the topic; None until the broker has chosen it."""
+        self._config = config
+        self._on_lost = on_lost
+        self._core = core
+        self._id = core.new_id()
+        self._loop = asyncio.get_running_loop()
+        self._topic_epoch: int | None = None
+        self._encoder = MessageEncoder(self._id, config.compression, config.compression_min_size, clock)
+        self._limits = _limits(core.memory, topic, limit)
+        self._limit = limit
+        self.queue = self._new_queue()
+        self._reconnector = core.new_reconnector(f"producer of {topic}", topic, self, self._on_retry)
+        self._end: Exception | None = None  # why nothing is accepted any more
+        self.last_error: Exception | None = None
+        """The last failure of a connection or registration, None while it is registered."""
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._has_caller = False  # a caller waits for a message of the open batch
+        self._closes_soon = False  # the open batch is closed in the next turn of the loop
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartitionProducer {self.topic} {self.name!r}: {self._reconnector.state.value}, {self.queue!r}>"
+        )
+
+    def _new_queue(self) -> SendQueue:
+        config = self._config
+        container = KeyBasedContainer if config.key_based_batching else OneBatchContainer
+        return SendQueue(
+            self._encoder,
+            SequenceIds(config.initial_sequence_id),
+            container(config.batching_max_messages, config.batching_max_bytes) if config.batching else None,
+            self._on_done,
+            partition=self.topic.partition,
+            max_batch_size=config.batching_max_bytes,
+            by_key=config.key_based_batching,
+        )
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._reconnector.start()
+
+    async def wait_ready(self) -> None:
+        """Wait until the broker has registered it. Raises PulsarServerError, TransportError, ClosedError."""
+        await self._reconnector.wait_ready()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages are written at once."""
+        return self.queue.writer is not None
+
+    def check_open(self) -> None:
+        """Raise why nothing is accepted, if so."""
+        if self._end is not None:
+            raise copy_error(self._end)
+
+    def refuse(self, error: Exception) -> None:
+        """Accept nothing more, and fail the callers that wait for room; what was accepted goes on."""
+        if self._end is None:
+            self._end = error
+            self._limits.fail(lambda: copy_error(error))
+
+    async def aclose(self, why: str) -> None:
+        """Fail what is not acknowledged, leave the broker, and make no more connections. Safe to call twice."""
+        self.refuse(ClosedError(f"producer of {self.topic}: it is closed"))
+        connection = self._reconnector.connection
+        self._cancel_timers()
+        self.queue.fail_all(
+            lambda: ClosedError(f"producer of {self.topic}: closed before the receipt: {why}")
+        )
+        self._check_flushes()
+        try:
+            if connection is not None and not connection.is_closed:
+                await self._leave(connection)
+        finally:
+            self.queue.detach()
+            await self._reconnector.aclose()
+
+    async def _leave(self, connection: PulsarConnection) -> None:
+        try:
+            await connection.request(
+                f"close producer of {self.topic}",
+                lambda number: CommandCloseProducer(producer_id=self._id, request_id=number),
+                timeout=self._config.close_timeout or None,
+            )
+        except (PulsarServerError, RequestTimedOut, ConnectionLost) as error:
+            _log.debug("producer of %s: the broker did not confirm its end: %s", self.topic, error)
+        finally:
+            connection.remove_producer(self._id)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def try_send(self, message: OutgoingMessage, *, is_awaited: bool = False) -> bool | None:
+        """Accept a message; None if there is no room for it, else whether sends were written because of it.
+
+        Raises InvalidRecordError, and why nothing is accepted.
+        """
+        if self._end is not None:
+            raise copy_error(self._end)
+        if self._takes_chunks(message) and (value := self._cut(message)).chunks > 1:
+            if not self._limits.try_reserve(message.size, value.chunks):
+                return None
+            self._add_chunks(message, value)
+            return True
+        if not self._limits.try_reserve(message.size):
+            return None
+        return self._add(message, is_awaited=is_awaited)
+
+    async def send_waiting(self, message: OutgoingMessage, *, is_awaited: bool = False) -> None:
+        """Accept a message as soon as there is room for it. A caller that is cancelled while it waits has sent nothing."""
+        chunks = self._cut(message).chunks if self._takes_chunks(message) else 1
+        self.queue.close_batch()  # its room comes back the sooner
+        await self._limits.reserve(message.size, chunks)
+        try:
+            self.check_open()
+            value = self._cut(message) if chunks > 1 else None
+            if (
+                value is not None and value.chunks > chunks
+            ):  # the broker's limit has become smaller during the wait
+                raise InvalidRecordError(
+                    "size", message.size, "a value of as many chunks as before the reconnect: send it again"
+                )
+        except BaseException:
+            self._limits.release(message.size, chunks)
+            raise
+        if value is None:
+            self._add(message, is_awaited=is_awaited)
+            return
+        self._limits.release(0, chunks - value.chunks)
+        self._add_chunks(message, value)
+
+    def no_room(self, message: OutgoingMessage) -> QueueFull:
+        """Return the error for a message for which there is no room."""
+        chunks = self._cut(message).chunks if self._takes_chunks(message) else 1
+        return QueueFull(f"no room for {message.size} bytes: {self._limits.shortage(message.size, chunks)}")
+
+    async def drain(self) -> None:
+        """Wait while the connection's write buffer is full."""
+        connection = self._reconnector.connection
+        if connection is not None:
+            await connection.drain()
+
+    def _takes_chunks(self, message: OutgoingMessage) -> bool:
+        return self._config.chunking and message.size > min(
+            self._chunk_limit, self._config.batching_max_bytes
+        )
+
+    @property
+    def _chunk_limit(self) -> int:
+        limit = self.queue.max_message_size
+        given = self._config.chunk_max_size
+        return limit if given is None else min(limit, given)
+
+    def _cut(self, message: OutgoingMessage) -> ChunkedValue:
+        value = self._encoder.cut(message, self._chunk_limit)
+        if self._limit is not None and value.chunks > self._limit:
+            allowed = f"at most {self._limit} chunks (max_pending_messages), not {value.chunks}"
+            raise InvalidRecordError("size", message.size, allowed)
+        return value
+
+    def _add(self, message: OutgoingMessage, *, is_awaited: bool) -> bool:
+        try:
+            is_written = self.queue.add(message, self._loop.time())
+        except BaseException:
+            self._limits.release(message.size)
+            raise
+        if self.queue.batch_since is not None:
+            self._watch_batch(is_awaited=is_awaited)
+        if is_written and self._expiry_timer is None:
+            self._watch_expiry()
+        return is_written
+
+    def _add_chunks(self, message: OutgoingMessage, value: ChunkedValue) -> None:
+        self.queue.add_chunks(message, value, self._loop.time())
+        if self._expiry_timer is None:
+            self._watch_expiry()
+
+    def _on_done(self, count: int, size: int, lost: int, error: Exception | None) -> None:
+        self._limits.release(size, count)
+        if lost and error is not None:
+            self._on_lost(self.topic, lost, error)
+
+    # --- the open batch -----------------------------------------------------------------------------------------------
+
+    def _watch_batch(self, *, is_awaited: bool) -> None:
+        if is_awaited:
+            self._has_caller = True
+            if not self._closes_soon and not self.queue.pending:
+                # nothing is in flight, so that waiting for more messages only delays: those of this turn are taken
+                self._closes_soon = True
+                self._loop.call_soon(self._close_soon)
+        if self._batch_timer is None:
+            self._batch_timer = self._loop.call_later(self._config.batching_max_delay, self._on_batch_due)
+
+    def _close_soon(self) -> None:
+        self._closes_soon = False
+        self.close_batch()
+
+    def _on_batch_due(self) -> None:
+        self._batch_timer = None
+        since = self.queue.batch_since
+        if since is None:
+            return
+        due = since + self._config.batching_max_delay
+        if due > self._loop.time():  # the batch of the timer was full before
+            self._batch_timer = self._loop.call_at(due, self._on_batch_due)
+        else:
+            self.close_batch()
+
+    def close_batch(self) -> None:
+        """Send the open batch now."""
+        self._has_caller = False
+        self.queue.close_batch()
+        if self._expiry_timer is None:
+            self._watch_expiry()
+
+    # --- flush and timeouts -------------------------------------------------------------------------------------------
+
+    def flushed(self) -> asyncio.Future[None] | None:
+        """Send the open batch, and return a future that is done when all messages until now are; None if they are."""
+        self.close_batch()
+        if not self.queue.pending:
+            return None
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._flushes.append((self.queue.pending.next_number, done))
+        return done
+
+    def _check_flushes(self) -> None:
+        first = self.queue.pending.first_number
+        while self._flushes and self._flushes[0][0] <= first:
+            _, done = self._flushes.pop(0)
+            if not done.done():
+                done.set_result(None)
+
+    def _watch_expiry(self) -> None:
+        oldest = self.queue.pending.oldest
+        if self._config.send_timeout and oldest is not None:
+            self._expiry_timer = self._loop.call_at(oldest + self._config.send_timeout, self._on_expiry)
+
+    def _on_expiry(self) -> None:
+        """Fail what is too old; independent of the task that reconnects."""
+        self._expiry_timer = None
+        oldest = self.queue.pending.oldest
+        timeout = self._config.send_timeout
+        # compared as the timer is set: rounding must not leave the oldest one for a timer that is due at once
+        if oldest is not None and oldest + timeout <= self._loop.time():
+            why = f": {self.last_error}" if self.last_error is not None else ""
+            text = f"producer of {self.topic}: no receipt within send_timeout={timeout:g} s{why}"
+            self.queue.expire(max(oldest, self._loop.time() - timeout), lambda: RequestTimedOut(text))
+            self._check_flushes()
+        self._watch_expiry()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._batch_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._batch_timer = self._expiry_timer = None
+
+    # --- what the broker says: ProducerListener -----------------------------------------------------------------------
+
+    def on_receipt(self, receipt: CommandSendReceipt) -> None:
+        """What was sent is stored."""
+        if not self.queue.receive(receipt):
+            connection = self._reconnector.connection
+            if connection is not None:
+                connection.close(
+                    ConnectionLost(
+                        f"producer of {self.topic}: a receipt before {receipt.sequence_id} was lost"
+                    )
+                )
+            return
+        if self._flushes:
+            self._check_flushes()
+        if self._has_caller and not self.queue.pending:
+            self.close_batch()
+
+    def on_send_error(self, error: CommandSendError) -> None:
+        """What was sent is not stored."""
+        failure = PulsarServerError(error.error, f"producer of {self.topic}", error.message)
+        if error.error in (_TERMINATED, _FENCED):
+            self._forget()
+            self._reconnector.fail(failure)
+        elif error.error == _NOT_ALLOWED:
+            self.queue.refuse(error.sequence_id, lambda: copy_error(failure))
+            self._check_flushes()
+        else:
+            # the frame was damaged on its way, or the broker cannot write now: register again, and send all again
+            if error.error == _QUOTA_EXCEPTION:
+                self._fail_pending(failure)
+            connection = self._forget()
+            if connection is not None:
+                self._reconnector.lost(connection, failure)
+
+    def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
+        """The broker has given the topic away."""
+        error = ConnectionLost(f"producer of {self.topic}: the broker has closed it")
+        self._reconnector.lost(connection, error, assigned_url)
+
+    def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
+        """The connection has ended."""
+        self._reconnector.lost(connection, error)
+
+    def _forget(self) -> PulsarConnection | None:
+        connection = self._reconnector.connection
+        if connection is not None:
+            connection.remove_producer(self._id)
+        return connection
+
+    # --- what the reconnector asks for: Attached ----------------------------------------------------------------------
+
+    async def attach(self, connection: PulsarConnection, epoch: int) -> None:
+        """Register at the broker, then send again what is pending."""
+        connection.add_producer(self._id, self)
+        try:
+            answer: CommandProducerSuccess = await connection.request(
+                f"producer of {self.topic}",
+                lambda number: self._registration(number, epoch),
+                timeout=self._core.config.operation_timeout,
+            )
+        except BaseException as error:
+            connection.remove_producer(self._id)
+            if isinstance(error, RequestTimedOut | asyncio.CancelledError):
+                # it may have been registered nevertheless, and a second producer of this name would be refused
+                connection.send_command(CommandCloseProducer(producer_id=self._id, request_id=NO_REQUEST))
+            if isinstance(error, PulsarServerError) and error.code == _QUOTA_EXCEPTION:
+                self._fail_pending(error)
+            raise
+        self._registered(connection, answer)
+
+    def _registration(self, request_id: int, epoch: int) -> Command:
+        config = self._config
+        return CommandProducer(
+            topic=str(self.topic),
+            producer_id=self._id,
+            request_id=request_id,
+            producer_name=self.name,
+            metadata=config.properties,
+            epoch=epoch,
+            user_provided_producer_name=config.producer_name is not None,
+            producer_access_mode=ACCESS_MODES[config.access_mode],
+            topic_epoch=self._topic_epoch,
+            initial_subscription_name=config.initial_subscription,
+        )
+
+    def _registered(self, connection: PulsarConnection, answer: CommandProducerSuccess) -> None:
+        if self.name is None:
+            self.name = answer.producer_name
+        self._encoder.producer_name = self.name
+        self._topic_epoch = answer.topic_epoch
+        self.queue.ids.register(answer.last_sequence_id)
+        self.last_error = None
+        self.queue.attach(connection)
+        self._check_flushes()
+
+    def detached(self, error: Exception) -> None:
+        """Keep what is pending for the next connection."""
+        self.last_error = error
+        self.queue.detach()
+
+    def failed(self, error: Exception) -> None:
+        """No connection follows: fail everything."""
+        self.last_error = error
+        self.queue.detach()
+        self.refuse(error)
+        self._cancel_timers()
+        self._fail_pending(error)
+
+    def _fail_pending(self, error: Exception) -> None:
+        self.queue.fail_all(lambda: copy_error(error))
+        self._check_flushes()
+
+    def _on_retry(self, error: Exception) -> None:
+        self.last_error = error
+
+
+def _limits(memory: BufferMemory, topic: TopicName, limit: int | None) -> PendingLimits:
+    limits = [PendingLimit(memory)]
+    if limit is not None:
+        messages = BufferMemory(limit, f"{topic}: max_pending_messages", "messages")
+        limits.insert(0, PendingLimit(messages, counts_records=True))
+    return PendingLimits(limits)

@@ -1,0 +1,438 @@
+"""PulsarProducer: send messages to a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    ConfigError,
+    DeliveryFailedError,
+    InvalidRecordError,
+    UsageError,
+)
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
+from asyncgroup.model import MillisClock, TopicPartition, wall_clock
+from asyncgroup.pulsar.client import ClientCore, PulsarClient
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+from asyncgroup.pulsar.producer.interceptors import (
+    PulsarInterceptor,
+    PulsarInterceptors,
+    PulsarProducerRecord,
+    SendPromise,
+)
+from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver, outgoing_message
+from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
+from asyncgroup.pulsar.producer.routing import MessageRouter, message_router
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["PulsarProducer"]
+
+SendArguments: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
+"""Those of `send`, in its order, not checked."""
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class PulsarProducer:
+    """Sends messages to a topic, in batches; an async context manager.
+
+        async with PulsarProducer("pulsar://localhost:6650", "orders") as producer:
+            message_id = await producer.send(b"one dozen", key="eggs")
+
+    - `send` waits until the message is stored and returns its id.
+    - `send_nowait` never waits: it returns a future, or raises QueueFull when a limit is reached.
+    - `enqueue` waits only for room; `flush` or `aclose` raises what fails later.
+
+    `client` is a service URL, or a PulsarClient that is open and stays so; its `memory_limit` is for all its producers.
+    Messages of one partition keep their order through reconnects. With deduplication on the broker, a `producer_name` and
+    `send_timeout=0` each is stored exactly once. Entering creates the topic if the broker is configured for that, and waits
+    until it has registered the producer, with `wait_for_exclusive` until the producer is the only one.
+
+    `interceptors` see each message when it is sent, and when it is stored or has failed. `clock` returns the publish time in
+    ms since 1970. `rng` is the source of random choices. Not thread-safe: use it in one event loop only.
+    """
+
+    def __init__(
+        self,
+        client: PulsarClient | str,
+        topic: str,
+        config: PulsarProducerConfig | None = None,
+        *,
+        interceptors: Iterable[PulsarInterceptor] = (),
+        clock: MillisClock = wall_clock,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config or PulsarProducerConfig()
+        self.topic = TopicName.parse(topic)
+        if self.config.chunking and self.topic.domain != "persistent":
+            raise ConfigError("chunking", True, f"False for {self.topic}, which is not persistent")
+        self._owns_client = isinstance(client, str)
+        self._client = PulsarClient(client) if isinstance(client, str) else client
+        self._interceptors = PulsarInterceptors(interceptors)
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._tasks = BackgroundTasks(f"producer of {self.topic}")
+        self._partitions: list[PartitionProducer] = []  # one without partitions; empty until it is open
+        self._count = 0  # of partitions
+        self._router: MessageRouter | None = None
+        self._custom: Callable[[PulsarProducerRecord, int], int] | None = None
+        if callable(self.config.routing):
+            self._custom = self.config.routing
+        self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
+        self._lost_maybe_written = False
+        self._loop: Any = None
+        self._closing: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._partitions else "not open"
+        pending = sum(each.queue.messages for each in self._partitions)
+        return f"<PulsarProducer of {self.topic} {self.name!r}: {state}, {pending} messages pending>"
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        """The configured name or, once it is open, the one that the broker has chosen."""
+        return self._partitions[0].name if self._partitions else self.config.producer_name
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions that it sends to; 0 for a topic without."""
+        return self._count
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether messages to all partitions are written at once."""
+        return bool(self._partitions) and all(each.is_connected for each in self._partitions)
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The largest number of a message that is stored, -1 without any; also from before, if the broker deduplicates."""
+        return max((each.queue.ids.last_stored for each in self._partitions), default=-1)
+
+    @property
+    def pending_messages(self) -> int:
+        """Number of messages without receipt."""
+        return sum(each.queue.messages for each in self._partitions)
+
+    def errors(self) -> dict[str, Exception]:
+        """Return for each topic or partition that is not connected the last error."""
+        return {str(each.topic): each.last_error for each in self._partitions if each.last_error is not None}
+
+    # --- its life -----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Look the topic up, and register at the brokers of all partitions.
+
+        Raises PulsarServerError, TransportError, AuthenticationError; nothing is left open then.
+        """
+        if self._partitions or self._is_closed:
+            raise UsageError(f"producer of {self.topic} was entered before: create a new one")
+        self._loop = asyncio.get_running_loop()
+        if self._owns_client:
+            await self._client.__aenter__()
+        try:
+            await self._tasks.start()
+            await self._open(self._client._inner)
+        except BaseException:
+            self._is_closed = True
+            await wait_shielded(start_task(self._close_all("it could not be opened")))
+            raise
+        return self
+
+    async def _open(self, core: ClientCore) -> None:
+        count = await core.lookup.partitions_of(self.topic)
+        await self._add_partitions(core, count)
+        config = self.config
+        interval = config.batching_max_delay * config.routing_switch_frequency if config.batching else 0.0
+        if isinstance(config.routing, str):
+            self._router = message_router(
+                config.routing, config.hashing, interval, count, self._loop.time, self._rng
+            )
+        if count and core.config.partitions_update_interval:
+            self._tasks.spawn(self._watch_partitions, core)
+
+    async def _add_partitions(self, core: ClientCore, count: int) -> None:
+        """Open the producers of partitions up to `count`; they are used when all of them are ready."""
+        topics = [self.topic.of_partition(number) for number in range(self._count, count)] or [self.topic]
+        limit = self.config.pending_limit(count)
+        added: list[PartitionProducer] = []
+        name = self.name
+        try:
+            for topic in topics:
+                each = PartitionProducer(
+                    core, topic, self.config, self._clock, self._on_lost, name=name, limit=limit
+                )
+                added.append(each)
+                each.start()
+                if name is None:  # all partitions have the name that the broker chooses for the first one
+                    await each.wait_ready()
+                    name = each.name
+            for each in added:
+                await each.wait_ready()
+        except BaseException:
+            await wait_shielded(start_task(_close_each(added, "it could not be opened")))
+            raise
+        self._partitions += added
+        self._count = count
+
+    async def _watch_partitions(self, core: ClientCore) -> None:
+        while True:
+            await asyncio.sleep(core.config.partitions_update_interval)
+            try:
+                count = await core.lookup.partitions_of(self.topic, create=False)
+                if count > self._count:
+                    await self._add_partitions(core, count)
+            except AsyncGroupError as error:
+                _log.warning("%s: new partitions are not used yet: %s", self.topic, error)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        try:
+            await self.aclose()
+        except DeliveryFailedError as lost:
+            if error is None:
+                raise
+            _log.error("%s", lost)  # raised, it would hide the error of the block
+            add_note(error, str(lost))
+
+    async def aclose(self, *, drain: bool = True) -> None:
+        """Wait for the receipts of all messages for at most `close_timeout` seconds, then close. Safe to call twice.
+
+        Messages without receipt by then fail with ClosedError, with `drain=False` at once. Raises DeliveryFailedError for
+        messages of `enqueue` that were lost since the last `flush`. Runs to its end even if the caller is cancelled.
+        """
+        if self._closing is None:
+            self._closing = start_task(self._close(drain=drain), name=f"producer of {self.topic}: close")
+            await wait_shielded(self._closing)
+        else:
+            await asyncio.wait([self._closing])
+
+    async def _close(self, *, drain: bool) -> None:
+        self._is_closed = True
+        for each in self._partitions:
+            each.refuse(self._closed_error())
+        why = f"close_timeout={self.config.close_timeout:g} s" if drain else "drain=False"
+        try:
+            if drain:
+                await self._drain()
+        finally:
+            await self._close_all(why)
+        if (lost := self._take_lost()) is not None:
+            raise lost
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self.config.close_timeout):
+                await self._wait_flushed()
+        except TimeoutError:
+            _log.warning("%r was closed before all its messages were stored", self)
+
+    async def _close_all(self, why: str) -> None:
+        try:
+            await self._tasks.stop()
+        finally:
+            await _close_each(self._partitions, why)
+            if self._owns_client:
+                await self._client.aclose()
+
+    def _closed_error(self) -> ClosedError:
+        return ClosedError(f"producer of {self.topic}: it is closed")
+
+    # --- send ---------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: bytes | str | None = None,
+        event_time: datetime | int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
+        sequence_id: int | None = None,
+    ) -> MessageId:
+        """Send a message and wait until it is stored; return its id.
+
+        A value of None is a null value, which deletes the key in compacted topics. The key decides the partition; a key of
+        `bytes` that are valid UTF-8 is the same as the text. Key_Shared subscriptions dispatch by `ordering_key`, or by the
+        key without. Times are datetimes or ms since 1970; subscriptions of the types Shared and Key_Shared deliver at
+        `deliver_at`, or `deliver_after` seconds from now. `sequence_id` numbers the message for deduplication; without it
+        the producer counts. A duplicate that the broker drops has the id (-1, -1).
+
+        A cancellation while it waits for room withdraws the message; later the message is sent nevertheless.
+
+        Raises InvalidRecordError for a message that cannot be sent, RequestTimedOut after `send_timeout`, PulsarServerError
+        if the broker refuses the message or ends the producer (TopicTerminatedError, ProducerFenced), ClosedError.
+        """
+        given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
+        future: asyncio.Future[MessageId] = self._running_loop().create_future()
+        message, partition = self._accept(given, future)
+        await self._put(message, partition, is_awaited=True)
+        return await future
+
+    def send_nowait(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: bytes | str | None = None,
+        event_time: datetime | int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
+        sequence_id: int | None = None,
+    ) -> asyncio.Future[MessageId]:
+        """Send a message as `send` does, but return a future of its id without waiting.
+
+        Raises QueueFull when a limit is reached, InvalidRecordError, ClosedError. Cancelling the future does not withdraw the
+        message.
+        """
+        given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
+        future: asyncio.Future[MessageId] = self._running_loop().create_future()
+        message, partition = self._accept(given, future)
+        try:
+            if partition.try_send(message) is None:
+                raise partition.no_room(message)
+        except BaseException as error:
+            _refuse(message, error)
+            raise
+        return future
+
+    async def enqueue(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | str | None = None,
+        properties: Mapping[str, str] | None = None,
+        ordering_key: bytes | str | None = None,
+        event_time: datetime | int | None = None,
+        deliver_at: datetime | int | None = None,
+        deliver_after: float | None = None,
+        sequence_id: int | None = None,
+    ) -> None:
+        """Send a message, waiting only for room; the fastest way to send many.
+
+        A later failure is raised by `flush`. A cancellation while it waits for room withdraws the message. Raises
+        InvalidRecordError, ClosedError.
+        """
+        given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
+        message, partition = self._accept(given, None)
+        if await self._put(message, partition):
+            # a batch was written: receipts are read, and a full write buffer delays the caller
+            await asyncio.sleep(0)
+            await partition.drain()
+
+    async def flush(self) -> None:
+        """Send the open batches, and wait until every message before this call is stored or has failed.
+
+        Raises DeliveryFailedError if messages of `enqueue` have failed since the last call, ClosedError.
+        """
+        self._check_open()
+        await self._wait_flushed()
+        if (lost := self._take_lost()) is not None:
+            raise lost
+
+    async def _wait_flushed(self) -> None:
+        waiting = [done for each in self._partitions if (done := each.flushed()) is not None]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _put(
+        self, message: OutgoingMessage, partition: PartitionProducer, *, is_awaited: bool = False
+    ) -> bool:
+        """Send a message when there is room; return whether sends were written."""
+        try:
+            is_written = partition.try_send(message, is_awaited=is_awaited)
+            if is_written is None:
+                await partition.send_waiting(message, is_awaited=is_awaited)
+        except BaseException as error:
+            _refuse(message, error)
+            raise
+        return is_written is not False
+
+    def _accept(
+        self, given: SendArguments, future: asyncio.Future[MessageId] | None
+    ) -> tuple[OutgoingMessage, PartitionProducer]:
+        """Return the message with these arguments, and where it goes."""
+        receiver: SendReceiver | None = future
+        promise: SendPromise | None = None
+        if self._interceptors:
+            record = self._interceptors.on_send(PulsarProducerRecord(str(self.topic), *given))
+            given = record[1:]
+            promise = SendPromise(record, self._interceptors, future, self._on_silent)
+            receiver = promise
+        try:
+            message = outgoing_message(*given, self._clock, base64_keys=self.config.base64_keys)
+            message.receiver = receiver
+            return message, self._partition_of(message, given)
+        except BaseException as error:
+            if promise is not None:
+                promise.refuse(error)
+            raise
+
+    def _partition_of(self, message: OutgoingMessage, given: SendArguments) -> PartitionProducer:
+        count = self._count
+        if count <= 1 or self._is_closed:
+            self._check_open()
+            return self._partitions[0]
+        if self._router is not None:
+            return self._partitions[self._router(message.key, count)]
+        assert self._custom is not None
+        number = self._custom(PulsarProducerRecord(str(self.topic), *given), count)
+        if type(number) is not int or not 0 <= number < count:
+            raise InvalidRecordError("routing", number, f"a partition from 0 to {count - 1}")
+        return self._partitions[number]
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        self._check_open()
+        loop: asyncio.AbstractEventLoop = self._loop
+        return loop
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed_error()
+        if not self._partitions:
+            raise ClosedError(f"producer of {self.topic}: enter it first: `async with`")
+
+    # --- messages of `enqueue` that have failed -----------------------------------------------------------------------
+
+    def _on_lost(self, topic: TopicName, count: int, error: Exception) -> None:
+        tp = TopicPartition(str(topic.whole), topic.partition)
+        before, first = self._lost.get(tp, (0, error))
+        self._lost[tp] = (before + count, first)
+        self._lost_maybe_written |= getattr(error, "may_be_written", False)
+
+    def _on_silent(self, error: Exception) -> None:
+        """A message with interceptors has failed, and no caller waits; which partition it was for is in the text."""
+        self._on_lost(self.topic, 1, error)
+
+    def _take_lost(self) -> DeliveryFailedError | None:
+        if not self._lost:
+            return None
+        lost, self._lost = self._lost, {}
+        maybe_written, self._lost_maybe_written = self._lost_maybe_written, False
+        return DeliveryFailedError(lost, may_be_written=maybe_written)
+
+
+def _refuse(message: OutgoingMessage, error: BaseException) -> None:
+    if isinstance(message.receiver, SendPromise):
+        message.receiver.refuse(error)
+
+
+async def _close_each(partitions: Iterable[PartitionProducer], why: str) -> None:
+    """Close all at the same time."""
+    await asyncio.gather(*(each.aclose(why) for each in partitions))
