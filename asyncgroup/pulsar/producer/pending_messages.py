@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
+from typing import Final
 
 from asyncgroup.pulsar.producer.outgoing import SendReceiver
 
 __all__ = ["PendingMessages", "PendingSend", "ReceiptMatch"]
+
+_NONE: Final = (1 << 64) - 1
+"""-1 as the field of a receipt holds it."""
 
 
 class ReceiptMatch(Enum):
@@ -93,8 +97,8 @@ class PendingSend:
     def is_answered_by(self, sequence_id: int, highest: int) -> bool:
         """Return whether a receipt with these numbers is its own; some brokers answer a batch by its last number."""
         if sequence_id == self.sequence_id:
-            # a broker of before batches had two numbers answers with the first alone
-            return highest <= sequence_id or highest == self.highest_sequence_id
+            # of a single message the broker says -1, and brokers from before batches had two numbers say 0
+            return highest <= sequence_id or highest in (self.highest_sequence_id, _NONE)
         return self.is_batch and sequence_id == self.highest_sequence_id
 
 

@@ -239,7 +239,7 @@ class Broker:
         receipt = CommandSendReceipt(
             producer_id=command.producer_id,
             sequence_id=command.sequence_id,
-            highest_sequence_id=command.highest_sequence_id,
+            highest_sequence_id=command.highest_sequence_id or _DROPPED,  # a real broker says -1
             message_id=place,
         )
         if self.holds_receipts:

@@ -36,6 +36,7 @@ def chunks(number: int, count: int, created_at: float = 0.0) -> list[PendingSend
     [
         (one(5), (5, 0)),
         (one(5), (5, 5)),
+        (one(5), (5, 2**64 - 1)),
         (batch(5, 9), (5, 9)),
         (batch(5, 9), (5, 0)),  # a broker without the highest number
         (batch(5, 9), (9, 0)),  # a broker that answers by the last number
