@@ -69,7 +69,7 @@ class AssembledEntry(Entry):
         self.broker = last.broker
         self.body = body
         self.bounds = None
-        self.count = self.unacked = 1
+        self.count = self.present = self.unacked = 1
         self.chunk_ids = chunk_ids
         """The ids of all chunks, in order."""
 

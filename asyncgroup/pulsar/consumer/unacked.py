@@ -67,7 +67,7 @@ class UnackedEntries:
         known = self._batches.get(key)
         if known is None:
             if self._sought_to is not None and key <= self._sought_to and not entry.redelivery_count:
-                unacked = full_set(entry.count) & ~compacted
+                unacked = entry.present & ~compacted
             if unacked:
                 self._batches[key] = _Batch(unacked)
             return unacked

@@ -6,7 +6,6 @@ message is sent as a plain message, as Java's client does: it is shorter, and it
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -14,15 +13,14 @@ from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import MillisClock
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
 from asyncgroup.pulsar.producer.pending_messages import PendingSend
+from asyncgroup.pulsar.wire.batch import append_message
 from asyncgroup.pulsar.wire.commands import CommandSend
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS, compress_body
 from asyncgroup.pulsar.wire.frames import encode_send
-from asyncgroup.pulsar.wire.metadata import MessageMetadata, SingleMessageMetadata
-from asyncgroup.pulsar.wire.varint import put_varint
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
 
 __all__ = ["ChunkedValue", "MessageEncoder", "batch_body"]
 
-_U32: Final = struct.Struct(">I")
 _LAST_SEQUENCE_ID: Final = 2**63 - 1
 _MAX_CHUNKS: Final = 2**31 - 1
 _NONE: Final = COMPRESSIONS["none"]
@@ -221,38 +219,18 @@ class MessageEncoder:
 def batch_body(messages: Sequence[OutgoingMessage]) -> bytearray:
     """Return the body of a batch: for each message the size of its metadata, its metadata and its payload."""
     body = bytearray()
-    pack = _U32.pack
-    plain = bytearray()
     for message in messages:
-        value = message.value
-        if value is None or message.key is not None or message.properties or not _is_plain(message):
-            metadata: bytes | bytearray = SingleMessageMetadata(
-                properties=message.properties,
-                partition_key=message.key,
-                payload_size=len(value or b""),
-                event_time=message.event_time,
-                partition_key_b64_encoded=message.is_base64,
-                ordering_key=message.ordering_key,
-                sequence_id=message.sequence_id,
-                null_value=value is None,
-            ).encode()
-        else:
-            # the most frequent kind has two numbers only: its payload's size (field 3) and its sequence id (8)
-            plain.clear()
-            plain.append(0x18)
-            put_varint(plain, len(value))
-            plain.append(0x40)
-            put_varint(plain, _number(message))
-            metadata = plain
-        body += pack(len(metadata))
-        body += metadata
-        if value:
-            body += value
+        append_message(
+            body,
+            message.value,
+            sequence_id=message.sequence_id,
+            partition_key=message.key,
+            partition_key_b64_encoded=message.is_base64,
+            ordering_key=message.ordering_key,
+            event_time=message.event_time,
+            properties=message.properties,
+        )
     return body
-
-
-def _is_plain(message: OutgoingMessage) -> bool:
-    return message.ordering_key is None and not message.event_time
 
 
 def _number(message: OutgoingMessage) -> int:

@@ -8,7 +8,6 @@ flag, as all keys of Java's `keyBytes` are; with `base64_keys` all `bytes` are, 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -16,6 +15,7 @@ from typing import Any, Final, Protocol
 from asyncgroup.delivery_times import LAST_TIME, millis_after, millis_of
 from asyncgroup.errors import InvalidRecordError
 from asyncgroup.model import MillisClock
+from asyncgroup.pulsar.wire.keys import encode_key
 from asyncgroup.pulsar.wire.message_id import MessageId
 
 __all__ = ["MESSAGE_OVERHEAD", "OutgoingMessage", "SendReceiver", "key_text", "outgoing_message"]
@@ -137,15 +137,9 @@ def key_text(key: bytes | str, *, base64_keys: bool = False) -> tuple[str, bool]
     """Return the text of a key on the wire, and whether it is base64. Raises InvalidRecordError for other types."""
     if isinstance(key, str):
         _check_text("key", key)
-        return key, False
-    if not isinstance(key, bytes):
+    elif not isinstance(key, bytes):
         raise InvalidRecordError("key", _short(key), "bytes, str or None")
-    if not base64_keys:
-        try:
-            return key.decode(), False
-        except UnicodeDecodeError:
-            pass
-    return b64encode(key).decode("ascii"), True
+    return encode_key(key, base64_keys=base64_keys)
 
 
 def _ordering_key(key: Any) -> bytes:

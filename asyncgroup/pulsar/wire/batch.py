@@ -8,11 +8,15 @@ from typing import Final
 
 from asyncgroup.pulsar.wire.compiling import compile_writer
 from asyncgroup.pulsar.wire.metadata import SingleMessageMetadata
+from asyncgroup.pulsar.wire.varint import put_varint
 
 __all__ = ["append_message"]
 
 _U32: Final = struct.Struct(">I")
 _NO_SIZE: Final = b"\x00\x00\x00\x00"
+_PLAIN: Final = b"\x00\x00\x00\x00\x18"
+"""Room for the size of the metadata, and the tag of `payload_size`."""
+_SEQUENCE_ID_TAG: Final = 0x40
 _NO_PROPERTIES: Final[Mapping[str, str]] = {}
 _compiled: list[Callable[..., None]] = []
 
@@ -33,9 +37,24 @@ def append_message(
     Raises TypeError, ValueError for values that do not fit; the body is then as it was.
     """
     at = len(body)
-    write = _compiled[0] if _compiled else _writer()
-    body += _NO_SIZE
     try:
+        if (
+            payload
+            and sequence_id is not None
+            and partition_key is None
+            and ordering_key is None
+            and not (event_time or properties or partition_key_b64_encoded)
+        ):
+            # the most frequent kind has two numbers, and metadata of less than 256 bytes
+            body += _PLAIN
+            put_varint(body, len(payload))
+            body.append(_SEQUENCE_ID_TAG)
+            put_varint(body, sequence_id)
+            body[at + 3] = len(body) - at - 4
+            body += payload
+            return
+        write = _compiled[0] if _compiled else _writer()
+        body += _NO_SIZE
         write(
             body,
             properties=properties,
@@ -50,7 +69,7 @@ def append_message(
         _U32.pack_into(body, at, len(body) - at - 4)
         if payload is not None:
             body += payload
-    except (AttributeError, OverflowError, TypeError, ValueError, struct.error) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         del body[at:]
         if isinstance(error, AttributeError):  # `encode` or `items` of a value of another type
             raise TypeError(f"SingleMessageMetadata: {error}") from error

@@ -69,6 +69,7 @@ class Entry:
         "epoch",
         "id",
         "metadata",
+        "present",
         "redelivery_count",
         "unacked",
     )
@@ -94,6 +95,8 @@ class Entry:
         """Of a batch: where the metadata of each message begins, where its payload begins, and where it ends."""
         self.count = 1 if bounds is None else len(bounds)
         """Number of messages, which is what the entry costs in permits."""
+        self.present = present
+        """The indexes that are not compacted, as an integer of bits."""
         words = pushed.ack_set
         self.unacked = bits_of(words) & present if words else present
         """The indexes that are neither acknowledged nor compacted, as an integer of bits."""

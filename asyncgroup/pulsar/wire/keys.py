@@ -13,10 +13,18 @@ from asyncgroup.pulsar.wire.varint import encode_text
 __all__ = ["decode_key", "encode_key"]
 
 
-def encode_key(key: str | bytes) -> tuple[str, bool]:
-    """Return the text of a key, and whether it is base64: it is for bytes, as with `keyBytes` of Java's client."""
+def encode_key(key: str | bytes, *, base64_keys: bool = False) -> tuple[str, bool]:
+    """Return the text of a key, and whether it is base64: it is for bytes that are not UTF-8.
+
+    `base64_keys`: for all bytes, as with `keyBytes` of Java's client.
+    """
     if isinstance(key, str):
         return key, False
+    if not base64_keys:
+        try:
+            return key.decode(), False
+        except UnicodeDecodeError:
+            pass
     return b64encode(key).decode("ascii"), True
 
 

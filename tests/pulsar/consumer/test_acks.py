@@ -14,7 +14,7 @@ from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
 from asyncgroup.pulsar.wire.commands import CommandAck
 from asyncgroup.pulsar.wire.message_id import MessageId
 from tests.profiles import examples
-from tests.pulsar.consumer.support import batch, id_of, single
+from tests.pulsar.consumer.support import batch, batch_body, entry_of, id_of, metadata, pushed, single
 
 
 def pending(group_time: float = 0.1, max_size: int = 1000, *, index_acks: bool = True) -> PendingAcks:
@@ -89,6 +89,15 @@ def test_compacted_messages_are_not_waited_for() -> None:
     entries = UnackedEntries(index_acks=True)
     assert entries.arrive(batch(4, 3), compacted=0b011) == 0b100
     assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0)
+
+
+def test_messages_that_the_broker_has_compacted_do_not_return_after_a_seek() -> None:
+    entries = UnackedEntries(index_acks=True)
+    kept = metadata(num_messages_in_batch=3, compacted_batch_indexes=[0, 2])
+    body = batch_body([b"a", b"b", b"c"])
+    assert entries.arrive(entry_of(pushed(4, unacked=0b100), kept, body)) == 0b100
+    entries.clear((1, 4))
+    assert entries.arrive(entry_of(pushed(4, unacked=0b100), kept, body)) == 0b101
 
 
 def test_a_cumulative_acknowledgement_forgets_what_is_before() -> None:

@@ -46,7 +46,7 @@ def test_a_batch_equals_that_of_java() -> None:
     append_message(body, None, sequence_id=1001)
     append_message(body, bytearray(), sequence_id=1002)
     assert java.BATCH.startswith(body)
-    key, is_base64 = encode_key(b"k2")
+    key, is_base64 = encode_key(b"k2", base64_keys=True)
     last = bytearray()
     append_message(
         last,
@@ -88,14 +88,23 @@ def test_a_message_that_does_not_fit_leaves_the_batch_as_it_was(
 @given(st.binary(max_size=30))
 @drawn(200)
 def test_keys_of_bytes(key: bytes) -> None:
-    text, is_base64 = encode_key(key)
+    text, is_base64 = encode_key(key, base64_keys=True)
     assert is_base64
     assert text.isascii()
     assert decode_key(text, is_base64=True) == key
+    text, is_base64 = encode_key(key)
+    assert decode_key(text, is_base64=is_base64) == key
+    assert is_base64 or text.encode() == key
 
 
 @given(st.text(max_size=10))
 @drawn(200)
 def test_keys_of_text(key: str) -> None:
-    assert encode_key(key) == (key, False)
+    assert encode_key(key) == encode_key(key, base64_keys=True) == (key, False)
     assert decode_key(key, is_base64=False) == key.encode()
+
+
+def test_bytes_that_are_not_text_are_base64() -> None:
+    assert encode_key(b"key") == ("key", False)
+    assert encode_key(b"key", base64_keys=True) == ("a2V5", True)
+    assert encode_key(b"\xff") == ("/w==", True)

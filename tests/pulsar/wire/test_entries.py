@@ -278,6 +278,7 @@ def test_messages_that_are_acknowledged_are_left_out() -> None:
     assert values(batch_frame(body, 70, ack_set=[0, 1])) == [b"\x40"]
     assert len(values(batch_frame(body, 70, ack_set=[-1, -1]))) == 70
     assert values(batch_frame(body, 70, ack_set=[0])) == []
+    assert opened(batch_frame(body, 70, ack_set=[1])).present == (1 << 70) - 1
     entry = opened(batch_frame(body, 70, ack_set=[-1, -1, -1]))
     assert entry.unacked == (1 << 70) - 1
 
@@ -286,7 +287,7 @@ def test_of_a_compacted_batch_the_retained_messages_are_listed() -> None:
     body = batch_body(b"a") + compacted() + batch_body(b"c") + compacted()
     entry = opened(batch_frame(body, 4, compacted_batch_indexes=[0, 2]))
     assert [(one.index, one.value) for one in entry.messages()] == [(0, b"a"), (2, b"c")]
-    assert (entry.count, entry.unacked) == (4, 0b101)
+    assert (entry.count, entry.unacked, entry.present) == (4, 0b101, 0b101)
     assert values(batch_frame(body, 4, compacted_batch_indexes=[0, 2], ack_set=[0b110])) == [b"c"]
     assert values(batch_frame(body, 4, compacted_batch_indexes=[2, 2, -1, 4, 1 << 30])) == [b"c"]
 
@@ -295,7 +296,7 @@ def test_a_batch_of_an_earlier_compaction_marks_the_other_messages() -> None:
     body = batch_body(b"a") + compacted() + batch_body(None, b"") + compacted(b"\x2a\x00")
     entry = opened(batch_frame(body, 5))
     assert [(one.index, one.value) for one in entry.messages()] == [(0, b"a"), (2, None), (3, b"")]
-    assert (entry.count, entry.unacked) == (5, 0b01101)
+    assert (entry.count, entry.unacked, entry.present) == (5, 0b01101, 0b01101)
 
 
 def test_bytes_that_look_like_the_mark_are_none() -> None:
