@@ -68,7 +68,9 @@ FULL_SHARE: Final = 4
 WHOLE: Final = ("tests/guide/", "tests/group/test_public_members", "tests/broker/test_public_members")
 """Places whose tests run with all their cases, beside the files directly in `tests/`: their cases are names."""
 
-ONE_CASE: Final = tuple(f"tests/{room}/" for room in ("cli", "demo", "interop", "real", "scenario", "spark"))
+ONE_CASE: Final = tuple(
+    f"tests/{room}/" for room in ("cli", "demo", "interop", "pulsar/interop", "real", "scenario", "spark")
+)
 """Directories whose tests are stories: each runs with one case, some with their first one, some with the last.
 
 With `ASYNCGROUP_STORY_CASES=two` each runs with both, as other tests do.

@@ -31,6 +31,10 @@ def test_all_servers_listen_on_the_loopback_interface() -> None:
     assert "brokerEntryMetadataInterceptors" not in made
 
 
+def test_a_bookie_accepts_an_entry_with_the_largest_message() -> None:
+    assert properties()["nettyMaxFrameSizeBytes"] == 5 * 1024 * 1024 + 10 * 1024
+
+
 def test_token_authentication() -> None:
     made = properties(token_authentication=True)
     assert made["tokenSecretKey"] == "file:///place/secret.key"

@@ -22,6 +22,9 @@ _QUICK: Final[Mapping[str, Value]] = {
     "managedLedgerDefaultEnsembleSize": 1,
     "managedLedgerDefaultWriteQuorum": 1,
     "managedLedgerDefaultAckQuorum": 1,
+    # a bookie's own limit is 5 MiB: a broker would write an entry with the largest message, and its headers, again and
+    # again without a pause; this is the limit in Pulsar's distribution
+    "nettyMaxFrameSizeBytes": 5 * 1024 * 1024 + 10 * 1024,
     "functionsWorkerEnabled": False,
     "transactionCoordinatorEnabled": True,
     # a topic without subscriptions would be deleted after a minute, with its messages

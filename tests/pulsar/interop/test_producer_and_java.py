@@ -1,0 +1,111 @@
+"""What PulsarProducer sends, read by Pulsar's Java client: compressions, batches, keys, null values, properties, chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from base64 import b64decode
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.apache_pulsar import RunningPulsar
+from tests.pulsar.interop.messages import CONTENTS, key_of, new_topic, producer
+from tests.pulsar.java_client import pulsar_java_command
+
+pytestmark = [pytest.mark.real, pytest.mark.full]
+
+PROGRAM: Final = Path(__file__).with_name("ReadMessages.java")
+
+
+class Shown(NamedTuple):
+    """What Java's client sees of a message."""
+
+    value: bytes | None
+    key: bytes | None
+    is_key_bytes: bool
+    ordering_key: bytes | None
+    event_time: int
+    sequence_id: int
+    entry_id: int
+    batch_index: int
+    properties: dict[str, str]
+
+
+async def read_with_java(pulsar: RunningPulsar, topic: str, count: int) -> list[Shown]:
+    """Return the messages of a topic, which has no more than `count`."""
+    command = pulsar_java_command(PROGRAM)
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*command, pulsar.service_url, topic, str(count)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    *lines, end = done.stdout.splitlines()
+    assert end == "end"
+    return [parsed(line.split(" ")) for line in lines]
+
+
+def parsed(fields: list[str]) -> Shown:
+    value, key, is_base64, ordering_key, *numbers = fields[:8]
+    properties = dict(tuple(unpacked(part) for part in each.split(":")) for each in fields[8:])
+    return Shown(
+        unpacked(value),
+        unpacked(key),
+        is_base64 == "true",
+        unpacked(ordering_key),
+        *map(int, numbers),
+        {name.decode(): text.decode() for name, text in properties.items()},
+    )
+
+
+def unpacked(text: str) -> Any:
+    return None if text == "-" else b64decode(text.removeprefix("b"))
+
+
+def sees(contents: dict[str, Any], *, base64_keys: bool) -> tuple[Any, ...]:
+    key = key_of(contents)
+    ordering_key = contents.get("ordering_key")
+    is_bytes = (
+        key is not None and isinstance(contents["key"], bytes) and (base64_keys or key == b"\xff\x00\xfe")
+    )
+    return (
+        contents["value"],
+        key,
+        is_bytes,
+        ordering_key.encode() if ordering_key else None,
+        contents.get("event_time", 0),
+        contents.get("properties", {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("compression", "options"),
+    [
+        ("none", {"base64_keys": True}),
+        ("lz4", {"batching": False}),
+        ("zlib", {"key_based_batching": True}),
+        ("zstd", {}),
+        ("snappy", {"batching": False}),
+    ],
+)
+async def test_java_reads_every_kind_of_message(
+    apache_pulsar: RunningPulsar, compression: str, options: dict[str, Any]
+) -> None:
+    topic = new_topic()
+    values = [*CONTENTS, {"value": bytes(range(251)) * 60_000}]
+    async with producer(
+        apache_pulsar, topic, compression=compression, compression_min_size=0, chunking=True, **options
+    ) as sends:
+        sent = [sends.send_nowait(**each) for each in values]
+        ids = [await each for each in sent]
+    messages = await read_with_java(apache_pulsar, topic, len(values))
+    found = {each.sequence_id: each for each in messages}
+    for number, (contents, message_id) in enumerate(zip(values, ids, strict=True)):
+        shown = found[number]
+        assert (*shown[:5], shown.properties) == sees(contents, base64_keys=options.get("base64_keys", False))
+        assert (shown.entry_id, shown.batch_index) == (message_id.entry_id, message_id.batch_index)
