@@ -36,7 +36,7 @@ class Slots:
         except BaseException:
             if granted.done() and not granted.cancelled():
                 self.release()
-            else:
+            elif granted in self._waiting:  # a `release` since its cancellation has passed over it
                 self._waiting.remove(granted)
             raise
 

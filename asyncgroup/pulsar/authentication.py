@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from asyncgroup.errors import AuthenticationError, ConfigError
 from asyncgroup.secret import HIDDEN, HiddenProvider, Secret, reveal
@@ -23,6 +23,8 @@ __all__ = [
     "TokenAuthentication",
     "TokenSource",
 ]
+
+_SENDABLE: Final = "a string of printable ASCII characters, not empty"
 
 TokenSource: TypeAlias = "str | Secret | Callable[[], str | Awaitable[str]]"
 """A token, or a function that returns one that is valid now; it may be async."""
@@ -49,13 +51,13 @@ class TokenAuthentication:
 
     def __post_init__(self) -> None:
         if isinstance(self.token, str):
-            if not self.token:
-                raise ConfigError("token", HIDDEN, "a string, not empty, or a function that returns one")
+            if not _is_sendable(self.token):
+                raise ConfigError("token", HIDDEN, f"{_SENDABLE}, or a function that returns one")
             object.__setattr__(self, "token", Secret(self.token))
         elif callable(self.token) and not isinstance(self.token, HiddenProvider):
             object.__setattr__(self, "token", HiddenProvider(cast("TokenProvider", self.token)))
         elif not isinstance(self.token, Secret | HiddenProvider):
-            raise ConfigError("token", HIDDEN, "a string, not empty, or a function that returns one")
+            raise ConfigError("token", HIDDEN, f"{_SENDABLE}, or a function that returns one")
 
     @property
     def method(self) -> str:
@@ -68,10 +70,8 @@ class TokenAuthentication:
         found = source() if callable(source) else reveal(source)
         if inspect.isawaitable(found):
             found = await found
-        if not isinstance(found, str) or not found:
-            raise AuthenticationError(
-                f"the function that returns a token has returned {type(found).__name__}, not a string"
-            )
+        if not isinstance(found, str) or not _is_sendable(found):
+            raise AuthenticationError(f"the function that returns a token has not returned {_SENDABLE}")
         return found.encode()
 
 
@@ -85,6 +85,8 @@ class BasicAuthentication:
     def __post_init__(self) -> None:
         if not isinstance(self.username, str) or not self.username or ":" in self.username:
             raise ConfigError("username", self.username, "a string without colons, not empty")
+        if not isinstance(self.password, str | Secret) or not reveal(self.password):
+            raise ConfigError("password", HIDDEN, "a string, not empty")
         if isinstance(self.password, str):
             object.__setattr__(self, "password", Secret(self.password))
 
@@ -110,3 +112,7 @@ class TlsAuthentication:
     async def credential(self) -> bytes:
         """Return nothing: the broker has the certificate."""
         return b""
+
+
+def _is_sendable(token: str) -> bool:
+    return bool(token) and token.isascii() and token.isprintable()

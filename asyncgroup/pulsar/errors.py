@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError, ConnectError
+from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
 
 __all__ = ["SERVER_ERRORS", "PulsarServerError", "Refusal", "ServerErrorSpec", "TooManyRedirects"]
 
@@ -69,15 +70,17 @@ class PulsarServerError(AsyncGroupError):
     `code` and `name` are Pulsar's (`ServerError`), `about` says what was asked for, `text` is the broker's.
     """
 
+    _has_foreign_text: ClassVar[bool] = True
+
     def __init__(self, code: int, about: str, text: str | None = None) -> None:
         self.code = code
         self.about = about
-        self.text = text or ""
+        self.text = printable(text or "", MAX_TEXT_LENGTH)
         spec = SERVER_ERRORS.get(code, _UNKNOWN)
         self.name = spec.name
         self.refusal = spec.refusal
         self.retriable = spec.refusal is Refusal.RETRY  # whether the same request may succeed later
-        super().__init__(f"{about}: {self.name} ({code})" + (f": {text}" if text else ""))
+        super().__init__(f"{about}: {self.name} ({code})" + (f": {self.text}" if text else ""))
 
 
 class TooManyRedirects(ConnectError):

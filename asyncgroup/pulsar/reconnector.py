@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -20,7 +20,7 @@ from asyncgroup.errors import (
     TransportError,
 )
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.lifecycle import cancel_and_wait, copy_error, start_task
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
@@ -30,6 +30,9 @@ from asyncgroup.pulsar.service_url import BrokerAddress
 __all__ = ["Attached", "ReconnectState", "Reconnector"]
 
 _log = escaping_logger("asyncgroup.pulsar")
+
+_BETWEEN_MOVES: Final = 1.0
+"""Seconds: a broker that closes what it was assigned shortly before is tried after a pause, as two may assign to each other."""
 
 
 class ReconnectState(Enum):
@@ -47,7 +50,8 @@ class Attached(Protocol):
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:
         """Register at the connection, then at the broker; `epoch` counts the attempts from 0.
 
-        Raises what the broker answers; then nothing is registered any more, neither here nor there.
+        Raises what the broker answers; then nothing is registered any more, neither here nor there. So it is when this is
+        cancelled: after a request without an answer it sends CLOSE_PRODUCER or CLOSE_CONSUMER, as the broker may have done it.
         """
         ...
 
@@ -101,6 +105,7 @@ class Reconnector:
         self._ready = asyncio.Event()
         self._lost = asyncio.Event()
         self._assigned: BrokerOfTopic | None = None  # where the broker has sent it
+        self._moved_at = float("-inf")  # loop time of the last attempt there without a pause
         self._attempting: PulsarConnection | None = None  # the connection of the attempt that runs
         self._lost_early: Exception | None = None  # it ended before the attempt did
         self._error: Exception | None = None
@@ -114,14 +119,15 @@ class Reconnector:
 
     async def wait_ready(self) -> None:
         """Wait until it is attached. Raises the error that has ended it, ClosedError."""
-        await self._ready.wait()
+        while self.state is ReconnectState.CONNECTING:  # it may be lost again before this task runs
+            await self._ready.wait()
         if self._error is not None:
-            raise self._error
+            raise copy_error(self._error)
 
     def lost(self, connection: object, error: Exception, assigned_url: str | None = None) -> None:
         """A connection has ended, or the broker has closed what was attached to it; connect again, first to `assigned_url`."""
         current = self.connection or self._attempting
-        if current is None or connection is not current:
+        if current is None or connection is not current or self._has_ended:
             return
         if assigned_url is not None:
             self._assigned = _assigned(current, assigned_url)
@@ -131,20 +137,25 @@ class Reconnector:
         self.connection = None
         self.state = ReconnectState.CONNECTING
         self._ready.clear()
+        self._lost.set()
         self._attached.detached(error)
         self._on_retry(error)
-        self._lost.set()
 
     def fail(self, error: Exception) -> None:
-        """End it for good, as an error of the broker demands."""
-        if self.state in (ReconnectState.CLOSED, ReconnectState.FAILED):
+        """End it for good, as an error of the broker demands; an attempt that runs is cancelled."""
+        if self._has_ended:
             return
         self.state = ReconnectState.FAILED
         self._error = error
         self.connection = None
         self._ready.set()
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
         self._attached.failed(error)
-        self._lost.set()
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.state in (ReconnectState.CLOSED, ReconnectState.FAILED)
 
     async def aclose(self) -> None:
         """Make no more attempts. Safe to call twice."""
@@ -158,6 +169,13 @@ class Reconnector:
     # --- attempts -----------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        try:
+            await self._repeat()
+        except Exception as error:  # noqa: BLE001  raised to the callers
+            _log.exception("%s: it ends", self.name)
+            self.fail(error)
+
+    async def _repeat(self) -> None:
         started = self._loop.time()
         while self.state is ReconnectState.CONNECTING:
             try:
@@ -167,14 +185,18 @@ class Reconnector:
                     self.fail(error)
                     return
                 self._on_retry(error)
-            except Exception as error:  # noqa: BLE001  raised to the callers
-                _log.exception("%s: it ends", self.name)
-                self.fail(error)
-                return
             else:
-                await self._lost.wait()
-            if self.state is ReconnectState.CONNECTING and self._assigned is None:
+                if self.connection is not None:
+                    await self._lost.wait()
+            if self.state is ReconnectState.CONNECTING and not self._moves_at_once():
                 await self._retry.wait()
+
+    def _moves_at_once(self) -> bool:
+        now = self._loop.time()
+        if self._assigned is None or now - self._moved_at < _BETWEEN_MOVES:
+            return False
+        self._moved_at = now
+        return True
 
     async def _attempt(self) -> None:
         assigned, self._assigned = self._assigned, None  # it is tried once
@@ -185,6 +207,8 @@ class Reconnector:
             await self._attached.attach(connection, epoch)
         finally:
             self._attempting = None
+        if self._has_ended:  # by something that `attach` has called
+            return
         self._check_lost_early()
         self._lost.clear()
         self.connection = connection

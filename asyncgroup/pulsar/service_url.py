@@ -6,8 +6,18 @@ from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError
 from asyncgroup.net.addresses import host_and_port
+from asyncgroup.net.tls_errors import Hints
 
-__all__ = ["BrokerAddress", "ServiceUrl"]
+__all__ = ["HINTS", "BrokerAddress", "ServiceUrl"]
+
+HINTS: Final = Hints(
+    plaintext_listener="is it the TLS port? The plain port of a broker needs pulsar://, by default 6650",
+    tls_listener="use pulsar+ssl://, by default with port 6651",
+    tls_versions="update the broker's tlsProtocols",
+    trusted="PulsarConfig(tls=Tls(ca_file=…))",
+    broker="a Pulsar broker",
+)
+"""What to do when a port or a certificate is not the one that the URL needs."""
 
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _ALLOWED: Final = (

@@ -56,3 +56,15 @@ async def test_a_cancelled_caller_leaves_its_slot_to_the_next(is_granted: bool) 
     assert not slots.try_take()
     slots.release()
     assert slots.try_take()
+
+
+async def test_a_slot_is_given_back_in_the_turn_in_which_a_waiting_caller_is_cancelled() -> None:
+    slots = Slots(1)
+    assert slots.try_take()
+    waiting = asyncio.create_task(slots.take())
+    await turn()
+    waiting.cancel()
+    slots.release()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert slots.try_take()

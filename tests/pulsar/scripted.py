@@ -89,7 +89,8 @@ class Call:
 
     @property
     def request_id(self) -> int:
-        return self.command.request_id
+        number: int = self.command.request_id
+        return number
 
     def answer(self, command: c.Command) -> None:
         self.connection.push(command)

@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from asyncgroup.pulsar.client import ClientCore, PulsarClient
-from asyncgroup.pulsar.config import PulsarConfig
-from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.client import PulsarClient
 from asyncgroup.pulsar.errors import PulsarServerError
-from asyncgroup.pulsar.service_url import BrokerAddress, ServiceUrl
+from asyncgroup.pulsar.service_url import BrokerAddress
 from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.entry import decode_entry
 from asyncgroup.pulsar.wire.frames import encode_send
 from asyncgroup.pulsar.wire.metadata import MessageMetadata
-from asyncgroup.pulsar.wire.topic_name import TopicName
 from tests.pulsar.scripted import PORT, ScriptedPulsar, in_turn, late, no_answer, refuse
-
-TOPIC = TopicName.parse("orders")
-
-
-class Listener:
-    """Records what a connection calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("on_"):
-            raise AttributeError(name)
-        return lambda *values: self.calls.append((name, *values))
-
-
-def core_of(pulsar: ScriptedPulsar, **config: Any) -> ClientCore:
-    return ClientCore(ServiceUrl.parse(pulsar.url), PulsarConfig(**config), None)
-
-
-async def connect_to(core: ClientCore, host: str = "10.0.0.1") -> PulsarConnection:
-    return await core.pool.get(BrokerAddress(host, PORT))
-
-
-def subscribe(number: int) -> c.CommandSubscribe:
-    return c.CommandSubscribe(
-        topic=str(TOPIC), subscription="s", sub_type=1, consumer_id=5, request_id=number
-    )
+from tests.pulsar.support import HOST, TOPIC, RecordingListener, core_of, last_id, producer, subscribe
 
 
 async def test_a_client_finds_partitions_and_topics(pulsar: ScriptedPulsar) -> None:
@@ -59,14 +28,14 @@ async def test_a_client_finds_partitions_and_topics(pulsar: ScriptedPulsar) -> N
 
 
 async def test_sends_are_stored_and_acknowledged(pulsar: ScriptedPulsar) -> None:
-    core, listener = core_of(pulsar), Listener()
-    try:
+    listener = RecordingListener()
+    async with core_of(pulsar) as core:
         broker = await core.lookup.broker_of(TOPIC)
         connection = await core.pool.get(*broker)
         connection.add_producer(1, listener)
         await connection.request(
             "PRODUCER",
-            lambda number: c.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=number),
+            producer,
             timeout=5,
         )
         metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
@@ -74,8 +43,6 @@ async def test_sends_are_stored_and_acknowledged(pulsar: ScriptedPulsar) -> None
             *encode_send(c.CommandSend(producer_id=1, sequence_id=0), metadata.encode(), b"value")
         )
         await asyncio.sleep(0.1)
-    finally:
-        await core.aclose()
     (call,) = listener.calls[:1]
     assert call[0] == "on_receipt"
     assert call[1].message_id.entry_id == 0
@@ -84,18 +51,15 @@ async def test_sends_are_stored_and_acknowledged(pulsar: ScriptedPulsar) -> None
 
 
 async def test_a_topic_that_was_not_looked_up_is_refused(pulsar: ScriptedPulsar) -> None:
-    core = core_of(pulsar)
-    try:
-        connection = await connect_to(core)
+    async with core_of(pulsar) as core:
+        connection = await core.pool.get(BrokerAddress(HOST, PORT))
         with pytest.raises(PulsarServerError, match="ServiceNotReady"):
             await connection.request("SUBSCRIBE", subscribe, timeout=5)
-    finally:
-        await core.aclose()
 
 
 async def test_entries_are_pushed_and_permits_counted(pulsar: ScriptedPulsar) -> None:
-    core, listener = core_of(pulsar), Listener()
-    try:
+    listener = RecordingListener()
+    async with core_of(pulsar) as core:
         connection = await core.pool.get(*await core.lookup.broker_of(TOPIC))
         connection.add_consumer(5, listener)
         await connection.request("SUBSCRIBE", subscribe, timeout=5)
@@ -110,13 +74,11 @@ async def test_entries_are_pushed_and_permits_counted(pulsar: ScriptedPulsar) ->
         entries = [decode_entry(command, frame, at, 0, 1000) for _, _, command, frame, at in listener.calls]
         values = [[message.value for message in entry.messages()] for entry in entries]
         assert values == [[b"one"], [b"a", b"b"]]
-    finally:
-        await core.aclose()
 
 
 async def test_a_moved_topic_closes_what_is_attached(two_brokers: ScriptedPulsar) -> None:
-    core, listener = core_of(two_brokers), Listener()
-    try:
+    listener = RecordingListener()
+    async with core_of(two_brokers) as core:
         connection = await core.pool.get(*await core.lookup.broker_of(TOPIC))
         connection.add_consumer(5, listener)
         await connection.request("SUBSCRIBE", subscribe, timeout=5)
@@ -124,8 +86,6 @@ async def test_a_moved_topic_closes_what_is_attached(two_brokers: ScriptedPulsar
         await asyncio.sleep(0.1)
         assert listener.calls == [("on_broker_close", connection, "pulsar://10.0.0.2:6650")]
         assert (await core.lookup.broker_of(TOPIC)).logical.host == "10.0.0.2"
-    finally:
-        await core.aclose()
 
 
 async def test_scripts_answer_instead(pulsar: ScriptedPulsar) -> None:
@@ -133,9 +93,8 @@ async def test_scripts_answer_instead(pulsar: ScriptedPulsar) -> None:
     pulsar.first.script[c.CommandSubscribe] = in_turn(
         no_answer, refuse(5, "busy"), late(3.0, lambda call: call.succeed())
     )
-    core = core_of(pulsar)
-    try:
-        connection = await connect_to(core)
+    async with core_of(pulsar) as core:
+        connection = await core.pool.get(BrokerAddress(HOST, PORT))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(connection.request("SUBSCRIBE", subscribe, timeout=None), 1)
         with pytest.raises(PulsarServerError, match="busy"):
@@ -143,26 +102,15 @@ async def test_scripts_answer_instead(pulsar: ScriptedPulsar) -> None:
         started = loop.time()
         await connection.request("SUBSCRIBE", subscribe, timeout=5)
         assert loop.time() - started == pytest.approx(3.0)
-    finally:
-        await core.aclose()
 
 
 async def test_a_frozen_broker_answers_when_it_thaws(pulsar: ScriptedPulsar) -> None:
-    core = core_of(pulsar)
-    try:
-        connection = await connect_to(core)
+    async with core_of(pulsar) as core:
+        connection = await core.pool.get(BrokerAddress(HOST, PORT))
         pulsar.first.freeze()
-        asking = asyncio.create_task(
-            connection.request(
-                "GET_LAST",
-                lambda number: c.CommandGetLastMessageId(consumer_id=1, request_id=number),
-                timeout=10,
-            )
-        )
+        asking = asyncio.create_task(connection.request("GET_LAST", last_id, timeout=10))
         await asyncio.sleep(5)
         assert not asking.done()
         pulsar.first.thaw()
         answer = await asking
         assert answer.last_message_id.entry_id == c.NO_REQUEST
-    finally:
-        await core.aclose()

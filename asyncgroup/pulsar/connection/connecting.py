@@ -6,13 +6,20 @@ import asyncio
 import ssl
 from itertools import count
 
-from asyncgroup.errors import AuthenticationError, ConnectError, ProtocolError, TransportError
+from asyncgroup.errors import (
+    AuthenticationError,
+    ConnectError,
+    ConnectionLost,
+    ProtocolError,
+    TransportError,
+)
 from asyncgroup.net.addresses import resolve
 from asyncgroup.net.transport import describe_connect_error, open_transport
 from asyncgroup.pulsar.config import PulsarConfig
-from asyncgroup.pulsar.connection.connection import CLIENT_VERSION, HINTS, PulsarConnection
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.connection.credentials import CLIENT_VERSION
 from asyncgroup.pulsar.errors import PulsarServerError
-from asyncgroup.pulsar.service_url import BrokerAddress
+from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
 from asyncgroup.pulsar.wire.commands import PROTOCOL_VERSION, CommandConnect, FeatureFlags
 
 __all__ = ["connect"]
@@ -42,35 +49,36 @@ async def connect(
     deadline = loop.time() + config.connect_timeout
     targets = await resolve(physical, deadline, config.connector)
     failures: list[str] = []
+    cause: BaseException | None = None
     for index, (host, port) in enumerate(targets):
         connection = PulsarConnection(logical, physical, config, ids)
         try:
             async with asyncio.timeout((deadline - loop.time()) / (len(targets) - index)):
                 await open_transport(connection.protocol, physical.host, host, port, config, context)
-                await _set_up(connection, config)
+                await _set_up(connection)
         except AuthenticationError:
             await connection.aclose()
             raise
         except (OSError, TimeoutError, TransportError, ProtocolError, PulsarServerError) as error:
             await connection.aclose()
             failures.append(_reason(connection, error, host, port, with_tls=context is not None))
+            cause = error.__cause__ or error
         except BaseException:
             await connection.aclose()
             raise
         else:
             return connection
-    raise ConnectError(f"{physical}: " + "; ".join(failures))
+    raise ConnectError(f"{physical}: " + "; ".join(failures)) from cause
 
 
-async def _set_up(connection: PulsarConnection, config: PulsarConfig) -> None:
-    authentication = config.authentication
+async def _set_up(connection: PulsarConnection) -> None:
     is_proxied = connection.logical != connection.physical
     connection.send_command(
         CommandConnect(
             client_version=CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
-            auth_method_name=None if authentication is None else authentication.method,
-            auth_data=None if authentication is None else await authentication.credential(),
+            auth_method_name=connection.credentials.method,
+            auth_data=await connection.credentials.fetch(),
             proxy_to_broker_url=str(connection.logical) if is_proxied else None,
             feature_flags=_FEATURES,
         )
@@ -84,12 +92,10 @@ async def _set_up(connection: PulsarConnection, config: PulsarConfig) -> None:
 
 
 def _reason(connection: PulsarConnection, error: Exception, host: str, port: int, *, with_tls: bool) -> str:
-    in_handshake = with_tls and not connection.protocol.has_transport
-    why = describe_connect_error(connection.physical, error, in_handshake, HINTS)
-    if (
-        not with_tls
-        and connection.protocol.has_transport
-        and isinstance(error, TransportError | TimeoutError)
-    ):
+    is_connected = connection.protocol.has_transport
+    why = describe_connect_error(connection.physical, error, with_tls and not is_connected, HINTS)
+    if isinstance(error, TimeoutError) and connection.credentials.is_waiting:
+        why = "the provider of the credential returned nothing in time (connect_timeout)"
+    elif not with_tls and is_connected and isinstance(error, ConnectionLost | TimeoutError):
         why += f" (is it a TLS port? Then {HINTS.tls_listener})"
     return why if (host, port) == tuple(connection.physical) else f"{host}:{port}: {why}"

@@ -11,29 +11,27 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError
+from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError, RequestTimedOut
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.lifecycle import cancel_and_wait, start_task
+from asyncgroup.lifecycle import copy_error
 from asyncgroup.net.framing import FrameProtocol
-from asyncgroup.net.tls_errors import Hints
 from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.credentials import ConnectionCredentials
 from asyncgroup.pulsar.connection.listeners import (
     ConnectionListener,
     ConsumerListener,
     ProducerListener,
     WatcherListener,
 )
-from asyncgroup.pulsar.connection.requests import PendingRequests, RequestRate
+from asyncgroup.pulsar.connection.requests import ANSWERS, PendingRequests, RequestRate
 from asyncgroup.pulsar.errors import PulsarServerError
-from asyncgroup.pulsar.service_url import BrokerAddress
+from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
 from asyncgroup.pulsar.wire.commands import (
     NO_REQUEST,
-    AuthData,
     Command,
     CommandAckResponse,
     CommandActiveConsumerChange,
     CommandAuthChallenge,
-    CommandAuthResponse,
     CommandCloseConsumer,
     CommandCloseProducer,
     CommandConnected,
@@ -49,22 +47,14 @@ from asyncgroup.pulsar.wire.commands import (
     FeatureFlags,
 )
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame
-from asyncgroup.version import __version__
 
-__all__ = ["DEFAULT_MAX_MESSAGE_SIZE", "HINTS", "PulsarConnection"]
+__all__ = ["DEFAULT_MAX_MESSAGE_SIZE", "PulsarConnection"]
 
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
 """Bytes of a message that a broker accepts which says no limit."""
 
-CLIENT_VERSION: Final = f"asyncgroup-{__version__}"
-
-HINTS: Final = Hints(
-    plaintext_listener="is it the TLS port? The plain port of a broker needs pulsar://, by default 6650",
-    tls_listener="use pulsar+ssl://, by default with port 6651",
-    tls_versions="update the broker's tlsProtocols",
-    trusted="PulsarConfig(tls=Tls(ca_file=…))",
-    broker="a Pulsar broker",
-)
+_FLUSH_SECONDS: Final = 5.0
+"""How long an orderly close waits for a peer that reads nothing."""
 
 L = TypeVar("L", bound=ConnectionListener)
 
@@ -95,6 +85,10 @@ class PulsarConnection:
         """What the broker understands."""
         self.server_version = ""
         self._closed = False
+        self.credentials = ConnectionCredentials(
+            config.authentication, physical, self.send_command, self.close
+        )
+        """What authenticates it."""
         self.last_used = self._loop.time()
         """Loop time when it last had a producer, a consumer or a request."""
         self.unknown_commands = 0
@@ -109,7 +103,6 @@ class PulsarConnection:
         self._error: Exception | None = None
         self._ping: asyncio.TimerHandle | None = None
         self._pinged_at = -1  # bytes received when the last ping was sent, -1 before the first
-        self._answering: asyncio.Task[None] | None = None  # a challenge
         self._received: dict[int, Callable[[Any], None]] = {
             CommandSendReceipt.TYPE: self._on_receipt,
             CommandSendError.TYPE: self._on_send_error,
@@ -118,7 +111,7 @@ class PulsarConnection:
             CommandPong.TYPE: lambda _: None,
             CommandError.TYPE: self._on_error,
             CommandConnected.TYPE: self._on_connected,
-            CommandAuthChallenge.TYPE: self._on_challenge,
+            CommandAuthChallenge.TYPE: self.credentials.challenged,
             CommandCloseProducer.TYPE: self._on_close_producer,
             CommandCloseConsumer.TYPE: self._on_close_consumer,
             CommandActiveConsumerChange.TYPE: self._on_active_change,
@@ -169,19 +162,36 @@ class PulsarConnection:
     async def request(self, about: str, make: Callable[[int], Command], *, timeout: float | None) -> Any:
         """Send the command that `make(request_id)` returns, and return its answer; `about` names it in errors.
 
-        Raises PulsarServerError, RequestTimedOut, ConnectionLost.
+        Raises PulsarServerError, RequestTimedOut, ConnectionLost, and what `make` raises.
         """
-        if self.is_closed:
-            raise self._error or ConnectionLost(f"{self.physical}: the connection is closed")
-        number, answer = self._requests.begin(about, timeout)
-        self.last_used = self._loop.time()
-        self.send_command(make(number))
+        self._check_open()
+        number, waiting = self._requests.begin(about, timeout)
         try:
-            return await answer
-        except PulsarServerError as error:
-            if self._refusals.is_exceeded(error.code, self._loop.time()):
-                self.close(ConnectionLost(f"{self.physical}: it has refused too many requests"))
+            command = make(number)
+            self.send_command(command)
+        except BaseException:
+            waiting.cancel()
             raise
+        try:
+            answer = await waiting
+        except (PulsarServerError, RequestTimedOut) as error:
+            if self._refusals.is_exceeded(error, self._loop.time()):
+                self.close(
+                    ConnectionLost(f"{self.physical}: it has refused, or not answered, too many requests")
+                )
+            raise
+        finally:
+            self.last_used = self._loop.time()
+        expected = ANSWERS.get(type(command))
+        if expected is not None and type(answer) is not expected:
+            wrong = f"{self.physical}: {about}: the answer is a {type(answer).__name__}"
+            self.close(ProtocolError(wrong))
+            raise ProtocolError(wrong)
+        return answer
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise copy_error(self._error)
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
         """Register a producer, before it sends its request."""
@@ -196,8 +206,7 @@ class PulsarConnection:
         self._add(self._watchers, watcher_id, listener)
 
     def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
-        if self.is_closed:
-            raise self._error or ConnectionLost(f"{self.physical}: the connection is closed")
+        self._check_open()
         registered[number] = listener
 
     def remove_producer(self, producer_id: int) -> None:
@@ -219,13 +228,9 @@ class PulsarConnection:
     # --- its life -----------------------------------------------------------------------------------------------------
 
     async def wait_connected(self) -> None:
-        """Wait for CONNECTED, then keep the connection alive. Raises PulsarServerError, AuthenticationError, ConnectionLost."""
-        answer = await self._connected
-        self.server_version = answer.server_version
-        self.features = answer.feature_flags or FeatureFlags()
-        self.max_message_size = answer.max_message_size or DEFAULT_MAX_MESSAGE_SIZE
-        self.protocol.max_size = self.max_message_size + FRAME_HEADROOM
-        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+        """Wait for CONNECTED. Raises PulsarServerError, AuthenticationError, ConnectError, ConnectionLost."""
+        await self._connected
+        self._check_open()  # it may have ended since
 
     def _keep_alive(self) -> None:
         """Send a ping, unless the last one brought nothing: then the broker is gone."""
@@ -256,9 +261,11 @@ class PulsarConnection:
     async def aclose(self) -> None:
         """Close, and wait until the transport is closed."""
         self.close()
-        if self._answering is not None:
-            await cancel_and_wait(self._answering)
-        await asyncio.wait([self._ended])
+        await self.credentials.aclose()
+        await asyncio.wait([self._ended], timeout=_FLUSH_SECONDS)
+        if not self._ended.done():
+            self.protocol.transport.abort()
+            await asyncio.wait([self._ended])
 
     def _on_lost(self, error: Exception | None) -> None:
         if not self._ended.done():
@@ -273,8 +280,7 @@ class PulsarConnection:
         """Give the end to all that waits for something; each listener only once."""
         if self._ping is not None:
             self._ping.cancel()
-        if self._answering is not None:
-            self._answering.cancel()
+        self.credentials.cancel()
         if not self._connected.done():
             self._connected.set_exception(error)
             self._connected.exception()  # nothing may wait for it
@@ -283,7 +289,10 @@ class PulsarConnection:
         for registered in (self._producers, self._consumers, self._watchers):
             registered.clear()
         for listener in listeners:
-            listener.on_connection_lost(self, error)
+            try:
+                listener.on_connection_lost(self, error)
+            except Exception:  # noqa: BLE001  its error must not keep the others waiting
+                _log.exception("%s: a listener failed", self.physical)
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
@@ -295,14 +304,19 @@ class PulsarConnection:
         except DecodeError as error:
             self.close(ProtocolError(f"{self.physical}: malformed command: {error}"))
             return
-        if type(command) is CommandMessage:
-            consumer = self._consumers.get(command.consumer_id)
-            if consumer is not None:  # the broker may not know yet that it was closed
-                consumer.on_message(self, command, frame, end)
-            return
-        if command is None:
-            self.unknown_commands += 1
-            return
+        try:
+            if type(command) is CommandMessage:
+                consumer = self._consumers.get(command.consumer_id)
+                if consumer is not None:  # the broker may not know yet that it was closed
+                    consumer.on_message(self, command, frame, end)
+            elif command is None:
+                self.unknown_commands += 1
+            else:
+                self._handle(command)
+        except Exception:  # noqa: BLE001  its error must not end the connection of the others
+            _log.exception("%s: a listener failed", self.physical)
+
+    def _handle(self, command: Command) -> None:
         received = self._received.get(command.TYPE)
         if received is not None:
             received(command)
@@ -334,34 +348,15 @@ class PulsarConnection:
         self.close(error)
 
     def _on_connected(self, answer: CommandConnected) -> None:
-        if not self._connected.done():
-            self._connected.set_result(answer)
-
-    def _on_challenge(self, challenge: CommandAuthChallenge) -> None:
-        """Ask the provider in a task; the connection goes on."""
-        if self._answering is None or self._answering.done():
-            self._answering = start_task(
-                self._answer_challenge(challenge), name=f"{self.physical}: challenge"
-            )
-
-    async def _answer_challenge(self, challenge: CommandAuthChallenge) -> None:
-        authentication = self._config.authentication
-        try:
-            if authentication is None:
-                raise ConnectionLost(
-                    f"{self.physical}: the broker asks for a credential, and none is configured"
-                )
-            data = AuthData(
-                auth_method_name=authentication.method, auth_data=await authentication.credential()
-            )
-        except Exception as error:  # noqa: BLE001  of a provider
-            _log.warning("%s: no credential for the broker's challenge: %s", self.physical, error)
-            self.close(error)
+        if self._connected.done():
             return
-        version = challenge.protocol_version
-        self.send_command(
-            CommandAuthResponse(client_version=CLIENT_VERSION, response=data, protocol_version=version)
-        )
+        self.server_version = answer.server_version
+        self.features = answer.feature_flags or FeatureFlags()
+        if answer.max_message_size is not None and answer.max_message_size > 0:
+            self.max_message_size = answer.max_message_size
+            self.protocol.max_size = self.max_message_size + FRAME_HEADROOM
+        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+        self._connected.set_result(answer)
 
     def _on_close_producer(self, close: CommandCloseProducer) -> None:
         self._closed_by_broker(self._remove(self._producers, close.producer_id), close)

@@ -12,18 +12,18 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from asyncgroup.errors import (
     AsyncGroupError,
-    AuthenticationError,
     ClosedError,
     ConnectError,
     DecodeError,
+    ProtocolError,
     TransportError,
 )
-from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task
+from asyncgroup.lifecycle import cancel_and_wait, mark_retrieved, start_task
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
 from asyncgroup.net.slots import Slots
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
+from asyncgroup.pulsar.connection.pool import PulsarConnectionPool, await_unless_closed
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal, TooManyRedirects
 from asyncgroup.pulsar.service_url import BrokerAddress, ServiceUrl
 from asyncgroup.pulsar.wire.commands import (
@@ -40,7 +40,8 @@ __all__ = ["BrokerOfTopic", "TopicLookup"]
 
 T = TypeVar("T")
 
-_REDIRECT: Final = 0
+_REDIRECT: Final = 0  # of a lookup
+_FAILED: Final = 1  # of PARTITIONED_METADATA
 _UNKNOWN_ERROR: Final = 0
 _SERVICE_NOT_READY: Final = 6
 _NO_SLOT: Final = 0
@@ -91,14 +92,20 @@ class TopicLookup:
         """
         kind = "partitions" if create else "partitions, not created"
         return await self._shared(
-            kind, str(topic), lambda: self._retried(lambda: self._ask_partitions(str(topic), create=create))
+            kind,
+            str(topic),
+            lambda: self._retried(lambda retry: self._ask_partitions(str(topic), retry, create=create)),
         )
 
     async def topics_of(
         self, namespace: str, pattern: str | None = None
     ) -> CommandGetTopicsOfNamespaceResponse:
         """Return the persistent topics of `tenant/namespace`, those that match a pattern if the broker filters."""
-        return await self._retried(lambda: self._ask_topics(namespace, pattern))
+        return await self._shared(
+            "topics",
+            f"{namespace} {pattern or ''}".rstrip(),
+            lambda: self._retried(lambda retry: self._ask_topics(namespace, pattern, retry)),
+        )
 
     async def aclose(self) -> None:
         """End what runs; safe to call twice."""
@@ -113,25 +120,25 @@ class TopicLookup:
         key = (kind, topic)
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = start_task(self._run(key, ask), name=f"{kind} of {topic}")
+            running = self._running[key] = start_task(self._run(ask), name=f"{kind} of {topic}")
             running.add_done_callback(mark_retrieved)
-        found: T = await await_shared(running)
+            running.add_done_callback(lambda _: self._running.pop(key))
+        found: T = await await_unless_closed(running)
         return found
 
-    async def _run(self, key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
+    async def _run(self, ask: Callable[[], Awaitable[T]]) -> T:
         await self._slots.take()
         try:
             return await ask()
         finally:
-            del self._running[key]
             self._slots.release()
 
-    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retried(self, ask: Callable[[RetryLoop], Awaitable[T]]) -> T:
         """Repeat what fails and may succeed later, until `operation_timeout` has passed; then raise the last error."""
         retry = RetryLoop(self._new_backoff(), timeout=self._config.operation_timeout)
         while True:
             try:
-                return await ask()
+                return await ask(retry)
             except AsyncGroupError as error:
                 if not _may_pass(error):
                     raise
@@ -143,14 +150,17 @@ class TopicLookup:
         """Return a connection to an address of the service URL; each is tried once. Raises ConnectError, AuthenticationError."""
         addresses = self._service.addresses
         failures = list[str]()
-        for _ in addresses:
-            address = addresses[self._next % len(addresses)]
+        first = self._next
+        for number in range(first, first + len(addresses)):
             try:
-                return await self._pool.get(address, slot=_NO_SLOT)
+                connection = await self._pool.get(addresses[number % len(addresses)], slot=_NO_SLOT)
             except TransportError as error:
-                self._next += 1
                 failures.append(str(error))
-        raise ConnectError("; ".join(failures))
+                cause = error.__cause__
+            else:
+                self._next = number % len(addresses)
+                return connection
+        raise ConnectError("; ".join(failures)) from cause
 
     async def _find_broker(self, topic: str) -> BrokerOfTopic:
         connection = await self.service_connection()
@@ -184,8 +194,8 @@ class TopicLookup:
                 timeout=self._config.operation_timeout,
             )
         except PulsarServerError as error:
-            if error.code == _SERVICE_NOT_READY:  # another broker of the service may be
-                self._next += 1
+            if error.code == _SERVICE_NOT_READY and not connection.is_closed:
+                self._next += 1  # another broker of the service may be ready
                 connection.close(ConnectError(f"{connection.physical}: {error}"))
             raise
         if answer.response is None or not (answer.broker_service_url or answer.broker_service_url_tls):
@@ -202,7 +212,7 @@ class TopicLookup:
         except AsyncGroupError as error:
             raise DecodeError(f"a broker's address is not valid: {error}") from error
 
-    async def _ask_partitions(self, topic: str, *, create: bool) -> int:
+    async def _ask_partitions(self, topic: str, retry: RetryLoop, *, create: bool) -> int:
         connection = await self.service_connection()
         can_leave = connection.features.supports_get_partitioned_metadata_without_auto_creation
         answer: CommandPartitionedTopicMetadataResponse = await connection.request(
@@ -210,18 +220,22 @@ class TopicLookup:
             lambda number: CommandPartitionedTopicMetadata(
                 topic=topic, request_id=number, metadata_auto_creation_enabled=create or not can_leave
             ),
-            timeout=self._config.operation_timeout,
+            timeout=max(0.0, retry.left),
         )
+        if answer.response == _FAILED:
+            raise PulsarServerError(_UNKNOWN_ERROR, f"partitions of {topic}", "the answer gives no reason")
         return answer.partitions or 0
 
-    async def _ask_topics(self, namespace: str, pattern: str | None) -> CommandGetTopicsOfNamespaceResponse:
+    async def _ask_topics(
+        self, namespace: str, pattern: str | None, retry: RetryLoop
+    ) -> CommandGetTopicsOfNamespaceResponse:
         connection = await self.service_connection()
         answer: CommandGetTopicsOfNamespaceResponse = await connection.request(
             f"topics of {namespace}",
             lambda number: CommandGetTopicsOfNamespace(
                 request_id=number, namespace=namespace, topics_pattern=pattern
             ),
-            timeout=self._config.operation_timeout,
+            timeout=max(0.0, retry.left),
         )
         return answer
 
@@ -229,4 +243,4 @@ class TopicLookup:
 def _may_pass(error: AsyncGroupError) -> bool:
     if isinstance(error, PulsarServerError):
         return error.refusal is Refusal.RETRY
-    return isinstance(error, TransportError) and not isinstance(error, AuthenticationError)
+    return isinstance(error, TransportError | ProtocolError)

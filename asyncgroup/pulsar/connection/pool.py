@@ -10,7 +10,7 @@ import asyncio
 import random
 import ssl
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task
@@ -19,7 +19,9 @@ from asyncgroup.pulsar.connection.connecting import connect
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.service_url import BrokerAddress
 
-__all__ = ["PulsarConnectionPool"]
+__all__ = ["PulsarConnectionPool", "await_unless_closed"]
+
+T = TypeVar("T")
 
 
 class _Key(NamedTuple):
@@ -70,7 +72,7 @@ class PulsarConnectionPool:
         if attempt is None:
             attempt = self._attempts[key] = start_task(self._connect(key), name=f"connect to {key.physical}")
             attempt.add_done_callback(mark_retrieved)
-        return await await_shared(attempt)
+        return await await_unless_closed(attempt)
 
     async def _connect(self, key: _Key) -> PulsarConnection:
         try:
@@ -111,3 +113,14 @@ class PulsarConnectionPool:
             self._close(connection)
         if self._closing:
             await asyncio.wait(list(self._closing))
+
+
+async def await_unless_closed(task: asyncio.Task[T]) -> T:
+    """Wait for a task that several callers share. Raises ClosedError if it was cancelled, as by the client's end."""
+    try:
+        return await await_shared(task)
+    except asyncio.CancelledError:
+        current = asyncio.current_task()
+        if not task.cancelled() or (current is not None and current.cancelling()):
+            raise  # the caller was cancelled
+        raise ClosedError("the client is closed") from None

@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from itertools import count
 from typing import Final
 
 from asyncgroup.errors import RequestTimedOut
 from asyncgroup.pulsar.errors import PulsarServerError
-from asyncgroup.pulsar.wire.commands import Command, CommandError, CommandProducerSuccess
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandAck,
+    CommandAckResponse,
+    CommandCloseConsumer,
+    CommandCloseProducer,
+    CommandError,
+    CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    CommandGetTopicsOfNamespace,
+    CommandGetTopicsOfNamespaceResponse,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+    CommandProducer,
+    CommandProducerSuccess,
+    CommandSeek,
+    CommandSubscribe,
+    CommandSuccess,
+    CommandUnsubscribe,
+    CommandWatchTopicList,
+    CommandWatchTopicListClose,
+    CommandWatchTopicListSuccess,
+)
 
-__all__ = ["PendingRequests", "RequestRate"]
+__all__ = ["ANSWERS", "PendingRequests", "RequestRate"]
+
+ANSWERS: Final[Mapping[type[Command], type[Command]]] = {
+    CommandLookupTopic: CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata: CommandPartitionedTopicMetadataResponse,
+    CommandGetTopicsOfNamespace: CommandGetTopicsOfNamespaceResponse,
+    CommandWatchTopicList: CommandWatchTopicListSuccess,
+    CommandWatchTopicListClose: CommandSuccess,
+    CommandProducer: CommandProducerSuccess,
+    CommandCloseProducer: CommandSuccess,
+    CommandSubscribe: CommandSuccess,
+    CommandCloseConsumer: CommandSuccess,
+    CommandUnsubscribe: CommandSuccess,
+    CommandSeek: CommandSuccess,
+    CommandGetLastMessageId: CommandGetLastMessageIdResponse,
+    CommandAck: CommandAckResponse,
+}
+"""The answer to each request, unless it is an error."""
 
 _TOO_MANY: Final = 14
 """TooManyRequests."""
@@ -101,9 +143,9 @@ class PendingRequests:
 
 
 class RequestRate:
-    """Counts refusals: 50 within a minute close a connection, so that the next one may reach another broker.
+    """Counts refusals and requests without an answer: 50 within a minute close a connection.
 
-    As Java's `ClientCnx.incrementRejectsAndMaybeClose`, with its defaults.
+    The next one may reach another broker. As Java's `ClientCnx.incrementRejectsAndMaybeClose`, with its defaults.
     """
 
     LIMIT: Final = 50
@@ -116,9 +158,9 @@ class RequestRate:
     def __repr__(self) -> str:
         return f"<RequestRate {self._count} refused>"
 
-    def is_exceeded(self, code: int, now: float) -> bool:
-        """Count an error, and return whether there were too many."""
-        if code != _TOO_MANY:
+    def is_exceeded(self, error: PulsarServerError | RequestTimedOut, now: float) -> bool:
+        """Count an error, if it is TooManyRequests or a timeout, and return whether there were too many."""
+        if isinstance(error, PulsarServerError) and error.code != _TOO_MANY:
             return False
         if now - self._since > self.WINDOW:
             self._since, self._count = now, 0
