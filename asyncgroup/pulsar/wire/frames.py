@@ -13,8 +13,8 @@ import struct
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import DecodeError
+from asyncgroup.pulsar.wire.checksum import crc32c
 from asyncgroup.pulsar.wire.commands import Command, CommandSend, decode_command, encode_command
-from asyncgroup.wire.compiled import crc32c
 
 __all__ = [
     "FRAME_HEADROOM",

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.wire.checksum import crc32c
 from asyncgroup.pulsar.wire.varint import encode_text
-from asyncgroup.wire.compiled import crc32c
 
 __all__ = ["TopicName", "topics_hash"]
 
