@@ -1,82 +1,21 @@
-"""PulsarClient: the connections and lookups that producers and consumers share."""
+"""PulsarClient: what producers and consumers of a Pulsar cluster are made with."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import ssl
-from collections.abc import Callable
-from itertools import count
 from types import TracebackType
 from typing import Self
 
-from asyncgroup.errors import ClosedError, UsageError
-from asyncgroup.memory.buffer_memory import BufferMemory
-from asyncgroup.net.backoff import RetryBackoff
+from asyncgroup.errors import ClosedError, ConfigError, UsageError
 from asyncgroup.pulsar.config import PulsarConfig
-from asyncgroup.pulsar.connection.connection import PulsarConnection
-from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
-from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
-from asyncgroup.pulsar.reconnector import Attached, Reconnector
+from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
 from asyncgroup.security import Tls
 
 __all__ = ["ClientCore", "PulsarClient"]
-
-
-class ClientCore:
-    """What the producers and consumers of one client share, while it is open."""
-
-    def __init__(self, service: ServiceUrl, config: PulsarConfig, context: ssl.SSLContext | None) -> None:
-        self.config = config
-        self.rng = random.Random()
-        self.pool = PulsarConnectionPool(config, context, self.rng)
-        self.lookup = TopicLookup(
-            service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
-        )
-        self.memory = BufferMemory(config.memory_limit, "memory_limit")
-        """Bytes of the messages of all producers that have no receipt."""
-        self._ids = count()
-
-    def __repr__(self) -> str:
-        return f"<ClientCore {self.pool!r}>"
-
-    def new_id(self) -> int:
-        """Return the id of a new producer, consumer or watcher."""
-        return next(self._ids)
-
-    def new_backoff(self) -> RetryBackoff:
-        """Return the pauses of one series of attempts."""
-        return RetryBackoff(self.config.retry_backoff, self.config.retry_backoff_max, self.rng)
-
-    def new_reconnector(
-        self,
-        name: str,
-        topic: TopicName,
-        attached: Attached,
-        on_retry: Callable[[Exception], object] = lambda _: None,
-    ) -> Reconnector:
-        """Return what keeps a producer or consumer at the broker of its topic."""
-        slot = self.pool.new_slot()
-
-        async def open_connection(broker: BrokerOfTopic) -> PulsarConnection:
-            return await self.pool.get(broker.logical, broker.physical, slot)
-
-        return Reconnector(
-            name,
-            attached,
-            lambda: self.lookup.broker_of(topic),
-            open_connection,
-            self.new_backoff(),
-            self.config.operation_timeout,
-            on_retry,
-        )
-
-    async def aclose(self) -> None:
-        """End lookups and connections."""
-        await self.lookup.aclose()
-        await self.pool.aclose()
 
 
 class PulsarClient:
@@ -134,6 +73,25 @@ class PulsarClient:
         """Return the names of the persistent topics in `tenant/namespace`, sorted; each partition is a topic."""
         answer = await self._inner.lookup.topics_of(namespace)
         return sorted(answer.topics)
+
+    def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: SubscriptionType | str = SubscriptionType.EXCLUSIVE,  # noqa: A002  Pulsar's name
+        config: PulsarConsumerConfig | None = None,
+    ) -> PulsarTopicConsumer:
+        """Return a consumer of a topic, to be entered with `async with`.
+
+        `type` is `exclusive`, `shared`, `failover` or `key_shared`. Raises ConfigError.
+        """
+        kind = SUBSCRIPTION_TYPES.get(type.lower()) if isinstance(type, str) else type
+        if not isinstance(kind, SubscriptionType):
+            raise ConfigError("type", type, "one of " + ", ".join(SUBSCRIPTION_TYPES))
+        return PulsarTopicConsumer(
+            lambda: self._inner, topic, subscription, kind, config or PulsarConsumerConfig()
+        )
 
     async def aclose(self) -> None:
         """Close all connections. Safe to call twice."""

@@ -164,14 +164,7 @@ class PulsarConnection:
 
         Raises PulsarServerError, RequestTimedOut, ConnectionLost, and what `make` raises.
         """
-        self._check_open()
-        number, waiting = self._requests.begin(about, timeout)
-        try:
-            command = make(number)
-            self.send_command(command)
-        except BaseException:
-            waiting.cancel()
-            raise
+        command, waiting = self._start(about, make, timeout)
         try:
             answer = await waiting
         except (PulsarServerError, RequestTimedOut) as error:
@@ -192,6 +185,29 @@ class PulsarConnection:
     def _check_open(self) -> None:
         if self._error is not None:
             raise copy_error(self._error)
+
+    def start_request(
+        self, about: str, make: Callable[[int], Command], *, timeout: float | None
+    ) -> asyncio.Future[Any]:
+        """Send a command now, and return the future of its answer, which raises as `request` does.
+
+        Raises ConnectionLost if the connection is closed.
+        """
+        return self._start(about, make, timeout)[1]
+
+    def _start(
+        self, about: str, make: Callable[[int], Command], timeout: float | None
+    ) -> tuple[Command, asyncio.Future[Any]]:
+        self._check_open()
+        number, waiting = self._requests.begin(about, timeout)
+        try:
+            command = make(number)
+            self.send_command(command)
+        except BaseException:
+            waiting.cancel()
+            raise
+        self.last_used = self._loop.time()
+        return command, waiting
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
         """Register a producer, before it sends its request."""

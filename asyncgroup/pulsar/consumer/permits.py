@@ -20,11 +20,12 @@ class PermitLedger:
     """The permits of one consumer. `next_flow` alone says what to grant.
 
     - `size`: messages that may be open or queued together, the receiver queue. 0: only what receivers wait for.
-    - `max_bytes`: bytes that may be queued, by the mean size of a message; until one has arrived, messages count as
-      `largest`. None: without limit.
+    - `max_bytes`: bytes that may be queued, by the mean size of a message; until one has arrived, each counts as `largest`
+      of the connection. None: without limit.
     """
 
     __slots__ = (
+        "_largest",
         "_max_bytes",
         "_mean",
         "bytes",
@@ -39,10 +40,11 @@ class PermitLedger:
         "waiting",
     )
 
-    def __init__(self, size: int, *, max_bytes: int | None = None, largest: int = 0) -> None:
+    def __init__(self, size: int, *, max_bytes: int | None = None) -> None:
         self.size = size
         self._max_bytes = max_bytes
-        self._mean: float = largest
+        self._mean = 0.0  # bytes of a message; 0 until one has arrived
+        self._largest = 0
         self.waiting = 0
         """Number of messages that receivers wait for."""
         self.is_paused = False
@@ -67,9 +69,10 @@ class PermitLedger:
         self.dropped = 0
         """Messages of this connection that the broker charged, and that are not to be delivered."""
 
-    def connect(self) -> None:
+    def connect(self, largest: int = 0) -> None:
         """The consumer is registered on a new connection: an empty account, and an empty queue."""
         self._open_account()
+        self._largest = largest
         self.is_connected = True
 
     def disconnect(self) -> None:
@@ -81,9 +84,10 @@ class PermitLedger:
     def target(self) -> int:
         """How many messages may be open or queued together now."""
         wanted = self.size or self.waiting
-        if self._max_bytes is None or self._mean <= 0:
+        size = self._mean or self._largest
+        if self._max_bytes is None or not size:
             return wanted
-        return min(wanted, max(1, int(self._max_bytes / self._mean)))
+        return min(wanted, max(1, int(self._max_bytes / size)))
 
     def arrive(self, charged: int, kept: int, size: int) -> None:
         """An entry arrived: the broker charged `charged` messages, `kept` of them with `size` bytes are queued."""
@@ -93,7 +97,8 @@ class PermitLedger:
         if charged > kept:
             self.dropped += charged - kept
         if kept:
-            self._mean += (size / kept - self._mean) / 8
+            each = size / kept
+            self._mean = self._mean + (each - self._mean) / 8 if self._mean else each
 
     def deliver(self, count: int, size: int) -> None:
         """Messages leave the queue for a receiver."""

@@ -28,11 +28,13 @@ class PulsarMessage(Record):
     A field of a batch whose metadata is malformed raises DecodeError when it is read.
     """
 
-    __slots__ = ("_wire", "entry", "index")
+    __slots__ = ("_wire", "attachment", "entry", "index")
 
-    def __init__(self, topic: str, entry: Entry, index: int) -> None:
+    def __init__(self, topic: str, entry: Entry, index: int, attachment: int = 0) -> None:
         self.topic = topic
         self.offset = -1
+        self.attachment = attachment
+        """The number of its consumer's registration at a broker, on which it has arrived."""
         self.entry = entry
         """What the broker has pushed: the message, or its batch."""
         self.index = index
@@ -61,7 +63,7 @@ class PulsarMessage(Record):
         return hash((self.topic, self.message_id))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self.topic, self.entry, self.index, self.offset)
+        return _restore, (self.topic, self.entry, self.index, self.offset, self.attachment)
 
     if TYPE_CHECKING:
         _wire: EntryMessage
@@ -97,6 +99,11 @@ class PulsarMessage(Record):
         entry = self.entry
         found = entry.id
         return found if entry.bounds is None else MessageId(found[0], found[1], found[2], self.index)
+
+    @property
+    def size(self) -> int:
+        """The bytes that it counts in its consumer's queue: its part of the entry."""
+        return len(self.entry.body) // self.entry.count
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -140,9 +147,9 @@ class PulsarMessage(Record):
         return entry.chunk_ids[0] if isinstance(entry, AssembledEntry) else None
 
 
-def _restore(topic: str, entry: Entry, index: int, offset: int) -> PulsarMessage:
+def _restore(topic: str, entry: Entry, index: int, offset: int, attachment: int) -> PulsarMessage:
     """Return a copy of a message, for `pickle` and `copy`."""
-    message = PulsarMessage(topic, entry, index)
+    message = PulsarMessage(topic, entry, index, attachment)
     message.offset = offset
     return message
 

@@ -59,20 +59,21 @@ class UnackedEntries:
 
     # --- arrival ----------------------------------------------------------------------------------------------------------
 
-    def arrive(self, entry: Entry, compacted: int = 0) -> int:
-        """Return which messages of an entry have to be delivered, as bits; 0 for none. `compacted` ones never are."""
+    def arrive(self, entry: Entry, unwanted: int = 0) -> int:
+        """Return which messages of an entry have to be delivered, as bits; 0 for none. `unwanted` ones never are."""
         if not entry.is_batch:
-            return entry.unacked & ~compacted
-        key, unacked = entry.id[:2], entry.unacked & ~compacted
+            return entry.unacked & ~unwanted
+        key = entry.id[:2]
+        may_be_sought = self._sought_to is not None and key <= self._sought_to
         known = self._batches.get(key)
         if known is None:
-            if self._sought_to is not None and key <= self._sought_to and not entry.redelivery_count:
-                unacked = entry.present & ~compacted
+            is_first = may_be_sought and not entry.redelivery_count
+            unacked = (entry.present if is_first else entry.unacked) & ~unwanted
             if unacked:
                 self._batches[key] = _Batch(unacked)
             return unacked
-        if self._sought_to is None or key > self._sought_to:
-            known.unacked &= unacked
+        if not may_be_sought:
+            known.unacked &= entry.unacked
         found = known.unacked & ~known.held
         known.held = known.unacked
         return found
@@ -154,7 +155,7 @@ class UnackedEntries:
         """The subscription continues elsewhere.
 
         The broker keeps the ack sets of batches over a seek. So those up to the last entry before it are ignored at their
-        first delivery.
+        first delivery; after that this process knows what is acknowledged.
         """
         self._batches.clear()
         self._chunks.clear()

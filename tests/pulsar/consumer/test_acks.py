@@ -85,9 +85,9 @@ def test_an_id_without_an_index_acknowledges_the_whole_batch() -> None:
     assert entries.ack(id_of(4, 1)) is None
 
 
-def test_compacted_messages_are_not_waited_for() -> None:
+def test_unwanted_messages_are_not_waited_for() -> None:
     entries = UnackedEntries(index_acks=True)
-    assert entries.arrive(batch(4, 3), compacted=0b011) == 0b100
+    assert entries.arrive(batch(4, 3), unwanted=0b011) == 0b100
     assert entries.ack(id_of(4, 2)) == AckedEntry(((1, 4),), 0)
 
 

@@ -1,0 +1,164 @@
+"""Arrivals: what to do with an entry that the broker pushes. No I/O.
+
+An entry becomes messages, or is dropped: acknowledged here, of an older epoch, before the start, waiting for a redelivery, a
+chunk of an incomplete value, or unreadable. Each way out says how many permits the entry took, so that they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from asyncgroup.errors import DecodeError
+from asyncgroup.pulsar.consumer.chunk_assembly import AssembledEntry, ChunkAssembly
+from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
+from asyncgroup.pulsar.consumer.negative_acks import NegativeAcks
+from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
+from asyncgroup.pulsar.wire.commands import CommandMessage
+from asyncgroup.pulsar.wire.entry import Entry, EntryError, decode_entry
+from asyncgroup.pulsar.wire.frames import payload_bounds
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
+
+__all__ = ["AFTER_ALL", "Arrivals", "Arrived", "StartPosition", "permits_of"]
+
+
+class Arrived(NamedTuple):
+    """What an entry has become."""
+
+    charged: int
+    """Permits that the broker took for it."""
+    messages: list[PulsarMessage]
+    """What is to be delivered, in order."""
+    acked: MessageId | None = None
+    """A whole entry to acknowledge now: none of its messages is wanted."""
+    error: EntryError | None = None
+    """Why the entry, or the value that it completes, cannot be read."""
+    bad_id: MessageId | None = None
+    """The entry that cannot be read."""
+
+
+class StartPosition(NamedTuple):
+    """The first message that is wanted."""
+
+    key: EntryKey
+    first: int
+    """Index in the entry's batch; above its last one: the entry after it."""
+
+    @classmethod
+    def at(cls, message: MessageId, *, inclusive: bool) -> StartPosition:
+        """Return the position at a message, or after it."""
+        index = max(message.batch_index, 0)
+        if not inclusive:
+            index = AFTER_ALL if message.batch_index < 0 else message.batch_index + 1
+        return cls(message[:2], index)
+
+
+AFTER_ALL: Final = 1 << 30
+"""An index after all messages of any batch."""
+
+_NONE: Final[list[PulsarMessage]] = []
+
+
+class Arrivals:
+    """The entries of one partition."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        unacked: UnackedEntries,
+        acks: PendingAcks,
+        nacks: NegativeAcks,
+        epoch: ConsumerEpoch,
+        chunks: ChunkAssembly,
+        *,
+        largest: int,
+    ) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._unacked = unacked
+        self._acks = acks
+        self._nacks = nacks
+        self._epoch = epoch
+        self._chunks = chunks
+        self._largest = largest
+        self.start: StartPosition | None = None
+        """Messages before it are not wanted; None if all are."""
+        self.attachment = 0
+        """The number of the registration at a broker."""
+
+    def arrive(
+        self, command: CommandMessage, frame: bytes | bytearray, at: int, now: float, time_of_day: int
+    ) -> Arrived:
+        """Take in a MESSAGE frame; `now` is a loop time, `time_of_day` in ms."""
+        try:
+            entry = decode_entry(command, frame, at, self._partition, self._largest)
+        except EntryError as error:
+            bad = MessageId.of(command.message_id, self._partition)
+            return Arrived(_charged(error.count, command.ack_set), _NONE, error=error, bad_id=bad)
+        charged = _charged(entry.count, command.ack_set)
+        if self._epoch.is_old(entry.epoch) or self._acks.holds(entry.id[:2]):
+            return Arrived(charged, _NONE)
+        metadata = entry.metadata
+        if metadata.marker_type is not None:  # the broker's own, which it should keep for itself
+            return Arrived(charged, _NONE, acked=entry.id)
+        if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
+            return self._chunk(entry, charged, now, time_of_day)
+        unwanted = self._unwanted(entry)
+        if unwanted is None:
+            return Arrived(charged, _NONE, acked=entry.id)
+        bits = self._unacked.arrive(entry, unwanted)
+        return Arrived(charged, self._messages(entry, bits))
+
+    def _chunk(self, entry: Entry, charged: int, now: float, time_of_day: int) -> Arrived:
+        try:
+            whole = self._chunks.add(entry, now, time_of_day)
+        except EntryError as error:
+            return Arrived(charged, _NONE, error=error, bad_id=entry.id)
+        if whole is None:
+            return Arrived(charged, _NONE)
+        self._unacked.add_chunks(whole.chunk_ids)
+        return Arrived(charged, self._messages(whole, 1))
+
+    def _messages(self, entry: Entry | AssembledEntry, bits: int) -> list[PulsarMessage]:
+        topic, attachment = self._topic, self.attachment
+        if bits == full_set(entry.count):
+            found = [PulsarMessage(topic, entry, index, attachment) for index in range(entry.count)]
+        else:
+            found = [
+                PulsarMessage(topic, entry, index, attachment)
+                for index in range(entry.count)
+                if bits >> index & 1
+            ]
+        if len(self._nacks):
+            return [message for message in found if message.message_id not in self._nacks]
+        return found
+
+    def _unwanted(self, entry: Entry) -> int | None:
+        """Return the messages before the start, as bits; None if that is the whole entry."""
+        start, key = self.start, entry.id[:2]
+        if start is None or key > start.key:
+            return 0
+        if key < start.key or start.first >= entry.count:
+            return None
+        return full_set(start.first)
+
+
+def permits_of(command: CommandMessage, frame: bytes | bytearray, at: int) -> int:
+    """Return the permits that the broker took for an entry that is not read, as far as its metadata can be."""
+    count = 1
+    try:
+        parts = payload_bounds(frame, at, check=False)
+        count = MessageMetadata.decode(frame, *parts.metadata).num_messages_in_batch or 1
+    except DecodeError:
+        pass
+    return _charged(count, command.ack_set)
+
+
+def _charged(count: int, ack_set: Sequence[int]) -> int:
+    """Return the permits that the broker takes for an entry: messages that are not acknowledged, by its ack set."""
+    return (bits_of(ack_set) & full_set(count)).bit_count() if ack_set else count

@@ -1,0 +1,31 @@
+"""PulsarConsumerListener: what a consumer of a partition calls of its user."""
+
+from __future__ import annotations
+
+__all__ = ["PulsarConsumerListener"]
+
+
+class PulsarConsumerListener:
+    """Its methods are called in callbacks of the event loop: they must not wait and must not raise. These do nothing."""
+
+    def on_messages(self) -> None:
+        """Messages were queued: `take` returns them."""
+
+    def on_attached(self) -> None:
+        """The consumer is registered at a broker, at first or again."""
+
+    # messages that were taken before and are not acknowledged come again, here or to another consumer
+    def on_restart(self) -> None:
+        """The queue was emptied: the connection ended, everything is delivered again, or the subscription was moved."""
+
+    def on_active_change(self, is_active: bool) -> None:
+        """The consumer of a Failover subscription is the active one of its partition, or no longer."""
+
+    def on_end_of_topic(self) -> None:
+        """The topic was terminated, and all of its messages were pushed."""
+
+    def on_error(self, error: Exception) -> None:
+        """Something failed that is tried again, or an entry cannot be read."""
+
+    def on_failed(self, error: Exception) -> None:
+        """The consumer has ended: the broker does not accept it."""

@@ -1,0 +1,515 @@
+"""PulsarConsumer: a consumer of one partition, or of a topic without partitions (Pulsar's `ConsumerImpl`).
+
+It keeps itself at the broker of its topic. What the broker pushes goes into a queue, from which `take` returns it; the permits
+follow the queue. Everything here happens in callbacks of the event loop: the reader of the connection waits for no user.
+
+A registration at a broker is an attachment. When it ends, the broker gives all messages that are not acknowledged to consumers
+again: so the queue is emptied, and messages that were taken before may come again. Acknowledgements and negative ones are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final
+
+from asyncgroup.errors import (
+    AsyncGroupError,
+    ClosedError,
+    ConnectionLost,
+    DecodeError,
+    ProtocolError,
+    UsageError,
+)
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.model import now_ms
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.connection.listeners import SendsCommands
+from asyncgroup.pulsar.consumer.ack_sender import AckSender
+from asyncgroup.pulsar.consumer.arrivals import Arrivals, Arrived, StartPosition, permits_of
+from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
+from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.pending_acks import PendingAcks
+from asyncgroup.pulsar.consumer.permits import PermitLedger
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
+from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
+from asyncgroup.pulsar.consumer.registration import Registration
+from asyncgroup.pulsar.consumer.subscribing import Subscribing
+from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
+from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandAck,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandMessage,
+    CommandSubscribe,
+    CommandUnsubscribe,
+)
+from asyncgroup.pulsar.wire.entry import DECRYPTION_ERROR
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["PulsarConsumer"]
+
+CHUNK_PAUSE: Final = 1.0
+"""Seconds before chunks are asked for again whose value cannot be completed yet."""
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class PulsarConsumer:
+    """A consumer of one partition: `start`, then `wait_attached`; at the end `aclose`.
+
+    `topic` is the name of the partition. `listener` is called when messages are queued, and when the state changes.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        topic: TopicName,
+        subscription: str,
+        kind: SubscriptionType,
+        config: PulsarConsumerConfig,
+        listener: PulsarConsumerListener,
+        *,
+        queue_size: int | None = None,
+    ) -> None:
+        self.id = core.new_id()
+        self.topic = topic
+        self.partition = topic.partition
+        self.subscription = subscription
+        self.kind = kind
+        self.config = config
+        self.name = f"consumer {self.id} of {topic} in {subscription}"
+        self.is_active = kind is not SubscriptionType.FAILOVER
+        """Whether the broker pushes messages to this consumer; of a Failover subscription to the active one only."""
+        self.is_at_end = False
+        """Whether the topic was terminated and all of its messages were pushed."""
+        self.attachment = 0
+        """The number of the last registration at a broker, or other event that made all messages come again."""
+        self.last_taken: MessageId | None = None
+        """The message that `take` returned last, since the last seek."""
+        self._core = core
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._connection: PulsarConnection | None = None
+        size = config.receiver_queue_size if queue_size is None else queue_size
+        self.permits = PermitLedger(size, max_bytes=config.receiver_queue_bytes)
+        """What the broker may push."""
+        self.permits.is_paused = config.start_paused
+        self._unacked = UnackedEntries(index_acks=config.index_acks)
+        pending = PendingAcks(config.ack_group_time, config.ack_group_size, index_acks=config.index_acks)
+        self._acks = AckSender(self.id, self.name, pending, core.config.operation_timeout, self.on_error)
+        self._redelivery = RedeliveryRequests(self.id, kind, self._unacked, self._acks)
+        self._nacks = self._redelivery.nacks
+        self._queue = ReceiverQueue(self.permits, self._redelivery.epoch)
+        limits = ChunkAssemblyLimits(
+            config.max_pending_chunked,
+            core.config.max_message_size,
+            config.chunk_expiry,
+            config.ack_oldest_chunked,
+        )
+        self._chunks = ChunkAssembly(limits, largest=core.config.max_message_size, in_order=kind.in_order)
+        self._arrivals = Arrivals(
+            str(topic.whole),
+            self.partition,
+            self._unacked,
+            pending,
+            self._nacks,
+            self._redelivery.epoch,
+            self._chunks,
+            largest=core.config.max_message_size,
+        )
+        self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
+        self._arrivals.start = self._subscribing.start
+        self._registration = Registration(core, self.name, topic, self.id, self._subscribe, self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._oldest_attachment = (
+            0  # acknowledgements of messages of earlier ones do not count: there was a seek
+        )
+        self._is_seeking = False
+        self._is_closing = False
+
+    def __repr__(self) -> str:
+        return f"<PulsarConsumer {self.name}: {self._registration.state}, {self.permits!r}>"
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look for the broker."""
+        self._registration.start()
+
+    async def wait_attached(self) -> None:
+        """Wait until it is registered. Raises the error that has ended it, ClosedError."""
+        await self._registration.wait_attached()
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is registered at a broker."""
+        return self._connection is not None
+
+    def _subscribe(self, request_id: int) -> CommandSubscribe:
+        return self._subscribing.command(request_id, self._redelivery.epoch.current)
+
+    def on_registered(self, connection: PulsarConnection) -> None:
+        """Ask for messages; called by the registration."""
+        self._next_attachment()
+        self._connection = connection
+        self.permits.connect(connection.max_message_size)
+        self._acks.attach(connection)
+        self._listener.on_attached()
+        self._flow()
+        self._arm()
+
+    def _next_attachment(self) -> None:
+        self.attachment += 1
+        self._arrivals.attachment = self.attachment
+
+    def on_unregistered(self) -> None:
+        """The attachment has ended, another one follows; called by the registration."""
+        self._connection = None
+        if not self.config.durable and not self._is_seeking:
+            self._start_again()
+        self._acks.detach()
+        self._void()
+        self.permits.disconnect()
+        if self.kind is SubscriptionType.FAILOVER and self.is_active:
+            self.on_active_change(False)
+        self._listener.on_restart()
+
+    def _start_again(self) -> None:
+        """The broker forgets a subscription that is not durable: continue after what was taken."""
+        if self.last_taken is not None:
+            position = StartPosition.at(self.last_taken, inclusive=False)
+        elif self._queue:
+            position = StartPosition.at(next(iter(self._queue)).message_id, inclusive=True)
+        else:
+            return
+        self._subscribing.start = self._arrivals.start = position
+
+    def _void(self) -> None:
+        """What is not acknowledged comes again."""
+        for message in self._queue:
+            self._unacked.release(message.message_id)
+        self._queue.clear()
+        self._unacked.release_all()
+        self._chunks.clear()
+
+    def on_refused(self, error: Exception) -> None:
+        """No attachment follows; called by the registration."""
+        self._end(error)
+        self._listener.on_failed(error)
+
+    def _end(self, error: Exception) -> None:
+        self._connection = None
+        self._acks.close(error)
+        self._queue.clear()
+        self.permits.disconnect()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def aclose(self) -> None:
+        """Send the last acknowledgements, and leave the broker. Safe to call twice."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        try:
+            await self._flush_at_close()
+        finally:
+            self._end(ClosedError(f"{self.name}: it is closed"))
+            await self._registration.aclose()
+
+    async def _flush_at_close(self) -> None:
+        if self._connection is None or self._is_seeking:
+            return
+        try:
+            async with asyncio.timeout(self.config.close_timeout):
+                await self._acks.flush()
+        except (AsyncGroupError, TimeoutError) as error:
+            _log.warning(
+                "%s: messages may be delivered again, their acknowledgement failed: %s", self.name, error
+            )
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. `force`: also if it has other consumers. Raises as `request` does."""
+        await self._flush_at_close()
+        await self.request(
+            "UNSUBSCRIBE",
+            lambda number: CommandUnsubscribe(consumer_id=self.id, request_id=number, force=force),
+        )
+        self._is_closing = True
+        self._end(ClosedError(f"{self.name}: it is closed"))
+        self._registration.forget()
+        await self._registration.aclose()
+
+    async def request(self, about: str, make: Callable[[int], Command]) -> Any:
+        """Send a request, again after failures that may pass, until `operation_timeout`.
+
+        Raises PulsarServerError, TransportError, ClosedError.
+        """
+        return await self._registration.request(about, make)
+
+    async def last_message_id(self) -> MessageId:
+        """Return the id of the topic's last message; its entry is -1 in an empty topic. Raises as `request` does."""
+        answer = await self.request(
+            "GET_LAST_MESSAGE_ID",
+            lambda number: CommandGetLastMessageId(consumer_id=self.id, request_id=number),
+        )
+        return MessageId.of(answer.last_message_id, self.partition)
+
+    # --- messages -------------------------------------------------------------------------------------------------------
+
+    def on_message(
+        self, connection: SendsCommands, command: CommandMessage, frame: bytes | bytearray, at: int
+    ) -> None:
+        """An entry has arrived; called by the connection."""
+        if connection is not self._connection:
+            return
+        if self._is_seeking:
+            self.permits.arrive(permits_of(command, frame, at), 0, 0)
+            return
+        try:
+            arrived = self._arrivals.arrive(command, frame, at, self._loop.time(), now_ms())
+        except DecodeError as error:
+            self._connection.close(ProtocolError(f"{self.name}: malformed message: {error}"))
+            return
+        self._queue.add(arrived.charged, arrived.messages)
+        if arrived.messages:
+            self._listener.on_messages()
+        else:
+            self._dropped(arrived)
+            self._flow()
+
+    def _dropped(self, arrived: Arrived) -> None:
+        """No message came of an entry: it may have to be acknowledged, or others asked for again."""
+        if arrived.acked is not None and (acked := self._unacked.ack(arrived.acked)) is not None:
+            self._acks.add(acked)
+        if arrived.error is not None and arrived.bad_id is not None:
+            self._refuse(arrived.bad_id, arrived.error.found.number)
+            self.on_error(arrived.error)
+        self._react_to_chunks()
+        self._arm()
+
+    def _refuse(self, message: MessageId, number: int) -> None:
+        """Acknowledge an entry that cannot be read; one that is encrypted may be for other consumers."""
+        if self._connection is not None and number != DECRYPTION_ERROR:
+            self._connection.send_command(
+                CommandAck(
+                    consumer_id=self.id, ack_type=0, message_id=[message.data()], validation_error=number
+                )
+            )
+
+    def _react_to_chunks(self) -> None:
+        chunks = self._chunks
+        for message in chunks.acks:
+            if (acked := self._unacked.ack(message)) is not None:
+                self._acks.add(acked)
+        self._redelivery.add(chunks.redeliveries, CHUNK_PAUSE)
+        for report in chunks.reports:
+            follows = "its chunks are acknowledged" if report.is_acked else "its chunks come again"
+            self.on_error(
+                DecodeError(f"{self.name}: value {report.uuid} is incomplete: {report.reason}; {follows}")
+            )
+        chunks.acks.clear()
+        chunks.redeliveries.clear()
+        chunks.reports.clear()
+
+    @property
+    def queued(self) -> int:
+        """The number of messages that `take` can return."""
+        return len(self._queue)
+
+    def take(self, limit: int, max_bytes: float = inf, *, keeps_permits: bool = False) -> list[PulsarMessage]:
+        """Remove and return messages from the queue, at most `limit`, and `max_bytes` unless the first is larger.
+
+        With `keeps_permits` the broker pushes no others for them before `return_permits`.
+        """
+        found = self._queue.take(limit, max_bytes, keeps_permits=keeps_permits)
+        if found:
+            self.last_taken = found[-1].message_id
+        self._flow()
+        return found
+
+    def return_permits(self, messages: Iterable[PulsarMessage]) -> None:
+        """Messages that were taken with `keeps_permits` have made room; those of an earlier attachment took none."""
+        for message in messages:
+            if message.attachment == self.attachment and self._connection is not None:
+                self._queue.give_back(message)
+        self._flow()
+
+    def set_waiting(self, count: int) -> None:
+        """Without a queue: the number of messages that receivers wait for."""
+        self.permits.waiting = count
+        self._flow()
+
+    def pause(self) -> None:
+        """Ask for no more messages; what was asked for still arrives."""
+        self.permits.is_paused = True
+
+    def resume(self) -> None:
+        """Ask for messages again."""
+        self.permits.is_paused = False
+        self._flow()
+
+    def _flow(self) -> None:
+        connection = self._connection
+        if connection is not None and not self._is_seeking and (due := self.permits.next_flow()):
+            connection.send_command(CommandFlow(consumer_id=self.id, message_permits=due))
+
+    def on_active_change(self, is_active: bool) -> None:
+        """Called by the connection."""
+        if is_active != self.is_active:
+            self.is_active = is_active
+            self._listener.on_active_change(is_active)
+
+    def on_end_of_topic(self) -> None:
+        """Called by the connection."""
+        self.is_at_end = True
+        self._listener.on_end_of_topic()
+
+    def on_broker_close(self, connection: SendsCommands, assigned_url: str | None) -> None:
+        """The broker has closed the consumer, as its topic moves or a seek begins; called by the connection."""
+        self._registration.lost(
+            connection, ConnectionLost(f"{self.name}: the broker has closed it"), assigned_url
+        )
+
+    def on_connection_lost(self, connection: SendsCommands, error: Exception) -> None:
+        """Called by the connection."""
+        self._registration.lost(connection, error)
+
+    # --- acknowledgements -----------------------------------------------------------------------------------------------
+
+    def ack(self, message: PulsarMessage | MessageId) -> None:
+        """Acknowledge a message. A message of before the last seek is not acknowledged: it is delivered again.
+
+        An id of a batch's message has no effect if this consumer has not delivered it, or acknowledged it before.
+        """
+        if self._is_current(message):
+            found = _id_of(message)
+            self._nacks.discard(found)
+            if (acked := self._unacked.ack(found)) is not None:
+                self._acks.add(acked)
+                self._arm()
+
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
+        """Acknowledge a message and all before it. Raises UsageError in Shared and Key_Shared subscriptions."""
+        if not self.kind.in_order:
+            raise UsageError(
+                f"{self.name}: in {self.kind.name} subscriptions messages are acknowledged one by one"
+            )
+        if self._is_current(message):
+            found = _id_of(message)
+            self._nacks.discard_up_to(found)
+            self._acks.add(self._unacked.ack_cumulative(found), cumulative=True)
+            self._arm()
+
+    def _is_current(self, message: PulsarMessage | MessageId) -> bool:
+        if self._is_closing:
+            raise ClosedError(f"{self.name}: it is closed")
+        return isinstance(message, MessageId) or message.attachment >= self._oldest_attachment
+
+    async def flush(self) -> None:
+        """Return when the broker has confirmed all acknowledgements that were made before.
+
+        Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
+        """
+        await self._acks.flush()
+
+    # --- redelivery -----------------------------------------------------------------------------------------------------
+
+    def nack(self, message: PulsarMessage | MessageId, delay: float | None = None) -> None:
+        """Have a message delivered again after `delay` seconds (None: `nack_delay`), never earlier.
+
+        In Shared and Key_Shared subscriptions another consumer may get it. In the others all messages come again that are not
+        acknowledged, in order.
+        """
+        if self._is_current(message):
+            self._redelivery.add([_id_of(message)], self.config.nack_delay if delay is None else delay)
+            self._arm()
+
+    def redeliver_all(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+        self._void()
+        self._drop_queue()
+        self._redelivery.send_all(self._connection)
+        self._listener.on_restart()
+        self._flow()
+
+    def _drop_queue(self) -> None:
+        """Drop the queued messages, and those that were taken with their permits."""
+        self._queue.drop()
+        self._next_attachment()
+
+    def on_error(self, error: Exception) -> None:
+        """Something failed that is tried again."""
+        self._listener.on_error(error)
+
+    # --- timers ---------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have `_on_timer` called at the earliest time that something is due."""
+        at = min(self._acks.due_at, self._nacks.due_at, self._chunks.expires_at)
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = None if at == inf or self._is_closing else self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self._nacks.due_at <= now and self._redelivery.send_due(self._connection):
+            self.redeliver_all()
+        if self._acks.due_at <= now:
+            self._acks.send()
+        if self._chunks.expires_at <= now:
+            self._chunks.expire(now)
+            self._react_to_chunks()
+        self._arm()
+
+    # --- seek -----------------------------------------------------------------------------------------------------------
+
+    def begin_seek(self) -> None:
+        """Deliver nothing from now on: see `seeking`. Raises UsageError during another seek."""
+        if self._is_seeking:
+            raise UsageError(f"{self.name}: it seeks already")
+        self._is_seeking = self._acks.is_held = True
+        self._void()
+        self._drop_queue()
+        self._listener.on_restart()
+
+    def end_seek(self, start: StartPosition | None, last: EntryKey) -> None:
+        """The subscription was moved: forget all that was before. `last` is the last entry that may have been acknowledged."""
+        self._next_attachment()
+        self._oldest_attachment = self.attachment
+        self._arrivals.start = start
+        if not self.config.durable:
+            self._subscribing.start = start
+        self.last_taken = None
+        self.is_at_end = False
+        self._acks.clear()
+        self._nacks.clear()
+        self._chunks.clear()
+        self._unacked.clear(last)
+        self._resume_after_seek()
+
+    def give_up_seek(self) -> None:
+        """The subscription was not moved: what is not acknowledged comes again."""
+        self._resume_after_seek()
+        if self._connection is not None:
+            self.redeliver_all()
+
+    def _resume_after_seek(self) -> None:
+        self._is_seeking = self._acks.is_held = False
+        self._acks.send()
+        self._flow()
+        self._arm()
+
+
+def _id_of(message: PulsarMessage | MessageId) -> MessageId:
+    return message if isinstance(message, MessageId) else message.message_id

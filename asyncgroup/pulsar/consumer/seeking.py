@@ -1,0 +1,83 @@
+"""Seek: moves the subscription of a consumer to a message or a time.
+
+The broker closes all consumers of the subscription, moves its position, and then answers; the reconnect may be done before the
+answer is. So nothing is delivered from the request on until both are done, and nothing of before afterwards.
+"""
+
+from __future__ import annotations
+
+from asyncgroup.errors import AsyncGroupError, ConfigError
+from asyncgroup.pulsar.consumer.arrivals import StartPosition
+from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.unacked import UNKNOWN_END, EntryKey
+from asyncgroup.pulsar.wire.commands import CommandSeek
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+
+__all__ = ["seek", "start_of"]
+
+
+async def seek(
+    consumer: PulsarConsumer, target: MessageId | PulsarMessage | int, *, inclusive: bool = True
+) -> None:
+    """Continue at a message (or after it), at EARLIEST or LATEST, or at a publish time in ms.
+
+    Retried until `operation_timeout`. Raises PulsarServerError, TransportError, ClosedError; UsageError during another seek;
+    ConfigError for another target.
+    """
+    start = start_of(target, inclusive=inclusive)
+    id_or_time = target.first_chunk_id or target.message_id if isinstance(target, PulsarMessage) else target
+    is_sent = is_moved = False
+
+    def command(request_id: int) -> CommandSeek:
+        nonlocal is_sent
+        is_sent = True
+        return _command(consumer.id, request_id, id_or_time)
+
+    consumer.begin_seek()
+    try:
+        last = await _last_entry(consumer)
+        await consumer.request("SEEK", command)
+        is_moved = True
+    finally:
+        if is_moved:
+            consumer.end_seek(start, last)
+        elif is_sent:  # it may be moved
+            consumer.end_seek(None, last)
+            consumer.redeliver_all()
+        else:
+            consumer.give_up_seek()
+    await consumer.wait_attached()
+
+
+def start_of(target: MessageId | PulsarMessage | int, *, inclusive: bool) -> StartPosition | None:
+    """Return the first message that is wanted; None if the broker's position says it. Raises ConfigError."""
+    if isinstance(target, PulsarMessage):
+        first = target.first_chunk_id
+        if first is not None and inclusive:
+            return StartPosition.at(first, inclusive=True)
+        return StartPosition.at(target.message_id, inclusive=inclusive)
+    if isinstance(target, MessageId):
+        return (
+            None
+            if target[:2] in (EARLIEST[:2], LATEST[:2])
+            else StartPosition.at(target, inclusive=inclusive)
+        )
+    if type(target) is not int or target < 0:
+        raise ConfigError("target", target, "a message, a MessageId, or a publish time in ms")
+    return None
+
+
+async def _last_entry(consumer: PulsarConsumer) -> EntryKey:
+    """Return the last entry that may have been acknowledged in part before the seek."""
+    try:
+        return (await consumer.last_message_id())[:2]
+    except AsyncGroupError:
+        return UNKNOWN_END
+
+
+def _command(consumer_id: int, request_id: int, target: MessageId | int) -> CommandSeek:
+    if isinstance(target, MessageId):
+        whole = MessageId(target.ledger_id, target.entry_id)
+        return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_id=whole.data())
+    return CommandSeek(consumer_id=consumer_id, request_id=request_id, message_publish_time=target)

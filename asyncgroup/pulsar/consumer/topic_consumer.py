@@ -1,0 +1,378 @@
+"""PulsarTopicConsumer: the consumer of a topic with all of its partitions (Pulsar's `MultiTopicsConsumerImpl`).
+
+Each partition has a PulsarConsumer with its own queue and permits, so that a partition whose messages are not taken delays no
+other. `receive` returns the messages of the partitions in turn. A message is removed from its queue without an await before
+it is returned: a receive that is cancelled loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from math import inf
+from types import TracebackType
+from typing import Self
+
+from asyncgroup.errors import AsyncGroupError, ClosedError, ConfigError, UsageError
+from asyncgroup.escaping import escaping_logger
+from asyncgroup.lifecycle import BackgroundTasks, copy_error, wait_shielded
+from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.seeking import seek
+from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["PulsarTopicConsumer"]
+
+_log = escaping_logger("asyncgroup.pulsar")
+
+
+class _Part(PulsarConsumerListener):
+    """The consumer of one partition, and whether it is queued for its messages."""
+
+    def __init__(self, parent: PulsarTopicConsumer) -> None:
+        self._parent = parent
+        self.is_ready = False
+        self.consumer: PulsarConsumer
+
+    def on_messages(self) -> None:
+        self._parent._on_messages(self)
+
+    def on_error(self, error: Exception) -> None:
+        _log.warning("%s: %s", self.consumer.name, error)
+
+    def on_failed(self, error: Exception) -> None:
+        self._parent._on_failed(error)
+
+
+class PulsarTopicConsumer:
+    """A consumer of a topic, an async context manager; made by `PulsarClient.subscribe`.
+
+        async with client.subscribe("orders", "billing", type="shared") as consumer:
+            async for message in consumer:
+                print(message.key, message.value)
+                consumer.ack(message)
+
+    Messages arrive in the order of their partition. One that is neither acknowledged nor negatively acknowledged comes again
+    after a reconnect, or with another consumer of the subscription.
+    """
+
+    def __init__(
+        self,
+        core: Callable[[], ClientCore],
+        topic: str,
+        subscription: str,
+        kind: SubscriptionType,
+        config: PulsarConsumerConfig,
+    ) -> None:
+        """`core` returns what an open client shares."""
+        config.check_type(kind)
+        if not isinstance(subscription, str) or not subscription:
+            raise ConfigError("subscription", subscription, "a string, not empty")
+        self._core_of = core
+        self.topic = TopicName.parse(topic)
+        self.subscription = subscription
+        self.kind = kind
+        self.config = config
+        self.name = f"consumer of {self.topic} in {subscription}"
+        self._parts: dict[int, _Part] = {}
+        self._ready: deque[_Part] = deque()  # those with messages, in the order of their turns
+        self._changed = asyncio.Event()
+        self._waiting = 0
+        self._failure: Exception | None = None
+        self._tasks = BackgroundTasks(self.name)
+        self._is_open = self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._is_open else "not open"
+        return (
+            f"<PulsarTopicConsumer {self.name}: {state}, {len(self._parts)} partitions, {self.queued} queued>"
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Subscribe to all partitions. Raises PulsarServerError, TransportError, AuthenticationError."""
+        if self._is_open or self._is_closed:
+            raise UsageError(f"{self.name} was entered before: create a new one")
+        core = self._core_of()
+        await self._tasks.start()
+        try:
+            count = await core.lookup.partitions_of(self.topic)
+            await self._add(core, self._topics(count), self.config)
+        except BaseException:
+            await self.aclose()
+            raise
+        self._is_open = True
+        if count and core.config.partitions_update_interval:
+            self._tasks.spawn(self._watch_partitions, core)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send the last acknowledgements, and leave."""
+        await self.aclose()
+
+    def _topics(self, count: int) -> list[TopicName]:
+        """Return the topics of the partitions that have no consumer yet."""
+        if not count:
+            return [self.topic]
+        return [self.topic.of_partition(number) for number in range(count) if number not in self._parts]
+
+    async def _add(self, core: ClientCore, topics: list[TopicName], config: PulsarConsumerConfig) -> None:
+        total = len(self._parts) + len(topics)
+        size = min(config.receiver_queue_size, config.max_total_receiver_queue_size // total)
+        for topic in topics:
+            part = _Part(self)
+            part.consumer = PulsarConsumer(
+                core,
+                topic,
+                self.subscription,
+                self.kind,
+                config,
+                part,
+                queue_size=max(size, min(1, config.receiver_queue_size)),
+            )
+            self._parts[topic.partition] = part
+            part.consumer.set_waiting(self._waiting)
+            part.consumer.start()
+        for topic in topics:
+            await self._parts[topic.partition].consumer.wait_attached()
+
+    async def _watch_partitions(self, core: ClientCore) -> None:
+        """Subscribe to partitions that are added to the topic, from their first message on."""
+        config = replace(self.config, initial_position="earliest")
+        while True:
+            await asyncio.sleep(core.config.partitions_update_interval)
+            try:
+                count = await core.lookup.partitions_of(self.topic, create=False)
+                if topics := self._topics(count):
+                    await self._add(core, topics, config)
+            except AsyncGroupError as error:
+                _log.warning("%s: its partitions are not known: %s", self.name, error)
+
+    async def aclose(self) -> None:
+        """Send the last acknowledgements, and leave. Safe to call twice."""
+        self._is_closed = True
+        self._changed.set()
+        try:
+            await self._tasks.stop()
+        finally:
+            closes = [part.consumer.aclose() for part in self._parts.values()]
+            await wait_shielded(asyncio.gather(*closes))
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription, and close. `force`: also if it has other consumers.
+
+        Raises PulsarServerError, TransportError.
+        """
+        self._check_open()
+        await self._tasks.stop()
+        for part in self._parts.values():
+            await part.consumer.unsubscribe(force=force)
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise copy_error(self._failure)
+        if self._is_closed or not self._is_open:
+            raise ClosedError(
+                f"{self.name}: it is {'closed' if self._is_closed else 'not open: `async with`'}"
+            )
+
+    def _on_failed(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._changed.set()
+
+    # --- messages -------------------------------------------------------------------------------------------------------
+
+    def _on_messages(self, part: _Part) -> None:
+        if not part.is_ready:
+            part.is_ready = True
+            self._ready.append(part)
+        self._changed.set()
+
+    @property
+    def queued(self) -> int:
+        """The number of messages that have arrived and were not received."""
+        return sum(part.consumer.queued for part in self._parts.values())
+
+    @property
+    def partitions(self) -> Iterable[PulsarConsumer]:
+        """The consumers of the partitions."""
+        return [self._parts[number].consumer for number in sorted(self._parts)]
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the topic was terminated and all of its messages have arrived."""
+        return all(part.consumer.is_at_end for part in self._parts.values())
+
+    async def receive(self) -> PulsarMessage:
+        """Return the next message. Cancelling the call loses no message.
+
+        Raises ClosedError, and the error with which the broker has ended the consumer.
+        """
+        while True:
+            self._check_open()
+            if found := self._take(1, inf):
+                return found[0]
+            await self._wait(1)
+
+    async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
+        """Yield messages until the consumer is closed."""
+        while True:
+            try:
+                message = await self.receive()
+            except ClosedError:
+                return
+            yield message
+
+    async def receive_batch(
+        self, max_messages: int | None = None, max_bytes: int | None = 10 << 20, max_wait: float | None = 0.1
+    ) -> list[PulsarMessage]:
+        """Return several messages: as soon as there are `max_messages` or `max_bytes`, or `max_wait` seconds after the first.
+
+        None means without limit, but a full queue is returned. Cancelling the call loses no message. Raises as `receive`.
+        """
+        most = inf if max_messages is None else max_messages
+        most_bytes = inf if max_bytes is None else max_bytes
+        while True:
+            self._check_open()
+            if self.queued:
+                await self._wait_for_more(most, most_bytes, max_wait)
+                self._check_open()
+                if found := self._take(most, most_bytes):
+                    return found
+            else:
+                await self._wait(1)
+
+    async def _wait_for_more(self, most: float, most_bytes: float, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._is_enough(most, most_bytes) and self._failure is None and not self._is_closed:
+                    await self._wait(most)
+        except TimeoutError:
+            pass
+
+    def _is_enough(self, most: float, most_bytes: float) -> bool:
+        permits = [part.consumer.permits for part in self._parts.values()]
+        if sum(each.queued for each in permits) >= most or sum(each.bytes for each in permits) >= most_bytes:
+            return True
+        return bool(self.config.receiver_queue_size) and all(
+            each.open <= 0 for each in permits if each.queued
+        )
+
+    async def _wait(self, count: float) -> None:
+        """Wait for an event; without queues the partitions ask for `count` messages."""
+        number = min(int(min(count, 1000)), 1000)
+        self._changed.clear()
+        self._ask(number)
+        try:
+            await self._changed.wait()
+        finally:
+            self._ask(-number)
+
+    def _ask(self, change: int) -> None:
+        self._waiting += change
+        if not self.config.receiver_queue_size:
+            for part in self._parts.values():
+                part.consumer.set_waiting(self._waiting)
+
+    def _take(self, most: float, most_bytes: float) -> list[PulsarMessage]:
+        """Remove and return messages, of each partition in turn."""
+        found: list[PulsarMessage] = []
+        size = 0
+        while self._ready and len(found) < most and (not found or size < most_bytes):
+            part = self._ready[0]
+            left = min(most - len(found), part.consumer.queued)
+            taken = part.consumer.take(int(left), most_bytes - size if found else most_bytes)
+            found += taken
+            size += sum(message.size for message in taken)
+            if part.consumer.queued:
+                self._ready.rotate(-1)
+                if not taken:  # its next message is larger than the rest
+                    break
+            else:
+                self._ready.popleft()
+                part.is_ready = False
+        return found
+
+    def pause(self) -> None:
+        """Ask for no more messages; what was asked for is still received."""
+        for part in self._parts.values():
+            part.consumer.pause()
+
+    def resume(self) -> None:
+        """Ask for messages again."""
+        for part in self._parts.values():
+            part.consumer.resume()
+
+    # --- acknowledgements -----------------------------------------------------------------------------------------------
+
+    def _of(self, message: PulsarMessage | MessageId) -> PulsarConsumer:
+        part = self._parts.get(message.partition)
+        if part is None:
+            raise ConfigError("message", message, f"one of a partition of {self.topic}")
+        return part.consumer
+
+    def ack(self, message: PulsarMessage | MessageId) -> None:
+        """Acknowledge a message; it is sent with others within `ack_group_time`. Raises ClosedError."""
+        self._of(message).ack(message)
+
+    def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
+        """Acknowledge a message and all before it in its partition.
+
+        Raises UsageError in Shared and Key_Shared subscriptions, ClosedError.
+        """
+        self._of(message).ack_cumulative(message)
+
+    def nack(self, message: PulsarMessage | MessageId, delay: float | None = None) -> None:
+        """Have a message delivered again after `delay` seconds; None is `nack_delay`. Raises ClosedError.
+
+        In Exclusive and Failover subscriptions all messages of its partition come again that are not acknowledged, in order.
+        """
+        self._of(message).nack(message, delay)
+
+    async def flush(self) -> None:
+        """Return when the broker has confirmed all acknowledgements that were made before.
+
+        Raises PulsarServerError and RequestTimedOut; they are sent again nevertheless. Raises ClosedError.
+        """
+        await asyncio.gather(*(part.consumer.flush() for part in self._parts.values()))
+
+    def redeliver_all(self) -> None:
+        """Have everything delivered again that is not acknowledged."""
+        for part in self._parts.values():
+            part.consumer.redeliver_all()
+
+    # --- positions ------------------------------------------------------------------------------------------------------
+
+    async def seek(self, target: MessageId | PulsarMessage | int, *, inclusive: bool = True) -> None:
+        """Move the subscription: to a message of one partition, or all to EARLIEST, LATEST or a publish time in ms.
+
+        Nothing of before is received afterwards. Raises PulsarServerError, TransportError, UsageError during another seek,
+        ConfigError for another target.
+        """
+        self._check_open()
+        if isinstance(target, PulsarMessage) or (
+            isinstance(target, MessageId) and target[:2] not in (EARLIEST[:2], LATEST[:2])
+        ):
+            await seek(self._of(target), target, inclusive=inclusive)
+            return
+        await asyncio.gather(
+            *(seek(part.consumer, target, inclusive=inclusive) for part in self._parts.values())
+        )
+
+    async def last_message_ids(self) -> list[MessageId]:
+        """Return the id of the last message of each partition; its entry is -1 in an empty one.
+
+        Raises PulsarServerError, TransportError.
+        """
+        self._check_open()
+        return list(await asyncio.gather(*(each.last_message_id() for each in self.partitions)))

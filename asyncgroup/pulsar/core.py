@@ -1,0 +1,74 @@
+"""ClientCore: the connections and lookups that the producers and consumers of a client share."""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Callable
+from itertools import count
+
+from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.net.backoff import RetryBackoff
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.connection.connection import PulsarConnection
+from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
+from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
+from asyncgroup.pulsar.reconnector import Attached, Reconnector
+from asyncgroup.pulsar.service_url import ServiceUrl
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["ClientCore"]
+
+
+class ClientCore:
+    """What the producers and consumers of one client share, while it is open."""
+
+    def __init__(self, service: ServiceUrl, config: PulsarConfig, context: ssl.SSLContext | None) -> None:
+        self.config = config
+        self.rng = random.Random()
+        self.pool = PulsarConnectionPool(config, context, self.rng)
+        self.lookup = TopicLookup(
+            service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
+        )
+        self.memory = BufferMemory(config.memory_limit, "memory_limit")
+        """Bytes of the messages of all producers that have no receipt."""
+        self._ids = count()
+
+    def __repr__(self) -> str:
+        return f"<ClientCore {self.pool!r}>"
+
+    def new_id(self) -> int:
+        """Return the id of a new producer, consumer or watcher."""
+        return next(self._ids)
+
+    def new_backoff(self) -> RetryBackoff:
+        """Return the pauses of one series of attempts."""
+        return RetryBackoff(self.config.retry_backoff, self.config.retry_backoff_max, self.rng)
+
+    def new_reconnector(
+        self,
+        name: str,
+        topic: TopicName,
+        attached: Attached,
+        on_retry: Callable[[Exception], object] = lambda _: None,
+    ) -> Reconnector:
+        """Return what keeps a producer or consumer at the broker of its topic."""
+        slot = self.pool.new_slot()
+
+        async def open_connection(broker: BrokerOfTopic) -> PulsarConnection:
+            return await self.pool.get(broker.logical, broker.physical, slot)
+
+        return Reconnector(
+            name,
+            attached,
+            lambda: self.lookup.broker_of(topic),
+            open_connection,
+            self.new_backoff(),
+            self.config.operation_timeout,
+            on_retry,
+        )
+
+    async def aclose(self) -> None:
+        """End lookups and connections."""
+        await self.lookup.aclose()
+        await self.pool.aclose()

@@ -1,0 +1,448 @@
+"""A model of Pulsar's broker for tests of consumers: topics, subscriptions, permits, acknowledgements, redelivery, seeks.
+
+It does as a broker does, on the network of the running loop, and lets a test hold answers and cut connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Self
+
+from asyncgroup.pulsar.wire.ack_set import bits_of, full_set
+from asyncgroup.pulsar.wire.commands import (
+    Command,
+    CommandAck,
+    CommandAckResponse,
+    CommandActiveConsumerChange,
+    CommandCloseConsumer,
+    CommandConnect,
+    CommandConnected,
+    CommandError,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    CommandLookupTopic,
+    CommandLookupTopicResponse,
+    CommandPartitionedTopicMetadata,
+    CommandPartitionedTopicMetadataResponse,
+    CommandPing,
+    CommandPong,
+    CommandReachedEndOfTopic,
+    CommandRedeliverUnacknowledgedMessages,
+    CommandSeek,
+    CommandSubscribe,
+    CommandSuccess,
+    CommandUnsubscribe,
+    FeatureFlags,
+    MessageIdData,
+)
+from asyncgroup.pulsar.wire.frames import decode_frame, encode_frame
+from asyncgroup.pulsar.wire.metadata import MessageMetadata
+from tests.pulsar.consumer.support import batch_body, message_frame, metadata, pushed
+
+__all__ = ["Broker", "Consumer", "Link", "Subscription"]
+
+LEDGER: Final = 1
+IN_ORDER: Final = (0, 2)
+
+
+class Link:
+    """A connection to the broker."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.consumers: dict[int, Consumer] = {}
+
+    def send(self, command: Command) -> None:
+        self.write(encode_frame(command))
+
+    def write(self, data: bytes) -> None:
+        if not self.writer.is_closing():
+            self.writer.write(data)
+
+
+class Stored:
+    """An entry of a topic."""
+
+    def __init__(self, number: int, meta: MessageMetadata, body: bytes) -> None:
+        self.number = number
+        self.meta = meta
+        self.body = body
+        self.count = meta.num_messages_in_batch or 1
+
+
+class Consumer:
+    """A consumer as the broker sees it."""
+
+    def __init__(self, link: Link, command: CommandSubscribe) -> None:
+        self.link = link
+        self.command = command
+        self.permits = 0
+        self.epoch = command.consumer_epoch
+        self.pending: dict[int, None] = {}
+        """The entries that were pushed to it and are not acknowledged."""
+
+
+class Subscription:
+    """A subscription: what is acknowledged, what was pushed, and its consumers."""
+
+    def __init__(self, topic: list[Stored], kind: int, position: int) -> None:
+        self.topic = topic
+        self.kind = kind
+        self.acked: set[int] = set(range(position))
+        self.unacked: dict[int, int] = {}
+        """Of batches that are acknowledged in part."""
+        self.next = position
+        self.again: set[int] = set()
+        self.redeliveries: defaultdict[int, int] = defaultdict(int)
+        self.consumers: list[Consumer] = []
+        self.turn = 0
+
+    def remaining(self, number: int) -> int:
+        """The messages of an entry that are not acknowledged."""
+        return 0 if number in self.acked else self.unacked.get(number, full_set(self.topic[number].count))
+
+    def dispatch(self) -> None:
+        while (number := self._next_entry()) is not None:
+            consumer = self._next_consumer()
+            if consumer is None:
+                return
+            if number in self.again:
+                self.again.discard(number)
+            else:
+                self.next = number + 1
+            self._push(consumer, self.topic[number])
+
+    def _next_entry(self) -> int | None:
+        self.again = {number for number in self.again if number not in self.acked}
+        if self.again:
+            return min(self.again)
+        while self.next < len(self.topic) and self.next in self.acked:
+            self.next += 1
+        return self.next if self.next < len(self.topic) else None
+
+    def _next_consumer(self) -> Consumer | None:
+        if self.kind in IN_ORDER:
+            return next((each for each in self.consumers[:1] if each.permits > 0), None)
+        for _ in self.consumers:
+            self.turn += 1
+            found = self.consumers[self.turn % len(self.consumers)]
+            if found.permits > 0:
+                return found
+        return None
+
+    def _push(self, consumer: Consumer, entry: Stored) -> None:
+        remaining = self.remaining(entry.number)
+        consumer.permits -= remaining.bit_count()
+        consumer.pending[entry.number] = None
+        command = pushed(
+            entry.number,
+            ledger_id=LEDGER,
+            unacked=self.unacked.get(entry.number),
+            redelivery_count=0 if self.kind in IN_ORDER else self.redeliveries[entry.number],
+            epoch=consumer.epoch,
+            consumer_id=consumer.command.consumer_id,
+        )
+        frame, _ = message_frame(command, entry.meta, entry.body)
+        consumer.link.write(len(frame).to_bytes(4, "big") + frame)
+
+    def add(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._give_back(consumer, consumer.pending)
+            if self.kind in IN_ORDER:
+                self._rewind()
+            self.dispatch()
+
+    def _rewind(self) -> None:
+        self.again.clear()
+        self.next = min((n for n in range(len(self.topic)) if n not in self.acked), default=len(self.topic))
+
+    def _give_back(self, consumer: Consumer, numbers: Iterable[int]) -> None:
+        for number in list(numbers):
+            if consumer.pending.pop(number, 0) is None and number not in self.acked:
+                self.again.add(number)
+
+    def redeliver(self, consumer: Consumer, command: CommandRedeliverUnacknowledgedMessages) -> None:
+        if self.kind in IN_ORDER:
+            assert not command.message_ids
+            consumer.epoch = command.consumer_epoch
+            consumer.pending.clear()
+            self._rewind()
+        else:
+            numbers = [one.entry_id for one in command.message_ids] or list(consumer.pending)
+            assert len(numbers) == len(set(numbers)) <= 1000
+            for number in numbers:
+                if number in consumer.pending:
+                    self.redeliveries[number] += 1
+            self._give_back(consumer, numbers)
+        self.dispatch()
+
+    def ack(self, command: CommandAck) -> None:
+        for one in command.message_id:
+            entry = one.entry_id if one.entry_id < 1 << 63 else -1
+            if command.ack_type == 1:
+                for number in range(entry):
+                    self._acked(number, 0)
+            if entry >= 0:
+                self._acked(entry, bits_of(one.ack_set))
+
+    def _acked(self, number: int, unacked: int) -> None:
+        left = self.remaining(number) & unacked
+        if left:
+            self.unacked[number] = left
+            return
+        self.acked.add(number)
+        self.unacked.pop(number, None)
+        for consumer in self.consumers:
+            consumer.pending.pop(number, None)
+
+    def seek(self, number: int) -> None:
+        """Continue at an entry; ack sets of batches survive, as in Pulsar."""
+        self.acked = set(range(number))
+        self.next = number
+        self.again.clear()
+        self.redeliveries.clear()
+
+
+class Broker:
+    """`async with Broker() as broker`: listens at `url`."""
+
+    def __init__(self, port: int = 6650) -> None:
+        self.url = f"pulsar://127.0.0.1:{port}"
+        self._port = port
+        self.partitions: dict[str, int] = {}
+        """By local name of the topic; a topic that is not here has none."""
+        self.topics: defaultdict[str, list[Stored]] = defaultdict(list)
+        """By local name, of a partition too."""
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.links: list[Link] = []
+        self.commands: list[Any] = []
+        """Every command, in order."""
+        self.refuse_subscribe: Callable[[CommandSubscribe], int | None] = lambda _: None
+        """Returns an error's code."""
+        self.refuse_ack: Callable[[CommandAck], int | None] = lambda _: None
+        self.holds_acks = False
+        """Whether acknowledgements are neither processed nor answered."""
+        self.holds_seeks = False
+        """Whether a seek is answered after the consumers have come back, by `answer_seeks`."""
+        self.silent = False
+        """Whether SUBSCRIBE is not answered."""
+        self._held: list[tuple[Link, Command]] = []
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        await self._server.wait_closed()
+
+    # --- what tests do ----------------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, *values: bytes | None, batch: bool = False, **fields: Any) -> int:
+        """Store an entry with these values; return its number."""
+        if batch or len(values) > 1:
+            meta, body = metadata(num_messages_in_batch=len(values), **fields), batch_body(values)
+        else:
+            meta, body = metadata(**fields), values[0] or b""
+        return self.store(topic, meta, body)
+
+    def store(self, topic: str, meta: MessageMetadata, body: bytes) -> int:
+        entries = self.topics[topic]
+        entries.append(Stored(len(entries), meta, body))
+        for (name, _), subscription in self.subscriptions.items():
+            if name == topic:
+                subscription.dispatch()
+        return len(entries) - 1
+
+    def subscription(self, topic: str, name: str = "s") -> Subscription:
+        return self.subscriptions[topic, name]
+
+    def consumer(self, topic: str = "t", name: str = "s") -> Consumer:
+        [found] = self.subscription(topic, name).consumers
+        return found
+
+    def of(self, kind: type[Command]) -> list[Any]:
+        """The commands of a type that have arrived."""
+        return [command for command in self.commands if type(command) is kind]
+
+    def cut(self) -> None:
+        """Close all connections."""
+        links, self.links = self.links, []
+        for link in links:
+            link.writer.transport.abort()
+            self._forget(link)
+
+    def unload(self, topic: str) -> None:
+        """Close the consumers of a topic, as when it moves."""
+        for (name, _), subscription in self.subscriptions.items():
+            if name == topic:
+                self._close_consumers(subscription)
+
+    def answer_seeks(self) -> None:
+        """Send the answers that were held."""
+        held, self._held = self._held, []
+        for link, answer in held:
+            link.send(answer)
+
+    def change_active(self, topic: str, *, is_active: bool) -> None:
+        """Notify the consumers of a Failover subscription."""
+        for consumer in self.subscription(topic).consumers:
+            number = consumer.command.consumer_id
+            consumer.link.send(CommandActiveConsumerChange(consumer_id=number, is_active=is_active))
+
+    def terminate(self, topic: str) -> None:
+        """Notify the consumers that there is no more."""
+        for consumer in self.subscription(topic).consumers:
+            consumer.link.send(CommandReachedEndOfTopic(consumer_id=consumer.command.consumer_id))
+
+    # --- its side of the protocol -----------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = Link(writer)
+        self.links.append(link)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                command, _ = decode_frame(await reader.readexactly(size))
+                if command is not None:
+                    self.commands.append(command)
+                    self._on_command(link, command)
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            self._forget(link)
+            writer.close()
+
+    def _forget(self, link: Link) -> None:
+        if link in self.links:
+            self.links.remove(link)
+        for consumer in link.consumers.values():
+            self._subscription_of(consumer).remove(consumer)
+        link.consumers.clear()
+
+    def _subscription_of(self, consumer: Consumer) -> Subscription:
+        return self.subscriptions[_local(consumer.command.topic), consumer.command.subscription]
+
+    def _on_command(self, link: Link, command: Any) -> None:
+        match command:
+            case CommandConnect():
+                flags = FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+                link.send(CommandConnected(server_version="test", protocol_version=21, feature_flags=flags))
+            case CommandPing():
+                link.send(CommandPong())
+            case CommandPartitionedTopicMetadata(request_id=number):
+                count = self.partitions.get(_local(command.topic), 0)
+                link.send(
+                    CommandPartitionedTopicMetadataResponse(request_id=number, partitions=count, response=0)
+                )
+            case CommandLookupTopic(request_id=number):
+                link.send(
+                    CommandLookupTopicResponse(request_id=number, broker_service_url=self.url, response=1)
+                )
+            case CommandSubscribe():
+                self._on_subscribe(link, command)
+            case CommandCloseConsumer(request_id=number):
+                if (consumer := link.consumers.pop(command.consumer_id, None)) is not None:
+                    self._subscription_of(consumer).remove(consumer)
+                link.send(CommandSuccess(request_id=number))
+            case _ if (consumer := link.consumers.get(getattr(command, "consumer_id", -1))) is not None:
+                self._of_consumer(link, consumer, self._subscription_of(consumer), command)
+
+    def _on_subscribe(self, link: Link, command: CommandSubscribe) -> None:
+        topic = _local(command.topic)
+        code = self.refuse_subscribe(command)
+        key = (topic, command.subscription)
+        subscription = self.subscriptions.get(key)
+        if code is None and subscription is not None and command.sub_type == 0 and subscription.consumers:
+            code = 5
+        if code is not None:
+            link.send(CommandError(request_id=command.request_id, error=code, message="refused"))
+            return
+        if subscription is None or (not command.durable and not subscription.consumers):
+            entries = self.topics[topic]
+            position = 0 if command.initial_position else len(entries)
+            if command.start_message_id is not None:
+                position = _start(command.start_message_id, len(entries))
+            subscription = self.subscriptions[key] = Subscription(entries, command.sub_type, position)
+        consumer = link.consumers[command.consumer_id] = Consumer(link, command)
+        subscription.add(consumer)
+        if not self.silent:
+            link.send(CommandSuccess(request_id=command.request_id))
+
+    def _of_consumer(self, link: Link, consumer: Consumer, subscription: Subscription, command: Any) -> None:
+        match command:
+            case CommandFlow():
+                assert command.message_permits > 0
+                consumer.permits += command.message_permits
+                subscription.dispatch()
+            case CommandAck():
+                self._on_ack(link, subscription, command)
+            case CommandRedeliverUnacknowledgedMessages():
+                subscription.redeliver(consumer, command)
+            case CommandGetLastMessageId(request_id=number):
+                last = MessageIdData(ledger_id=LEDGER, entry_id=(len(subscription.topic) - 1) % (1 << 64))
+                link.send(CommandGetLastMessageIdResponse(last_message_id=last, request_id=number))
+            case CommandSeek():
+                self._on_seek(link, subscription, command)
+            case CommandUnsubscribe(request_id=number):
+                subscription.remove(consumer)
+                del link.consumers[command.consumer_id]
+                del self.subscriptions[_local(consumer.command.topic), consumer.command.subscription]
+                link.send(CommandSuccess(request_id=number))
+
+    def _on_ack(self, link: Link, subscription: Subscription, command: CommandAck) -> None:
+        if self.holds_acks:
+            return
+        code = self.refuse_ack(command)
+        if code is None:
+            subscription.ack(command)
+        if command.request_id is not None:
+            link.send(
+                CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id, error=code)
+            )
+
+    def _on_seek(self, link: Link, subscription: Subscription, command: CommandSeek) -> None:
+        self._close_consumers(subscription)
+        if command.message_id is not None:
+            subscription.seek(_start(command.message_id, len(subscription.topic), inclusive=True))
+        else:
+            times = [entry.meta.publish_time for entry in subscription.topic]
+            wanted = command.message_publish_time or 0
+            subscription.seek(next((n for n, time in enumerate(times) if time >= wanted), len(times)))
+        answer = CommandSuccess(request_id=command.request_id)
+        if self.holds_seeks:
+            self._held.append((link, answer))
+        else:
+            link.send(answer)
+
+    def _close_consumers(self, subscription: Subscription) -> None:
+        consumers: Sequence[Consumer] = list(subscription.consumers)
+        for consumer in consumers:
+            del consumer.link.consumers[consumer.command.consumer_id]
+            consumer.link.send(CommandCloseConsumer(consumer_id=consumer.command.consumer_id, request_id=0))
+        for consumer in consumers:
+            subscription.remove(consumer)
+
+
+def _start(one: MessageIdData, end: int, *, inclusive: bool = False) -> int:
+    """The number of the first entry at, or after, an id."""
+    if one.ledger_id >= (1 << 64) - 1:
+        return 0
+    if one.ledger_id > LEDGER:
+        return end
+    entry = one.entry_id if one.entry_id < 1 << 63 else one.entry_id - (1 << 64)
+    return max(0, entry if inclusive or one.batch_index >= 0 else entry + 1)
+
+
+def _local(topic: str) -> str:
+    return topic.rsplit("/", 1)[1]

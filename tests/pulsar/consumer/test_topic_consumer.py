@@ -1,0 +1,601 @@
+"""PulsarTopicConsumer against a model of the broker: receiving, acknowledgements, redelivery, reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncgroup.errors import ClosedError, ConfigError, RequestTimedOut, UsageError
+from asyncgroup.pulsar.client import PulsarClient
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+from asyncgroup.pulsar.errors import PulsarServerError
+from asyncgroup.pulsar.wire.commands import (
+    CommandAck,
+    CommandCloseConsumer,
+    CommandFlow,
+    CommandRedeliverUnacknowledgedMessages,
+    CommandSeek,
+    CommandSubscribe,
+)
+from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+from tests.pulsar.consumer.broker import Broker
+
+
+@asynccontextmanager
+async def consuming(
+    broker: Broker, kind: str = "shared", **config: Any
+) -> AsyncIterator[PulsarTopicConsumer]:
+    """A consumer of topic t, from its first message on."""
+    settings = PulsarConsumerConfig(**{"initial_position": "earliest", **config})
+    async with (
+        PulsarClient(broker.url) as client,
+        client.subscribe("t", "s", type=kind, config=settings) as consumer,
+    ):
+        yield consumer
+
+
+async def receive(consumer: PulsarTopicConsumer, count: int) -> list[PulsarMessage]:
+    return [await consumer.receive() for _ in range(count)]
+
+
+def values(messages: list[PulsarMessage]) -> list[bytes | None]:
+    return [message.value for message in messages]
+
+
+async def nothing_arrives(consumer: PulsarTopicConsumer, seconds: float = 300.0) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await consumer.receive()
+    except TimeoutError:
+        return True
+    return False
+
+
+# --- receiving ----------------------------------------------------------------------------------------------------------
+
+
+async def test_messages_are_received_and_acknowledged(broker: Broker) -> None:
+    broker.add("t", b"1")
+    broker.add("t", b"2", b"3")
+    async with consuming(broker) as consumer:
+        found = await receive(consumer, 3)
+        assert values(found) == [b"1", b"2", b"3"]
+        assert found[2].message_id == MessageId(1, 1, -1, 1)
+        assert (found[0].topic, found[0].partition) == ("persistent://public/default/t", -1)
+        for message in found[:2]:
+            consumer.ack(message)
+        await consumer.flush()
+        assert broker.subscription("t").acked == {0}
+        assert broker.subscription("t").unacked == {1: 0b10}
+        consumer.ack(found[2])
+    assert broker.subscription("t").acked == {0, 1}, "flushed at the close"
+    assert broker.of(CommandCloseConsumer)
+    assert broker.subscription("t").consumers == []
+
+
+async def test_the_request_has_what_is_configured(broker: Broker) -> None:
+    async with consuming(
+        broker,
+        "key_shared",
+        consumer_name="me",
+        priority_level=2,
+        key_ranges=[(0, 10), (20, 65_535)],
+        allow_out_of_order=True,
+        properties={"a": "b"},
+        subscription_properties={"c": "d"},
+        receiver_queue_size=7,
+    ):
+        [command] = broker.of(CommandSubscribe)
+    assert (command.sub_type, command.consumer_name, command.priority_level, command.durable) == (
+        3,
+        "me",
+        2,
+        True,
+    )
+    assert (command.metadata, command.subscription_properties) == ({"a": "b"}, {"c": "d"})
+    assert (command.initial_position, command.start_message_id, command.consumer_epoch) == (1, None, 0)
+    meta = command.key_shared_meta
+    assert (meta.key_shared_mode, meta.allow_out_of_order_delivery) == (1, True)
+    assert [(each.start, each.end) for each in meta.hash_ranges] == [(0, 10), (20, 65_535)]
+    assert [flow.message_permits for flow in broker.of(CommandFlow)] == [7]
+
+
+async def test_permits_follow_the_queue(broker: Broker) -> None:
+    async with consuming(broker, receiver_queue_size=10) as consumer:
+        for number in range(100):
+            broker.add("t", b"%d" % number)
+        await asyncio.sleep(1)
+        assert consumer.queued == 10
+        assert values(await receive(consumer, 100)) == [b"%d" % number for number in range(100)]
+        await asyncio.sleep(1)
+        assert sum(flow.message_permits for flow in broker.of(CommandFlow)) == 110
+
+
+async def test_without_a_queue_a_message_is_pushed_for_each_receive(broker: Broker) -> None:
+    for number in range(3):
+        broker.add("t", b"%d" % number)
+    broker.add("t", b"3", b"4")
+    async with consuming(broker, receiver_queue_size=0) as consumer:
+        await asyncio.sleep(1)
+        assert broker.consumer().permits == 0
+        receiving = [asyncio.create_task(consumer.receive()) for _ in range(2)]
+        assert {(await each).value for each in receiving} == {b"0", b"1"}
+        await asyncio.sleep(1)
+        assert consumer.queued == 0
+        waits = asyncio.create_task(nothing_arrives(consumer, 5))
+        await asyncio.sleep(1)
+        assert not await waits, "the next one"
+        assert values(await receive(consumer, 2)) == [b"3", b"4"], "of a batch all are pushed"
+        task = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(1)
+        broker.cut()
+        await asyncio.sleep(1)
+        assert await task, "asked for again on the next connection"
+
+
+async def test_a_cancelled_receive_loses_nothing(broker: Broker) -> None:
+    async with consuming(broker) as consumer:
+        for turns in range(12):
+            task = asyncio.create_task(consumer.receive())
+            await asyncio.sleep(0.5)
+            broker.add("t", b"%d" % turns)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                found = await task
+            except asyncio.CancelledError:
+                found = await consumer.receive()
+            assert found.value == b"%d" % turns
+
+
+async def test_batches_are_received(broker: Broker) -> None:
+    for number in range(10):
+        broker.add("t", b"%d" % number)
+    async with consuming(broker) as consumer:
+        assert values(await consumer.receive_batch(max_messages=4)) == [b"0", b"1", b"2", b"3"]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        assert len(await consumer.receive_batch(max_wait=0.3)) == 6
+        assert loop.time() - began == pytest.approx(0.3, abs=0.01)
+        broker.add("t", b"x" * 100)
+        broker.add("t", b"y" * 100)
+        await asyncio.sleep(1)
+        assert len(await consumer.receive_batch(max_bytes=50)) == 1, (
+            "the first one is returned, however large"
+        )
+        task = asyncio.create_task(consumer.receive_batch(max_messages=3, max_wait=None))
+        await asyncio.sleep(60)
+        assert not task.done()
+        task.cancel()
+        await asyncio.sleep(1)
+        task = asyncio.create_task(consumer.receive_batch(max_messages=2, max_wait=None))
+        broker.add("t", b"z")
+        assert values(await task) == [b"y" * 100, b"z"]
+
+
+async def test_a_full_queue_ends_the_wait_for_a_batch(broker: Broker) -> None:
+    for number in range(10):
+        broker.add("t", b"%d" % number)
+    async with consuming(broker, receiver_queue_size=3) as consumer:
+        assert len(await consumer.receive_batch(max_wait=None)) == 3
+
+
+async def test_a_paused_consumer_asks_for_nothing_also_after_a_reconnect(broker: Broker) -> None:
+    broker.add("t", b"1")
+    async with consuming(broker, start_paused=True) as consumer:
+        assert await nothing_arrives(consumer)
+        broker.cut()
+        assert await nothing_arrives(consumer)
+        consumer.resume()
+        assert (await consumer.receive()).value == b"1"
+        consumer.pause()
+
+
+async def test_iteration_ends_with_the_consumer(broker: Broker) -> None:
+    broker.add("t", b"1")
+    broker.add("t", b"2")
+    found = []
+    async with consuming(broker) as consumer:
+        async for message in consumer:
+            found.append(message.value)
+            consumer.ack(message)
+            if len(found) == 2:
+                asyncio.get_running_loop().call_later(1, lambda: asyncio.ensure_future(consumer.aclose()))
+    assert found == [b"1", b"2"]
+    with pytest.raises(ClosedError):
+        await consumer.receive()
+    with pytest.raises(ClosedError):
+        consumer.ack(message)
+    assert broker.subscription("t").acked == {0, 1}
+
+
+# --- acknowledgements ---------------------------------------------------------------------------------------------------
+
+
+async def test_acknowledgements_are_sent_in_groups(broker: Broker) -> None:
+    for number in range(20):
+        broker.add("t", b"%d" % number)
+    async with consuming(broker, ack_group_size=15) as consumer:
+        for message in await receive(consumer, 20):
+            consumer.ack(message)
+        await asyncio.sleep(0.05)
+        assert [len(ack.message_id) for ack in broker.of(CommandAck)] == [15]
+        await asyncio.sleep(0.1)
+        assert [len(ack.message_id) for ack in broker.of(CommandAck)] == [15, 5]
+    async with consuming(broker, ack_group_time=0) as consumer:
+        broker.add("t", b"now")
+        consumer.ack(await consumer.receive())
+        await asyncio.sleep(0.01)
+        assert 20 in broker.subscription("t").acked
+
+
+async def test_cumulative_acknowledgements(broker: Broker) -> None:
+    for number in range(3):
+        broker.add("t", b"%d" % number, b"%d+" % number)
+    async with consuming(broker, "exclusive") as consumer:
+        found = await receive(consumer, 6)
+        consumer.ack_cumulative(found[2])
+        await consumer.flush()
+        assert (broker.subscription("t").acked, broker.subscription("t").unacked) == ({0}, {1: 0b10})
+        consumer.ack_cumulative(found[5])
+    assert broker.subscription("t").acked == {0, 1, 2}
+    async with consuming(broker, "shared") as consumer:
+        with pytest.raises(UsageError):
+            consumer.ack_cumulative(found[0])
+
+
+async def test_acknowledgements_that_die_with_a_connection_are_sent_again(broker: Broker) -> None:
+    broker.add("t", b"1")
+    broker.add("t", b"2")
+    async with consuming(broker) as consumer:
+        found = await receive(consumer, 2)
+        broker.holds_acks = True
+        consumer.ack(found[0])
+        flushing = asyncio.create_task(consumer.flush())
+        await asyncio.sleep(1)
+        consumer.ack(found[1])
+        broker.cut()
+        broker.holds_acks = False
+        await flushing
+        assert broker.subscription("t").acked == {0, 1}
+        assert await nothing_arrives(consumer), "neither comes again"
+
+
+async def test_refused_acknowledgements_raise_and_are_sent_again(broker: Broker) -> None:
+    broker.add("t", b"1")
+    codes = [1, None]
+    broker.refuse_ack = lambda _: codes.pop(0)
+    async with consuming(broker) as consumer:
+        consumer.ack(await consumer.receive())
+        with pytest.raises(PulsarServerError, match="MetadataError"):
+            await consumer.flush()
+        await consumer.flush()
+        assert broker.subscription("t").acked == {0}
+
+
+async def test_close_fails_callers_of_flush(broker: Broker) -> None:
+    broker.add("t", b"1")
+    broker.holds_acks = True
+    async with consuming(broker, close_timeout=1) as consumer:
+        consumer.ack(await consumer.receive())
+        flushing = asyncio.create_task(consumer.flush())
+        await asyncio.sleep(1)
+    with pytest.raises(ClosedError):
+        await flushing
+
+
+# --- redelivery ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_negative_acknowledgement_delivers_one_message_of_a_batch_again(broker: Broker) -> None:
+    broker.add("t", b"0", b"1", b"2")
+    async with consuming(broker) as consumer:
+        loop = asyncio.get_running_loop()
+        found = await receive(consumer, 3)
+        consumer.ack(found[0])
+        consumer.nack(found[1], 5)
+        began = loop.time()
+        again = await consumer.receive()
+        assert 5 <= loop.time() - began < 5.1
+        assert (again, again.redelivery_count) == (found[1], 1)
+        assert await nothing_arrives(consumer), "the last one is still with its receiver"
+        consumer.ack(again)
+        consumer.ack(found[2])
+        await consumer.flush()
+        assert broker.subscription("t").acked == {0}
+
+
+async def test_a_message_that_is_acknowledged_in_time_does_not_come_again(broker: Broker) -> None:
+    broker.add("t", b"0")
+    async with consuming(broker, nack_delay=5) as consumer:
+        message = await consumer.receive()
+        consumer.nack(message)
+        await asyncio.sleep(4)
+        consumer.ack(message)
+        assert await nothing_arrives(consumer)
+        assert not broker.of(CommandRedeliverUnacknowledgedMessages)
+
+
+async def test_a_delay_also_holds_over_a_reconnect(broker: Broker) -> None:
+    broker.add("t", b"0")
+    async with consuming(broker) as consumer:
+        loop = asyncio.get_running_loop()
+        consumer.nack(await consumer.receive(), 50)
+        began = loop.time()
+        await asyncio.sleep(10)
+        broker.cut()
+        assert (await consumer.receive()).value == b"0"
+        assert 50 <= loop.time() - began < 50.1
+
+
+async def test_in_order_everything_comes_again(broker: Broker) -> None:
+    for number in range(5):
+        broker.add("t", b"%d" % number)
+    async with consuming(broker, "failover", receiver_queue_size=4) as consumer:
+        first, second, _ = await receive(consumer, 3)
+        consumer.ack(first)
+        consumer.nack(second, 0)
+        await asyncio.sleep(1)
+        assert values(await receive(consumer, 4)) == [b"1", b"2", b"3", b"4"]
+        [command] = broker.of(CommandRedeliverUnacknowledgedMessages)
+        assert (list(command.message_ids), command.consumer_epoch) == ([], 1)
+        broker.cut()
+        await receive(consumer, 4)
+        assert broker.of(CommandSubscribe)[-1].consumer_epoch == 1
+
+
+async def test_after_a_reconnect_what_is_not_acknowledged_comes_again(broker: Broker) -> None:
+    broker.add("t", b"0", b"1", b"2")
+    broker.add("t", b"3")
+    async with consuming(broker) as consumer:
+        found = await receive(consumer, 2)
+        consumer.ack(found[0])
+        broker.cut()
+        await asyncio.sleep(1)
+        again = await receive(consumer, 3)
+        assert values(again) == [b"1", b"2", b"3"]
+        consumer.ack(found[1])
+        for message in again[1:]:
+            consumer.ack(message)
+        await consumer.flush()
+        assert broker.subscription("t").acked == {0, 1}
+        broker.unload("t")
+        assert await nothing_arrives(consumer)
+        broker.add("t", b"4")
+        assert (await consumer.receive()).value == b"4"
+
+
+# --- seeks --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize("kind", ["shared", "exclusive"])
+async def test_seek(broker: Broker, kind: str, *, holds: bool) -> None:
+    for number in range(4):
+        broker.add("t", b"%da" % number, b"%db" % number, publish_time=1000 + number)
+    async with consuming(broker, kind, receiver_queue_size=5) as consumer:
+        broker.holds_seeks = holds
+
+        async def seek(target: Any, *, inclusive: bool = True) -> None:
+            seeking = asyncio.create_task(consumer.seek(target, inclusive=inclusive))
+            await asyncio.sleep(3)
+            if holds:
+                assert not seeking.done()
+                assert consumer.queued == 0, "nothing is delivered before the answer"
+                with pytest.raises(UsageError):
+                    await consumer.seek(EARLIEST)
+                broker.answer_seeks()
+            await seeking
+
+        found = await receive(consumer, 3)
+        consumer.ack(found[0])
+        consumer.ack(found[2])
+        await consumer.flush()
+        await seek(EARLIEST)
+        consumer.ack(found[1])
+        assert values(await receive(consumer, 8))[:4] == [b"0a", b"0b", b"1a", b"1b"], (
+            "also what was acknowledged"
+        )
+        await seek(found[1])
+        assert values(await receive(consumer, 2)) == [b"0b", b"1a"]
+        await seek(found[1].message_id, inclusive=False)
+        assert values(await receive(consumer, 1)) == [b"1a"]
+        await seek(1002)
+        again = await receive(consumer, 4)
+        assert values(again) == [b"2a", b"2b", b"3a", b"3b"]
+        for message in again:
+            consumer.ack(message)
+        await consumer.flush()
+        assert {2, 3} <= broker.subscription("t").acked
+        await seek(LATEST)
+        assert await nothing_arrives(consumer)
+        broker.add("t", b"new")
+        assert (await consumer.receive()).value == b"new"
+
+
+async def test_a_seek_that_loses_its_connection_is_repeated(broker: Broker) -> None:
+    broker.add("t", b"0")
+    async with consuming(broker) as consumer:
+        consumer.ack(await consumer.receive())
+        broker.holds_seeks = True
+        seeking = asyncio.create_task(consumer.seek(EARLIEST))
+        await asyncio.sleep(1)
+        broker.cut()
+        broker.holds_seeks = False
+        await seeking
+        assert len(broker.of(CommandSeek)) == 2
+        assert (await consumer.receive()).value == b"0"
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_after_a_cancelled_seek_the_subscription_goes_on(broker: Broker, turns: int) -> None:
+    broker.add("t", b"0")
+    broker.add("t", b"1")
+    async with consuming(broker) as consumer:
+        consumer.ack((await receive(consumer, 2))[0])
+        await consumer.flush()
+        broker.holds_seeks = True
+        seeking = asyncio.create_task(consumer.seek(LATEST))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        is_known = bool(broker.of(CommandSeek))
+        seeking.cancel()
+        await asyncio.wait([seeking])
+        await asyncio.sleep(1)
+        broker.add("t", b"2")
+        found = await consumer.receive()
+        if turns < 2:
+            assert found.value == b"2", "it had not begun, so message 1 is with its receiver"
+        elif is_known:
+            assert found.value == b"2"
+        else:
+            assert found.value in (b"1", b"2")
+        broker.holds_seeks = False
+        await consumer.seek(EARLIEST)
+        assert values(await receive(consumer, 3)) == [b"0", b"1", b"2"]
+
+
+async def test_other_targets_are_refused(broker: Broker) -> None:
+    async with consuming(broker) as consumer:
+        for target in ("earliest", -1, None):
+            with pytest.raises(ConfigError):
+                await consumer.seek(target)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError):
+            consumer.ack(MessageId(1, 2, 3))
+
+
+# --- the consumer's life ------------------------------------------------------------------------------------------------
+
+
+async def test_a_refused_consumer_raises(broker: Broker) -> None:
+    async with consuming(broker, "exclusive"):
+        with pytest.raises(PulsarServerError, match="ConsumerBusy"):
+            async with consuming(broker, "exclusive"):
+                pass
+    broker.refuse_subscribe = lambda _: 11
+    with pytest.raises(PulsarServerError, match="TopicNotFound"):
+        async with consuming(broker):
+            pass
+
+
+async def test_a_consumer_that_is_refused_later_ends(broker: Broker) -> None:
+    async with consuming(broker) as consumer:
+        receiving = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(1)
+        broker.refuse_subscribe = lambda _: 11
+        broker.cut()
+        with pytest.raises(PulsarServerError, match="TopicNotFound"):
+            await receiving
+        with pytest.raises(PulsarServerError, match="TopicNotFound"):
+            await consumer.receive()
+
+
+async def test_a_subscribe_without_answer_is_followed_by_a_close(broker: Broker) -> None:
+    broker.silent = True
+    config = PulsarConfig(operation_timeout=5)
+    async with PulsarClient(broker.url, config) as client:
+        with pytest.raises(RequestTimedOut):
+            async with client.subscribe("t", "s"):
+                pass
+        await asyncio.sleep(1)
+    assert broker.of(CommandCloseConsumer)
+    assert broker.subscription("t").consumers == []
+
+
+async def test_partitions_are_read_in_turn_and_new_ones_from_the_start(broker: Broker) -> None:
+    broker.partitions["t"] = 2
+    for number in range(3):
+        broker.add("t-partition-0", b"a%d" % number)
+        broker.add("t-partition-1", b"b%d" % number)
+    async with consuming(broker, "exclusive") as consumer:
+        await asyncio.sleep(1)
+        found = await receive(consumer, 6)
+        assert sorted(values(found)) == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2"]  # type: ignore[type-var]
+        assert {values(found)[0], values(found)[1]} == {b"a0", b"b0"}
+        assert {message.partition for message in found} == {0, 1}
+        assert [each.partition for each in await consumer.last_message_ids()] == [0, 1]
+        broker.partitions["t"] = 3
+        broker.add("t-partition-2", b"c0")
+        assert (await consumer.receive()).value == b"c0"
+        for message in found:
+            consumer.ack_cumulative(message)
+        await consumer.seek(EARLIEST)
+        assert len(await receive(consumer, 7)) == 7
+        await consumer.unsubscribe()
+    assert broker.subscriptions == {}
+
+
+async def test_active_consumers_and_the_end_of_a_topic(broker: Broker) -> None:
+    async with consuming(broker, "failover") as consumer:
+        [part] = consumer.partitions
+        assert not part.is_active
+        broker.change_active("t", is_active=True)
+        await asyncio.sleep(1)
+        assert part.is_active
+        broker.cut()
+        await asyncio.sleep(1)
+        assert not part.is_active
+        assert not consumer.is_at_end
+        broker.terminate("t")
+        await asyncio.sleep(1)
+        assert consumer.is_at_end
+
+
+@pytest.mark.parametrize("inclusive", [False, True])
+async def test_a_subscription_that_is_not_durable_continues_where_it_was(
+    broker: Broker, *, inclusive: bool
+) -> None:
+    for number in range(3):
+        broker.add("t", b"%da" % number, b"%db" % number)
+    config = {"durable": False, "initial_position": MessageId(1, 0, -1, 0), "start_inclusive": inclusive}
+    async with consuming(broker, "exclusive", **config) as consumer:
+        first = [b"0a"] if inclusive else []
+        assert values(await receive(consumer, len(first) + 2)) == [*first, b"0b", b"1a"]
+        await asyncio.sleep(1)
+        broker.cut()
+        assert values(await receive(consumer, 3)) == [b"1b", b"2a", b"2b"]
+        broker.cut()
+        broker.add("t", b"3")
+        assert values(await receive(consumer, 1)) == [b"3"]
+
+
+async def test_a_position_before_the_first_receive_is_kept_too(broker: Broker) -> None:
+    async with consuming(broker, "exclusive", durable=False, initial_position="latest") as consumer:
+        broker.add("t", b"0a", b"0b")
+        await asyncio.sleep(1)
+        broker.cut()
+        assert values(await receive(consumer, 2)) == [b"0a", b"0b"]
+
+
+def test_settings_that_do_not_fit_are_refused() -> None:
+    for wrong in (
+        {"key_ranges": [(5, 3)]},
+        {"key_ranges": [(0, 5), (5, 9)]},
+        {"key_ranges": [(0, 65_536)]},
+        {"initial_position": "first"},
+        {"initial_position": EARLIEST},
+        {"receiver_queue_size": -1},
+        {"ack_group_size": 0},
+        {"properties": {"a": 1}},
+    ):
+        with pytest.raises(ConfigError):
+            PulsarConsumerConfig(**wrong)  # type: ignore[arg-type]
+    client = PulsarClient("pulsar://localhost")
+    for kind, settings in (
+        ("shared", {"key_ranges": [(0, 5)]}),
+        ("shared", {"read_compacted": True}),
+        ("exclusive", {"allow_out_of_order": True}),
+        ("unordered", {}),
+    ):
+        with pytest.raises(ConfigError):
+            client.subscribe("t", "s", type=kind, config=PulsarConsumerConfig(**settings))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        client.subscribe("t", "")
