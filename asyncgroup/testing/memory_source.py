@@ -232,13 +232,16 @@ class MemorySource:
         dead_letter_topic = (
             None if policy is None else policy.topic or self._name(DEAD_LETTER_NAMES, policy.names)
         )
+        for name in (retry_topic, dead_letter_topic):
+            if name is not None:
+                check_topic(name)
         sources = {log.tp.topic for log in self._inner.logs.values() if not log.is_retry}
         check_copy_topics(sources, retry_topic, dead_letter_topic)
         return MemoryPlan(self, retry_topic, dead_letter_topic)
 
     def _name(self, presets: Any, names: TopicNames) -> str:
         made: str = (presets[names] if isinstance(names, str) else names)(self.topic, self._subscription)
-        return check_topic(made)
+        return made
 
 
 class MemoryPlan(NamedTuple):

@@ -39,6 +39,7 @@ __all__ = [
     "ordering_key",
     "origin",
     "retry_copy",
+    "shortened",
     "user_headers",
 ]
 
@@ -172,7 +173,7 @@ def dead_letter_copy(record: Record, topic: str, group_id: str, attempt: int, re
         (DLQ_OFFSET, b"%d" % first.offset),
         (DLQ_GROUP, _text(group_id)),
         (DLQ_DELIVERY_COUNT, b"%d" % attempt),
-        (DLQ_MESSAGE, _text(_shortened(reason))),
+        (DLQ_MESSAGE, _text(shortened(reason))),
     ]
     return _copy(record, topic, kept)
 
@@ -212,7 +213,8 @@ def _text(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _shortened(reason: str) -> str:
+def shortened(reason: str) -> str:
+    """Return the reason of a dead letter, cut to MAX_REASON_LENGTH."""
     return reason if len(reason) <= MAX_REASON_LENGTH else f"{reason[:MAX_REASON_LENGTH]}…"
 
 

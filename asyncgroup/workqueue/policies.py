@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from asyncgroup.checks import is_legal_name, seconds_hint
 from asyncgroup.errors import ConfigError
 from asyncgroup.named_arguments import NamedArguments
-from asyncgroup.workqueue.topic_names import TopicNames, check_topic_names
+from asyncgroup.workqueue.topic_names import LEGAL_TOPIC, TopicNames, check_topic_names
 
 __all__ = [
     "Backoff",
@@ -286,8 +286,9 @@ def _check_whole(key: str, value: Any, lowest: int) -> None:
 
 
 def _check_topic(key: str, topic: Any) -> None:
-    if topic is not None and not (isinstance(topic, str) and is_legal_name(topic)):
-        allowed = "None, or 1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
+    # the source knows which of both names it can have
+    if topic is not None and not (isinstance(topic, str) and (is_legal_name(topic) or "/" in topic)):
+        allowed = f"None, or {LEGAL_TOPIC}"
         raise ConfigError(key, topic, allowed)
 
 

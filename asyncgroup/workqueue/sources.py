@@ -1,8 +1,8 @@
 """Source: what a work queue reads, as a value that a user makes; it knows which engine reads it.
 
-`GroupSource` is a consumer group (`group_engine/source.py`), `MemorySource` a list in memory for tests
+`GroupSource` is a consumer group (`group_engine/source.py`), `PulsarSource` a subscription of Pulsar (`pulsar_engine/source.py`), `MemorySource` a list in memory for tests
 (`testing/memory_engine.py`). A queue asks its source once for a SourcePlan, which has checked everything, and the plan for an
-engine when it is entered. No engine is imported here: `WorkQueue(servers, group, topics)` loads GroupSource by its name.
+engine when it is entered. No engine is imported here: `WorkQueue(servers, group, topics)` loads a source by its name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ __all__ = ["Source", "SourcePlan", "check_features", "group_source", "is_source"
 
 _GROUP: Final = "asyncgroup.workqueue.group_engine.source"
 
+_PULSAR: Final = "asyncgroup.workqueue.pulsar_engine.source"
+
 _SCHEMES: Final = (
-    "host:port without a scheme for a consumer group of Kafka; pulsar:// and pulsar+ssl:// will be Pulsar, "
-    "which this version has no client for"
+    "host:port without a scheme for a consumer group of Kafka; pulsar:// or pulsar+ssl:// for Pulsar"
 )
 
 
@@ -81,10 +82,13 @@ def is_source(value: object) -> bool:
 def group_source(
     servers: Any, group_id: Any, topics: Any, *, config: Any = None, hooks: Iterable[object] = ()
 ) -> Source:
-    """Return the GroupSource of `WorkQueue(servers, group, topics)`. Raises ConfigError, also for a URL."""
+    """Return the source of `WorkQueue(servers, group, topics)`: a PulsarSource for a URL of Pulsar, else a GroupSource. Raises ConfigError."""
+    name = (_GROUP, "GroupSource")
     if isinstance(servers, str) and "://" in servers and "@" not in servers:
-        raise ConfigError("bootstrap_servers", servers, _SCHEMES)
-    make: Callable[..., Source] = import_module(_GROUP).GroupSource
+        if not servers.startswith(("pulsar://", "pulsar+ssl://")):
+            raise ConfigError("bootstrap_servers", servers, _SCHEMES)
+        name = (_PULSAR, "PulsarSource")
+    make: Callable[..., Source] = getattr(import_module(name[0]), name[1])
     return make(servers, group_id, topics, config=config, hooks=hooks)
 
 

@@ -11,6 +11,7 @@ from asyncgroup.errors import ConfigError
 __all__ = [
     "DEAD_LETTER_ARGUMENT",
     "DEAD_LETTER_NAMES",
+    "LEGAL_TOPIC",
     "RETRY_ARGUMENT",
     "RETRY_NAMES",
     "NameFunction",
@@ -18,6 +19,9 @@ __all__ = [
     "check_copy_topics",
     "check_topic_names",
 ]
+
+LEGAL_TOPIC: Final = "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
+"""The names that Kafka allows."""
 
 RETRY_ARGUMENT: Final = "RetryTopic(topic=…)"
 """What sets the name of a retry topic, in errors."""

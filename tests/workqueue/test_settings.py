@@ -95,11 +95,11 @@ def test_what_a_source_has_is_not_given_beside_it(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["pulsar://localhost:6650", "pulsar+ssl://localhost:6651", "kafka://localhost:9092"]
+    "url", ["kafka://localhost:9092", "http://localhost:9092", "pulsar+tls://localhost:6651"]
 )
 def test_urls(url: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"without a scheme for a consumer group.*pulsar\+ssl:// will be Pulsar"
+        ConfigError, match=r"without a scheme for a consumer group of Kafka; pulsar:// or pulsar\+ssl://"
     ):
         WorkQueue(url, "billing", "orders")
 

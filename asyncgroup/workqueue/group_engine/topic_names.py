@@ -17,6 +17,7 @@ from asyncgroup.group.topics.topics import Pattern
 from asyncgroup.workqueue.topic_names import (
     DEAD_LETTER_ARGUMENT,
     DEAD_LETTER_NAMES,
+    LEGAL_TOPIC,
     RETRY_ARGUMENT,
     RETRY_NAMES,
     NameFunction,
@@ -103,6 +104,9 @@ def copy_topics(topics: Sequence[str] | Pattern, retry: str | None, dead_letter:
     That is: if one of them is a source topic, if both are the same, or if the queue's pattern matches the dead letter topic.
     A pattern may match the retry topic, which the queue reads in any case.
     """
+    for name in (retry, dead_letter):
+        if name is not None and not is_legal_name(name):
+            raise ConfigError("topic", name, LEGAL_TOPIC)
     sources: Sequence[str] = () if isinstance(topics, (re.Pattern, SubscriptionPattern)) else topics
     check_copy_topics([sources] if isinstance(sources, str) else sources, retry, dead_letter)
     if dead_letter is not None and _matches(topics, dead_letter):

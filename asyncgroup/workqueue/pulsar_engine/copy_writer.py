@@ -1,0 +1,103 @@
+"""PulsarCopyWriter: the producers of retry and dead letter topics, one for each topic, opened with the first copy.
+
+As in Java's client, copies are sent without batches, and a large one in chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from asyncgroup.errors import AsyncGroupError, ClosedError
+from asyncgroup.lifecycle import await_shared, mark_retrieved, start_task
+from asyncgroup.model import RecordMetadata, TopicPartition
+from asyncgroup.pulsar.client import PulsarClient
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+from asyncgroup.pulsar.producer.producer import PulsarProducer
+from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.workqueue.engine import OnWritten, OutgoingCopy
+from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopy
+
+__all__ = ["PulsarCopyWriter"]
+
+_NO_OFFSET: Final = -1
+
+
+class PulsarCopyWriter:
+    """The CopyWriter of a subscription; `initial_subscription` is created with a dead letter topic."""
+
+    is_transactional = False
+
+    def __init__(self, client: Callable[[], PulsarClient], initial_subscription: str | None = None) -> None:
+        self._client = client
+        self._initial_subscription = initial_subscription
+        self._producers: dict[str, asyncio.Task[PulsarProducer]] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<PulsarCopyWriter {len(self._producers)} producers>"
+
+    async def aclose(self) -> None:
+        """Close the producers."""
+        self._is_closed = True
+        for opening in list(self._producers.values()):
+            try:
+                producer = await await_shared(opening)
+            except AsyncGroupError:
+                continue  # it could not be opened
+            await producer.aclose(drain=False)
+
+    async def write(
+        self,
+        tp: TopicPartition,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        copy: OutgoingCopy,
+        on_written: OnWritten,  # noqa: ARG002
+        *,
+        alone: bool,  # noqa: ARG002
+    ) -> RecordMetadata:
+        """Return when the copy is stored. Raises PulsarServerError, TransportError, ClosedError, and for an invalid copy InvalidRecordError."""
+        assert isinstance(copy, PulsarCopy)
+        producer = await self._producer(copy.topic)
+        message, delay = copy.original, copy.deliver_after_ms
+        stored = await producer.send(
+            message.value,
+            key=message.key,
+            properties=dict(copy.properties),
+            ordering_key=message.ordering_key,
+            event_time=message.event_time,
+            deliver_after=delay / 1000 if delay else None,
+        )
+        return RecordMetadata(TopicPartition(copy.topic, max(0, stored.partition)), _NO_OFFSET, -1)
+
+    async def _producer(self, topic: str) -> PulsarProducer:
+        """Return the producer of a topic; it is opened once, also for copies of the same time, and again after a failure."""
+        if self._is_closed:
+            raise ClosedError("the queue is closed")
+        opening = self._producers.get(topic)
+        if opening is None:
+            opening = self._producers[topic] = start_task(
+                self._open(topic), name=f"producer of copies to {topic}"
+            )
+            opening.add_done_callback(mark_retrieved)
+        return await await_shared(opening)
+
+    async def _open(self, topic: str) -> PulsarProducer:
+        config = PulsarProducerConfig(
+            batching=False,
+            chunking=TopicName.parse(topic).domain == "persistent",
+            initial_subscription=self._initial_subscription,
+        )
+        try:
+            return await PulsarProducer(self._client(), topic, config).__aenter__()
+        except BaseException:
+            del self._producers[topic]
+            raise
+
+    def abandon(self, tp: TopicPartition, offset: int, *, is_over: bool) -> None:
+        """Nothing waits here."""
+
+    def passes(self, error: Exception) -> bool:
+        """Whether it may pass soon."""
+        return isinstance(error, AsyncGroupError) and error.retriable

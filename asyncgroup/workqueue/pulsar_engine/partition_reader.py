@@ -1,0 +1,214 @@
+"""PartitionReader: gives the messages of one partition to the queue, and what becomes of them to its consumer.
+
+The queue knows a message by a number: messages are numbered as they arrive, and the window of the partition counts these
+numbers. A message that the broker gives again, after its connection has ended, gets a new number, unless a delivery of it
+is still open here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from asyncgroup.ack_window import AckWindow
+from asyncgroup.errors import AsyncGroupError, CommitFailedError
+from asyncgroup.model import Record, TopicPartition
+from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
+from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
+from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+from asyncgroup.pulsar.wire.message_id import MessageId
+from asyncgroup.workqueue.delivery_result import AckOutcome
+from asyncgroup.workqueue.partition_engine import PartitionEngine
+from asyncgroup.workqueue.partition_work import PartitionWork
+from asyncgroup.workqueue.pulsar_engine.copies import earlier_attempts, is_of_other_subscription
+from asyncgroup.workqueue.statistics import PartitionStatistics
+
+if TYPE_CHECKING:
+    from asyncgroup.workqueue.delivery import Work
+    from asyncgroup.workqueue.engine import OpenQueue
+    from asyncgroup.workqueue.receive_limits import ReceiveLimits
+
+__all__ = ["PartitionReader"]
+
+_ALL = 1 << 31
+
+
+class PartitionReader(PartitionEngine, PulsarConsumerListener):
+    """One partition. `consumer` is set before it is started."""
+
+    consumer: PulsarConsumer
+
+    def __init__(
+        self,
+        queue: OpenQueue,
+        subscription: str,
+        tp: TopicPartition,
+        limits: ReceiveLimits,
+        on_error: Callable[[Exception], object],
+        *,
+        has_copies: bool,
+    ) -> None:
+        self.group_id = subscription
+        self.has_copies = has_copies
+        self.work: Work = PartitionWork(tp, AckWindow(0), engine=self)
+        self.is_seeking = False
+        """Whether what arrives is not delivered."""
+        self._queue = queue
+        self._limits = limits
+        self._on_error = on_error
+        self._next = 0  # the number of the next message
+        self._open: dict[int, PulsarMessage] = {}
+        """The messages that the queue has, by number."""
+        self._fresh: deque[PulsarMessage] = deque()
+        """Those whose permits are not returned: about the ones that wait for their first delivery."""
+        self._kept: set[MessageId] = set()
+        """Open deliveries of an earlier attachment: the broker gives their messages again, but no second delivery begins."""
+        self._failures: dict[MessageId, int] = {}
+        """Numbers of deliveries of messages that were withdrawn after they had failed."""
+        self._changed = asyncio.Event()
+        self._is_feeding = False
+
+    def __repr__(self) -> str:
+        return f"<PartitionReader {self.work!r}>"
+
+    # --- messages arrive ------------------------------------------------------------------------------------------------
+
+    def on_messages(self) -> None:
+        """Give them to the queue in the next turn of the loop, with what arrives until then."""
+        self._feed_soon()
+
+    def _feed_soon(self) -> None:
+        if not self._is_feeding:
+            self._is_feeding = True
+            asyncio.get_running_loop().call_soon(self._feed)
+
+    def _feed(self) -> None:
+        self._is_feeding = False
+        work = self.work
+        if not work.is_open or self.is_seeking:
+            return
+        self._return_permits()
+        taken = self.consumer.take(_ALL, keeps_permits=True) if self._has_room() else []
+        if taken:
+            offered = self._numbered(taken)
+            self._fresh.extend(offered)
+            self._queue.offer(work, offered)
+        work.refill_at = self._limits.records // 2
+        work.refill_bytes = self._limits.bytes // 2
+
+    def _has_room(self) -> bool:
+        """The permits limit the number of messages; their bytes are limited by taking no more."""
+        return self.work.bytes < self._limits.bytes
+
+    def _numbered(self, taken: list[PulsarMessage]) -> list[PulsarMessage]:
+        """Number messages; leave out those of which a delivery is open."""
+        found = []
+        for message in taken:
+            if self._kept and message.message_id in self._kept:
+                self.consumer.return_permits((message,))
+                continue
+            message.offset = number = self._next
+            self._next = number + 1
+            self._open[number] = message
+            if self._failures and (failed := self._failures.pop(message.message_id, 0)):
+                self.work.window.set_attempts(number, failed)
+            found.append(message)
+        return found
+
+    def _return_permits(self) -> None:
+        """Those of messages that are no longer waiting for their first delivery."""
+        count = len(self._fresh) - self.work.unread
+        if count > 0:
+            self.consumer.return_permits([self._fresh.popleft() for _ in range(count)])
+
+    def on_restart(self) -> None:
+        """What is not acknowledged comes again: withdraw what is not delivered."""
+        self._fresh.clear()
+        for record, attempts in self._queue.withdraw(self.work):
+            self._failures[cast("PulsarMessage", record).message_id] = attempts
+        window = self.work.window
+        self._open = {number: message for number, message in self._open.items() if number not in window}
+        self._kept = {message.message_id for message in self._open.values()}
+
+    def on_active_change(self, is_active: bool) -> None:
+        """Another consumer is the active one of this partition: it gets what is not acknowledged."""
+        if not is_active:
+            self.on_restart()
+
+    def on_error(self, error: Exception) -> None:
+        """Report what is tried again."""
+        self._on_error(error)
+
+    def on_failed(self, error: Exception) -> None:
+        """The consumer has ended for good, and the queue with it."""
+        self._queue.end(error)
+
+    def forget(self) -> None:
+        """The subscription continues elsewhere: open deliveries are lost."""
+        self._fresh.clear()
+        self._open.clear()
+        self._kept.clear()
+        self._failures.clear()
+        self._queue.abandon_copies(self.work, is_over=False)
+        self._queue.restart(self.work, 0)
+        self.work.window.restart(self._next)
+        self.work.position = self._next
+
+    # --- PartitionEngine ------------------------------------------------------------------------------------------------
+
+    def on_ack(self, record: Record) -> None:
+        """Acknowledge the message, with others."""
+        message = self._open.pop(record.offset, None)
+        if message is not None:
+            if self._kept:
+                self._kept.discard(message.message_id)
+            self.consumer.ack(message)
+
+    def on_capacity(self) -> None:
+        """Give more messages, and ask the broker for others."""
+        self._feed_soon()
+
+    def on_drain(self) -> None:
+        """Look whether all has ended."""
+        self._changed.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until the deliveries and their handlers have ended."""
+        while not self.work.is_idle or self._queue.is_handled(self.work):
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def commit(self) -> AckOutcome:
+        """Return when the broker has confirmed the acknowledgements. Raises CommitFailedError."""
+        try:
+            await self.consumer.flush()
+        except AsyncGroupError as error:
+            raise CommitFailedError(self.group_id, {self.work.tp: error}) from error
+        return AckOutcome.COMMITTED
+
+    def earlier_attempts(self, record: Record) -> int:
+        """Return the number of deliveries that led to this copy."""
+        return earlier_attempts(cast("PulsarMessage", record))
+
+    def skips(self, record: Record) -> bool:
+        """Whether a copy is for another subscription."""
+        return is_of_other_subscription(self.group_id, cast("PulsarMessage", record))
+
+    def statistics(self, now: float) -> PartitionStatistics:
+        """Return where the messages are; `lag` is the number of those that this process has."""
+        work, window = self.work, self.work.window
+        return PartitionStatistics(
+            tp=work.tp,
+            base=window.base,
+            lag=len(self._open),
+            queued=work.queued,
+            acquired=len(work.acquired),
+            waiting=len(work.waiting),
+            publishing=work.publishing,
+            window=window.end - window.base,
+            metadata_bytes=0,
+            is_full=False,
+            open_for=work.open_for(now),
+        )
