@@ -1,17 +1,17 @@
 """What the stories of the work queue's face need of an engine: a source, records in it, and its dead letters.
 
-Each engine has a Side; `tests/workqueue/test_engines.py` runs the stories on each.
+Each engine has a Side; the stories are those of `queue_stories.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 
 from asyncgroup import GroupSource, Producer, WorkQueue
 from asyncgroup.broker import EmbeddedCluster
-from asyncgroup.model import Header, Record
+from asyncgroup.model import Header, Record, clock_of_loop
 from asyncgroup.testing import MemorySource
 
 __all__ = ["SIDES", "Side"]
@@ -22,12 +22,27 @@ TOPIC: Final = "orders"
 class Side(Protocol):
     """One engine, with one partition of records."""
 
+    topic: str
+    """The topic, as copies name it."""
+    counts_deliveries: bool
+    """Whether the numbers of deliveries survive the queue."""
+    quiet: float
+    """Seconds without a delivery after which none is expected."""
+    slack: float
+    """Seconds by which something may be late."""
+    early_ms: int
+    """Milliseconds by which the engine may deliver a delayed record early."""
+
+    def time_of_day(self) -> int:
+        """Return the time in ms."""
+        ...
+
     def queue(self, **settings: Any) -> WorkQueue:
         """Return a new queue on the records, from the first on."""
         ...
 
-    async def send(self, *values: bytes, key: bytes | None = None, headers: Sequence[Header] = ()) -> None:
-        """Add records."""
+    async def send(self, *values: bytes, key: bytes | None = None, deliver_at: int | None = None) -> None:
+        """Add records, to be delivered at once or at a time in ms."""
         ...
 
     def dead_letters(self) -> list[tuple[bytes | None, dict[str, bytes | None]]]:
@@ -35,7 +50,21 @@ class Side(Protocol):
         ...
 
 
-class MemorySide:
+class _VirtualSide:
+    """In virtual time."""
+
+    topic = TOPIC
+    counts_deliveries = True
+    quiet = 20.0
+    slack = 0.0
+    early_ms = 0
+
+    def time_of_day(self) -> int:
+        """See Side."""
+        return clock_of_loop()()
+
+
+class MemorySide(_VirtualSide):
     """Records in memory."""
 
     def __init__(self) -> None:
@@ -46,8 +75,9 @@ class MemorySide:
         """See Side."""
         return WorkQueue(self.source, **settings)
 
-    async def send(self, *values: bytes, key: bytes | None = None, headers: Sequence[Header] = ()) -> None:
+    async def send(self, *values: bytes, key: bytes | None = None, deliver_at: int | None = None) -> None:
         """See Side."""
+        headers = _headers(deliver_at)
         for value in values:
             self.source.add(Record(TOPIC, 0, self._offset, key=key, value=value, headers=headers))
             self._offset += 1
@@ -57,7 +87,7 @@ class MemorySide:
         return [(copy.value, dict(copy.headers)) for copy in self.source.dead_letters]
 
 
-class GroupSide:
+class GroupSide(_VirtualSide):
     """A consumer group on the embedded broker."""
 
     def __init__(self, cluster: EmbeddedCluster, producer: Producer) -> None:
@@ -69,8 +99,9 @@ class GroupSide:
         source = GroupSource(self._cluster.bootstrap_servers, "billing", TOPIC)
         return WorkQueue(source, **{"initial_position": "earliest"} | settings)
 
-    async def send(self, *values: bytes, key: bytes | None = None, headers: Sequence[Header] = ()) -> None:
+    async def send(self, *values: bytes, key: bytes | None = None, deliver_at: int | None = None) -> None:
         """See Side."""
+        headers = _headers(deliver_at)
         for value in values:
             await self._producer.send(TOPIC, value, key=key, headers=headers, partition=0)
 
@@ -80,6 +111,10 @@ class GroupSide:
         if topic not in self._cluster.topics:
             return []
         return [(record.value, dict(record.headers)) for record in self._cluster.records(topic)]
+
+
+def _headers(deliver_at: int | None) -> list[Header]:
+    return [] if deliver_at is None else [("ag-deliver-at", b"%d" % deliver_at)]
 
 
 @asynccontextmanager

@@ -48,7 +48,9 @@ class PulsarCopy(OutgoingCopy):
         cls, message: PulsarMessage, topic: str, properties: dict[str, str], delay_ms: int | None = None
     ) -> PulsarCopy:
         """Return the copy of a message with these properties."""
-        headers = [(name, text.encode("utf-8", "surrogateescape")) for name, text in properties.items()]
+        headers: list[Header] = [
+            (name, text.encode("utf-8", "surrogateescape")) for name, text in properties.items()
+        ]
         copy = cls(topic, message.value, message.key, headers, message.timestamp)
         copy.original = message
         copy.properties = properties

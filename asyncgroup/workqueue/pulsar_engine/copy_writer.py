@@ -22,6 +22,7 @@ from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopy
 __all__ = ["PulsarCopyWriter"]
 
 _NO_OFFSET: Final = -1
+"""A message has no offset; its time is the broker's."""
 
 
 class PulsarCopyWriter:
@@ -69,7 +70,7 @@ class PulsarCopyWriter:
             event_time=message.event_time,
             deliver_after=delay / 1000 if delay else None,
         )
-        return RecordMetadata(TopicPartition(copy.topic, max(0, stored.partition)), _NO_OFFSET, -1)
+        return RecordMetadata(copy.topic, stored.partition, _NO_OFFSET, _NO_OFFSET)
 
     async def _producer(self, topic: str) -> PulsarProducer:
         """Return the producer of a topic; it is opened once, also for copies of the same time, and again after a failure."""
