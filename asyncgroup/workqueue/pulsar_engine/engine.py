@@ -194,7 +194,7 @@ class PulsarEngine:
             await queue.on_demand.wait()
             queue.on_demand.clear()
             for reader in self._readers.values():
-                reader.consumer.set_waiting(1 if queue.has_demand and not reader.work.queued else 0)
+                reader.ask_on_demand()
 
     async def leave(self) -> None:
         """Wait until the open deliveries have ended, or cancel their handlers after `close_timeout`; then close the consumers."""

@@ -53,8 +53,6 @@ class PartitionReader(PartitionEngine, PulsarConsumerListener):
         self.group_id = subscription
         self.has_copies = has_copies
         self.work: Work = PartitionWork(tp, AckWindow(0), engine=self)
-        self.is_seeking = False
-        """Whether what arrives is not delivered."""
         self._queue = queue
         self._limits = limits
         self._on_error = on_error
@@ -87,8 +85,9 @@ class PartitionReader(PartitionEngine, PulsarConsumerListener):
     def _feed(self) -> None:
         self._is_feeding = False
         work = self.work
-        if not work.is_open or self.is_seeking:
+        if not work.is_open:
             return
+        self.ask_on_demand()
         self._return_permits()
         taken = self.consumer.take(_ALL, keeps_permits=True) if self._has_room() else []
         if taken:
@@ -97,6 +96,11 @@ class PartitionReader(PartitionEngine, PulsarConsumerListener):
             self._queue.offer(work, offered)
         work.refill_at = self._limits.records // 2
         work.refill_bytes = self._limits.bytes // 2
+
+    def ask_on_demand(self) -> None:
+        """Without a receiver queue ask for one message if a task waits and none is here."""
+        if self._limits.on_demand:
+            self.consumer.set_waiting(1 if self._queue.has_demand and not self.work.queued else 0)
 
     def _has_room(self) -> bool:
         """The permits limit the number of messages; their bytes are limited by taking no more."""

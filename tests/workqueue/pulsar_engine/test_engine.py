@@ -1,0 +1,299 @@
+"""The work queue on scripted Pulsar brokers, in virtual time: what happens to deliveries when connections end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncgroup import AsyncGroupError, Delivery, WorkQueue
+from asyncgroup.errors import ConsumerBusy
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.workqueue import AckOutcome
+from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
+from tests.pulsar.scripted import BrokerConnection, ScriptedPulsar, in_turn, refuse
+
+pytestmark = pytest.mark.virtual(max_virtual_time=3600)
+
+TOPIC = "persistent://public/default/orders"
+
+
+@asynccontextmanager
+async def brokers(*hosts: str) -> AsyncIterator[ScriptedPulsar]:
+    async with ScriptedPulsar(*(hosts or ("10.0.0.1",))) as pulsar:
+        yield pulsar
+
+
+def queue_on(pulsar: ScriptedPulsar, *, source: dict[str, Any] | None = None, **settings: Any) -> WorkQueue:
+    return WorkQueue(PulsarSource(pulsar.url, "billing", "orders", **(source or {})), **settings)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(600):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+async def attached(pulsar: ScriptedPulsar) -> tuple[BrokerConnection, int]:
+    """Return the connection of the queue's consumer, and its id there."""
+    await until(lambda: any(one.consumers for one in pulsar.connections))
+    (connection,) = (one for one in pulsar.connections if one.consumers)
+    return connection, next(iter(connection.consumers))
+
+
+async def reconnected(pulsar: ScriptedPulsar, connection: BrokerConnection) -> tuple[BrokerConnection, int]:
+    """Cut the connection; return the next one of the queue's consumer, and its id there."""
+    connection.cut()
+    await until(lambda: connection not in pulsar.connections)
+    return await attached(pulsar)
+
+
+def acked(pulsar: ScriptedPulsar) -> list[int]:
+    """Return the entries that were acknowledged, in order."""
+    return [each.entry_id for ack in pulsar.commands(c.CommandAck) for each in ack.message_id]
+
+
+async def test_what_a_queue_subscribes_to() -> None:
+    async with brokers() as pulsar:
+        source = {"key_ranges": [(0, 99)], "consumer_name": "ann", "priority_level": 2, "durable": False}
+        async with queue_on(pulsar, source=source, mode="key_shared", initial_position="earliest"):
+            pass
+        (found,) = pulsar.commands(c.CommandSubscribe)
+        assert (found.topic, found.subscription, found.sub_type) == (TOPIC, "billing", 3)
+        assert (found.consumer_name, found.priority_level, found.durable, found.initial_position) == (
+            "ann",
+            2,
+            False,
+            1,
+        )
+        assert found.key_shared_meta is not None
+        assert [(each.start, each.end) for each in found.key_shared_meta.hash_ranges] == [(0, 99)]
+        assert len(pulsar.commands(c.CommandCloseConsumer)) == 1
+
+
+async def test_a_delivery_that_is_open_at_a_reconnect_is_the_only_one_of_its_message() -> None:
+    """The broker gives all messages again: those that were not delivered are withdrawn before."""
+    async with brokers() as pulsar, queue_on(pulsar) as queue:
+        connection, consumer = await attached(pulsar)
+        for number in range(3):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number)
+        first = await queue.receive()
+        connection, consumer = await reconnected(pulsar, connection)
+        assert (await first.ack()) is AckOutcome.ACKED
+        for number in range(3):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number, redelivery_count=1)
+        taken = [await queue.receive() for _ in range(2)]
+        assert [(each.value, each.attempt) for each in taken] == [(b"1", 1), (b"2", 1)]
+        for each in taken:
+            await each.ack(durable=True)
+        assert sorted(set(acked(pulsar))) == [0, 1, 2]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.receive(), 30)
+
+
+async def test_a_message_whose_delivery_is_open_is_not_delivered_again() -> None:
+    async with brokers() as pulsar, queue_on(pulsar) as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        first = await queue.receive()
+        connection, consumer = await reconnected(pulsar, connection)
+        connection.push_entry(consumer, b"a", entry_id=1, redelivery_count=1)
+        connection.push_entry(consumer, b"b", entry_id=2)
+        assert (await queue.receive()).value == b"b"
+        await first.nack(delay=5)
+        again = await queue.receive()
+        assert (again.value, again.attempt) == (b"a", 2)
+        assert await again.ack(durable=True) is AckOutcome.COMMITTED
+        assert acked(pulsar) == [1]
+
+
+async def test_numbers_of_failed_deliveries_survive_a_reconnect() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, nack_backoff=100) as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        await (await queue.receive()).nack()
+        connection, consumer = await reconnected(pulsar, connection)
+        connection.push_entry(consumer, b"a", entry_id=1, redelivery_count=1)
+        again = await queue.receive()
+        assert (again.attempt, again.redelivery_count) == (2, 1)
+        await again.ack()
+
+
+async def test_the_order_of_a_key_survives_a_nack_and_a_reconnect() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, mode="key_shared", nack_backoff=5) as queue:
+        connection, consumer = await attached(pulsar)
+        for number in range(3):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number, partition_key="k")
+        await (await queue.receive()).nack()
+        connection, consumer = await reconnected(pulsar, connection)
+        for number in range(3):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number, partition_key="k")
+        seen = []
+        for _ in range(3):
+            delivery = await queue.receive()
+            seen.append((delivery.value, delivery.attempt))
+            await delivery.ack()
+        assert seen == [(b"0", 2), (b"1", 1), (b"2", 1)]
+
+
+async def test_permits_follow_what_is_delivered() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, receiver_queue=10) as queue:
+        connection, consumer = await attached(pulsar)
+        await until(lambda: connection.permits[consumer] == 10)
+        for number in range(10):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number)
+        taken = [await queue.receive() for _ in range(4)]
+        await asyncio.sleep(1)
+        assert connection.permits[consumer] == 0, "most of them wait"
+        taken += [await queue.receive() for _ in range(4)]
+        await until(lambda: connection.permits[consumer] > 0)
+        assert connection.permits[consumer] + queue.statistics().partitions[0].queued <= 10
+        for each in taken:
+            await each.ack()
+
+
+async def test_without_a_receiver_queue_a_message_is_asked_for_by_who_waits() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, receiver_queue=0) as queue:
+        connection, consumer = await attached(pulsar)
+        await asyncio.sleep(10)
+        assert pulsar.commands(c.CommandFlow) == []
+        receiving = asyncio.create_task(queue.receive())
+        await until(lambda: connection.permits[consumer] == 1)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        await (await receiving).ack()
+        await asyncio.sleep(10)
+        assert connection.permits[consumer] == 0
+
+
+async def test_a_consumer_that_is_no_longer_active_keeps_only_open_deliveries() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, mode="failover", name="ann") as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=True))
+        for number in range(3):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number)
+        first = await queue.receive()
+        connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=False))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.receive(), 30)
+        await first.ack(durable=True)
+        assert acked(pulsar) == [0]
+
+
+async def test_another_consumer_holds_the_subscription() -> None:
+    async with brokers() as pulsar:
+        pulsar.script[c.CommandSubscribe] = refuse(5)
+        with pytest.raises(ConsumerBusy, match="billing"):
+            async with queue_on(pulsar, mode="exclusive"):
+                pass
+
+
+async def test_a_topic_that_is_deleted_ends_the_queue() -> None:
+    async with brokers() as pulsar, queue_on(pulsar) as queue:
+        connection, _ = await attached(pulsar)
+        receiving = asyncio.create_task(queue.receive())
+        await asyncio.sleep(1)
+        pulsar.script[c.CommandSubscribe] = refuse(11)
+        connection.cut()
+        with pytest.raises(AsyncGroupError, match="TopicNotFound"):
+            await receiving
+        assert queue.health().fatal is not None
+
+
+async def test_a_partition_that_is_added_is_read_from_its_beginning() -> None:
+    config = PulsarConfig(partitions_update_interval=10)
+    async with brokers() as pulsar:
+        pulsar.set_partitions("orders", 1)
+        async with queue_on(pulsar, source={"config": config}) as queue:
+            pulsar.set_partitions("orders", 2)
+            await until(lambda: len(pulsar.commands(c.CommandSubscribe)) == 2)
+            first, second = pulsar.commands(c.CommandSubscribe)
+            assert (first.topic, first.initial_position) == (f"{TOPIC}-partition-0", 0)
+            assert (second.topic, second.initial_position) == (f"{TOPIC}-partition-1", 1)
+            connection = pulsar.connection_of(consumer=second.consumer_id)
+            connection.push_entry(second.consumer_id, b"new", entry_id=1)
+            delivery = await queue.receive()
+            assert (delivery.value, delivery.record.partition) == (b"new", 1)
+            await delivery.ack()
+
+
+async def test_a_dead_letter_is_acknowledged_after_the_receipt_of_its_copy() -> None:
+    async def handle(delivery: Delivery) -> None:
+        raise ValueError("no such order")
+
+    async with brokers() as pulsar, queue_on(pulsar, dead_letter=1, nack_backoff=0) as queue:
+        held: list[Any] = []
+        pulsar.script[c.CommandSend] = in_turn(held.append, lambda call: call.default())
+        connection, consumer = await attached(pulsar)
+        run = asyncio.create_task(queue.run(handle))
+        connection.push_entry(consumer, b"bad", entry_id=1, partition_key="k", event_time=5)
+        await until(lambda: held)
+        await asyncio.sleep(5)
+        assert acked(pulsar) == []
+        held[0].default()
+        await until(lambda: acked(pulsar) == [1])
+        (stored,) = pulsar.stored[f"{TOPIC}-billing-DLQ"]
+        assert stored.body == b"bad"
+        assert (stored.metadata.partition_key, stored.metadata.event_time) == ("k", 5)
+        assert stored.metadata.properties == {
+            "REAL_TOPIC": TOPIC,
+            "ORIGIN_MESSAGE_ID": "7:1:-1",
+            "ORIGIN_MESSAGE_IDY_TIME": "7:1:-1",
+            "REAL_SUBSCRIPTION": "billing",
+            "__dlq.errors.topic": TOPIC,
+            "__dlq.errors.group": "billing",
+            "__dlq.errors.delivery.count": "2",
+            "__dlq.errors.message": "ValueError: no such order",
+        }
+        await queue.aclose()
+        await run
+
+
+async def test_a_copy_that_cannot_be_written_is_tried_again() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, retry=True) as queue:
+        pulsar.script[c.CommandProducer] = in_turn(refuse(4), lambda call: call.default())
+        connection, consumer = await attached_to(pulsar, TOPIC)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        assert await (await queue.receive()).reconsume_later(7)
+        (stored,) = pulsar.stored[f"{TOPIC}-billing-RETRY"]
+        assert (stored.metadata.properties["RECONSUMETIMES"], stored.metadata.properties["DELAY_TIME"]) == (
+            "1",
+            "7000",
+        )
+        assert stored.metadata.deliver_at_time is not None
+
+
+async def attached_to(pulsar: ScriptedPulsar, topic: str) -> tuple[BrokerConnection, int]:
+    """Return the connection of the consumer of a topic, and its id."""
+    found = next(each for each in pulsar.commands(c.CommandSubscribe) if each.topic == topic)
+    return pulsar.connection_of(consumer=found.consumer_id), found.consumer_id
+
+
+async def test_a_close_sends_the_last_acknowledgements_before_it_leaves() -> None:
+    async with brokers() as pulsar:
+        async with queue_on(pulsar, ack_group_time=1000.0) as queue:
+            connection, consumer = await attached(pulsar)
+            connection.push_entry(consumer, b"a", entry_id=1)
+            connection.push_entry(consumer, b"b", entry_id=2)
+            await (await queue.receive()).ack()
+        kinds = [type(each.command) for each in pulsar.received]
+        assert kinds.index(c.CommandAck) < kinds.index(c.CommandCloseConsumer)
+        assert acked(pulsar) == [1]
+
+
+async def test_a_seek_loses_open_deliveries() -> None:
+    async with brokers() as pulsar, queue_on(pulsar) as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        first = await queue.receive()
+        await queue.seek("earliest")
+        assert await first.ack() is AckOutcome.LOST
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        await (await queue.receive()).ack(durable=True)
+        assert acked(pulsar) == [1]
+        (seek,) = pulsar.commands(c.CommandSeek)
+        assert seek.message_id is not None
