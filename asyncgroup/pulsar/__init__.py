@@ -1,4 +1,15 @@
-"""A native asyncio client for Apache Pulsar; it knows nothing of Kafka.
+"""A native asyncio client for Apache Pulsar 4; it knows nothing of Kafka.
+
+    from asyncgroup.pulsar import PulsarClient, PulsarProducer
+
+    async with PulsarClient("pulsar://localhost:6650") as client:
+        async with PulsarProducer(client, "orders") as producer:
+            await producer.send(b"one dozen", key="eggs")
+        async with client.subscribe("orders", "billing", type="shared") as consumer:
+            message = await consumer.receive()
+            consumer.ack(message)
+
+A work queue on a subscription is `WorkQueue("pulsar://localhost:6650", "billing", "orders")`.
 
 - `client`: PulsarClient, with its `core`, `config`, `service_url` and `authentication`; `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker.
@@ -6,3 +17,60 @@
 - `consumer/`: consumers of a partition and of a topic.
 - `wire/`: the bytes.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncgroup.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from asyncgroup.pulsar.authentication import BasicAuthentication, TlsAuthentication, TokenAuthentication
+    from asyncgroup.pulsar.client import PulsarClient
+    from asyncgroup.pulsar.config import PulsarConfig
+    from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
+    from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
+    from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
+    from asyncgroup.pulsar.errors import PulsarServerError
+    from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+    from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor, PulsarProducerRecord
+    from asyncgroup.pulsar.producer.producer import PulsarProducer
+    from asyncgroup.pulsar.wire.message_id import EARLIEST, LATEST, MessageId
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "BasicAuthentication",
+    "MessageId",
+    "PulsarClient",
+    "PulsarConfig",
+    "PulsarConsumerConfig",
+    "PulsarInterceptor",
+    "PulsarMessage",
+    "PulsarProducer",
+    "PulsarProducerConfig",
+    "PulsarProducerRecord",
+    "PulsarServerError",
+    "PulsarTopicConsumer",
+    "SubscriptionType",
+    "TlsAuthentication",
+    "TokenAuthentication",
+]
+
+_NAMES = {
+    "authentication": ["BasicAuthentication", "TlsAuthentication", "TokenAuthentication"],
+    "client": ["PulsarClient"],
+    "config": ["PulsarConfig"],
+    "consumer.config": ["PulsarConsumerConfig", "SubscriptionType"],
+    "consumer.pulsar_message": ["PulsarMessage"],
+    "consumer.topic_consumer": ["PulsarTopicConsumer"],
+    "errors": ["PulsarServerError"],
+    "producer.config": ["PulsarProducerConfig"],
+    "producer.interceptors": ["PulsarInterceptor", "PulsarProducerRecord"],
+    "producer.producer": ["PulsarProducer"],
+    "wire.message_id": ["EARLIEST", "LATEST", "MessageId"],
+}
+"""The public names of each module."""
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept any name
+    __getattr__, __dir__ = lazy_names(__name__, _NAMES)

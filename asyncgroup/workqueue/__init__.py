@@ -15,7 +15,8 @@ Where to look, starting at the user's call:
 - Copies: `publisher` has them written to the retry and the dead letter topic (`copies`: their headers; `topic_names`;
   `dead_letters`: their rate, and why a record that arrives after its last delivery is one).
 - Several consumers of one queue in one process: `queue_consumer`, over `local_consumers` and `asyncgroup.hashing.key_ranges`.
-- `group_engine/` is the engine on a consumer group; `asyncgroup.testing.memory_engine` the one over a list of records.
+- `group_engine/` is the engine on a consumer group, `pulsar_engine/` that on a subscription of Pulsar;
+  `asyncgroup.testing.memory_engine` the one over a list of records.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.interceptors import QueueInterceptor
     from asyncgroup.workqueue.modes import Mode
     from asyncgroup.workqueue.policies import Backoff, BatchPolicy, Breaker, DeadLetter, RetryTopic
+    from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
     from asyncgroup.workqueue.queue_consumer import QueueConsumer
     from asyncgroup.workqueue.statistics import PartitionStatistics, QueueCounts, QueueStatistics
     from asyncgroup.workqueue.work_queue import WorkQueue
@@ -53,6 +55,7 @@ __all__ = [
     "KeyRange",
     "Mode",
     "PartitionStatistics",
+    "PulsarSource",
     "QueueConsumer",
     "QueueCounts",
     "QueueInterceptor",
@@ -73,6 +76,7 @@ _NAMES = {
     "modes": ["Mode"],
     "policies": ["Backoff", "BatchPolicy", "Breaker", "DeadLetter", "RetryTopic"],
     ".program": ["run_queue"],
+    "pulsar_engine.source": ["PulsarSource"],
     "queue_consumer": ["QueueConsumer"],
     "statistics": ["PartitionStatistics", "QueueCounts", "QueueStatistics"],
     "work_queue": ["WorkQueue"],

@@ -1,6 +1,6 @@
 """The engine of a work queue over a subscription of Apache Pulsar.
 
 - `source`: PulsarSource, which a user makes, and its check. `engine`: PulsarEngine, which opens its consumers.
-- `partition_reader`: gives the messages of one partition to the queue, and the acknowledgements to the broker.
-- `copies`: copies for retry and dead letter topics, and their producers.
+- `queue_partition`: gives the messages of one partition to the queue, and the acknowledgements to the broker.
+- `copies`: what copies for retry and dead letter topics have, and `copy_writer`, which writes them.
 """

@@ -26,7 +26,7 @@ from asyncgroup.workqueue.engine import OpenQueue
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.pulsar_engine.copies import PulsarCopyFormat, due_at
 from asyncgroup.workqueue.pulsar_engine.copy_writer import PulsarCopyWriter
-from asyncgroup.workqueue.pulsar_engine.partition_reader import PartitionReader
+from asyncgroup.workqueue.pulsar_engine.queue_partition import QueuePartition
 from asyncgroup.workqueue.pulsar_engine.source import FEATURES, PulsarPlan
 from asyncgroup.workqueue.receive_limits import ReceiveLimits
 from asyncgroup.workqueue.settings import QueueSettings
@@ -71,7 +71,7 @@ class PulsarEngine:
         self._clock = clock
         self._limits = ReceiveLimits(settings)
         self._queue: OpenQueue | None = None
-        self._readers: dict[TopicPartition, PartitionReader] = {}
+        self._readers: dict[TopicPartition, QueuePartition] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._errors = ErrorStream(ERROR_BUFFER)
         self._at_close: tuple[PartitionStatistics, ...] = ()
@@ -111,13 +111,13 @@ class PulsarEngine:
     def _topics(self) -> list[str]:
         return [*self._plan.topics, *([] if self.retry_topic is None else [self.retry_topic])]
 
-    def _add(self, queue: OpenQueue, topic: TopicName, count: int, first: int = 0) -> list[PartitionReader]:
+    def _add(self, queue: OpenQueue, topic: TopicName, count: int, first: int = 0) -> list[QueuePartition]:
         """Add the partitions `first` to `count` of a topic, or the topic if it has none."""
         partitions = range(first, count) if count else (-1,)
         added = []
         for number in partitions:
             tp = TopicPartition(str(topic), number)
-            reader = PartitionReader(
+            reader = QueuePartition(
                 queue, self.name, tp, self._limits, self._on_error, has_copies=str(topic) == self.retry_topic
             )
             self._readers[tp] = reader
@@ -127,7 +127,7 @@ class PulsarEngine:
             reader.consumer = self._consumer(topic, reader, is_new=first > 0)
         return added
 
-    def _consumer(self, topic: TopicName, reader: PartitionReader, *, is_new: bool) -> PulsarConsumer:
+    def _consumer(self, topic: TopicName, reader: QueuePartition, *, is_new: bool) -> PulsarConsumer:
         settings, source, number = self._settings, self._source, reader.work.tp.partition
         is_failover = settings.mode is Mode.FAILOVER
         # a partition that was added later, or a copy, is not skipped
@@ -155,7 +155,7 @@ class PulsarEngine:
             queue_size=0 if self._limits.on_demand else self._limits.records,
         )
 
-    async def _start(self, readers: list[PartitionReader]) -> None:
+    async def _start(self, readers: list[QueuePartition]) -> None:
         assert self._queue is not None
         for reader in readers:
             self._queue.add(reader.work)

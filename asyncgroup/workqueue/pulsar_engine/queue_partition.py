@@ -1,4 +1,4 @@
-"""PartitionReader: gives the messages of one partition to the queue, and what becomes of them to its consumer.
+"""QueuePartition: gives the messages of one partition to the queue, and what becomes of them to its consumer.
 
 The queue knows a message by a number: messages are numbered as they arrive, and the window of the partition counts these
 numbers. A message that the broker gives again, after its connection has ended, gets a new number, unless a delivery of it
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from asyncgroup.workqueue.engine import OpenQueue
     from asyncgroup.workqueue.receive_limits import ReceiveLimits
 
-__all__ = ["PartitionReader"]
+__all__ = ["QueuePartition"]
 
 _ALL = 1 << 31
 
 
-class PartitionReader(PartitionEngine, PulsarConsumerListener):
+class QueuePartition(PartitionEngine, PulsarConsumerListener):
     """One partition. `consumer` is set before it is started."""
 
     consumer: PulsarConsumer
@@ -69,7 +69,7 @@ class PartitionReader(PartitionEngine, PulsarConsumerListener):
         self._is_feeding = False
 
     def __repr__(self) -> str:
-        return f"<PartitionReader {self.work!r}>"
+        return f"<QueuePartition {self.work!r}>"
 
     # --- messages arrive ------------------------------------------------------------------------------------------------
 
