@@ -35,6 +35,7 @@ async def recreated_topics(scene: Scene) -> None:
         [m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
     await scene.ask("it is gone", gone, version=12, until=lambda answer: answer.topics[0].error_code)
+    await scene.until_left(topic, 1)
     if number:
         request = fetch(scene, topic, {}, session_id=number, session_epoch=1)
         await scene.ask("the session hears of it", request, until=_told)

@@ -282,6 +282,12 @@ class Scene:
                     return
                 await asyncio.sleep(PAUSE)
 
+    async def until_left(self, full: str, partitions: int) -> None:
+        """Wait until the leaders of a deleted topic serve it no longer: a broker's metadata is ahead of its replicas."""
+        async with asyncio.timeout(LIMIT):
+            while await self._led(full, partitions):
+                await asyncio.sleep(PAUSE)
+
     async def _led(self, full: str, partitions: int) -> bool:
         """Whether the leaders serve requests: a broker's metadata is ahead of its replicas."""
         cls = m.ListOffsetsRequest
