@@ -18,14 +18,15 @@ from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig
 from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.apache_pulsar import RunningPulsar
-from tests.profiles import thinned
+from tests.profiles import current_profile
 from tests.real.concurrent_stories import ConcurrentStories
 from tests.stories.queue_engines import Side
 from tests.stories.queue_stories import STORIES
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real]
 
-NAMES = thinned(list(STORIES))
+NAMES = list(STORIES) if current_profile() == "full" else ["interceptors"]
+"""The quick profile has one that is short."""
 
 
 class PulsarSide:
