@@ -363,9 +363,16 @@ class PulsarConsumer:
 
     def on_active_change(self, is_active: bool) -> None:
         """Called by the connection."""
-        if is_active != self.is_active:
-            self.is_active = is_active
-            self._listener.on_active_change(is_active)
+        if is_active == self.is_active:
+            return
+        self.is_active = is_active
+        if not is_active and self._connection is not None:
+            # the next active consumer gets what is not acknowledged, and this one again if it is that later
+            self._void()
+            self._drop_queue()
+            self._listener.on_restart()
+            self._flow()
+        self._listener.on_active_change(is_active)
 
     def on_end_of_topic(self) -> None:
         """Called by the connection."""

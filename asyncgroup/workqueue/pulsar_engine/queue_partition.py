@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.errors import AsyncGroupError, CommitFailedError
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["QueuePartition"]
 
-_ALL = 1 << 31
+_ALL: Final = 1 << 31
+
+MOST_FAILURES: Final = 50_000
+"""Messages that have failed here and were withdrawn whose numbers of deliveries are kept: as many as a broker leaves
+unacknowledged at a consumer (`maxUnackedMessagesPerConsumer`)."""
 
 
 class QueuePartition(PartitionEngine, PulsarConsumerListener):
@@ -132,14 +136,11 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._fresh.clear()
         for record, attempts in self._queue.withdraw(self.work):
             self._failures[cast("PulsarMessage", record).message_id] = attempts
+        while len(self._failures) > MOST_FAILURES:  # those of messages that went to other consumers
+            del self._failures[next(iter(self._failures))]
         window = self.work.window
         self._open = {number: message for number, message in self._open.items() if number not in window}
         self._kept = {message.message_id for message in self._open.values()}
-
-    def on_active_change(self, is_active: bool) -> None:
-        """Another consumer is the active one of this partition: it gets what is not acknowledged."""
-        if not is_active:
-            self.on_restart()
 
     def on_error(self, error: Exception) -> None:
         """Report what is tried again."""

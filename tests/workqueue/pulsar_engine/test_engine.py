@@ -183,6 +183,21 @@ async def test_a_consumer_that_is_no_longer_active_keeps_only_open_deliveries() 
         assert acked(pulsar) == [0]
 
 
+async def test_a_consumer_that_is_active_again_delivers_what_was_withdrawn() -> None:
+    """Of a batch as well, whose messages it had before."""
+    async with brokers() as pulsar, queue_on(pulsar, mode="failover", name="ann") as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=True))
+        connection.push_entry(consumer, b"a", b"b", entry_id=0)
+        connection.push_entry(consumer, b"c", entry_id=1)
+        assert (await queue.receive()).value == b"a"
+        connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=False))
+        connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=True))
+        connection.push_entry(consumer, b"a", b"b", entry_id=0)
+        connection.push_entry(consumer, b"c", entry_id=1)
+        assert [(await queue.receive()).value for _ in range(2)] == [b"b", b"c"]
+
+
 async def test_another_consumer_holds_the_subscription() -> None:
     async with brokers() as pulsar:
         pulsar.script[c.CommandSubscribe] = refuse(5)
