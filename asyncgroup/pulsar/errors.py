@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import ClassVar, Final, NamedTuple
 
 from asyncgroup.errors import AsyncGroupError, ConnectError
 from asyncgroup.escaping import MAX_TEXT_LENGTH, printable
+from asyncgroup.pulsar.wire.server_errors import ServerError
 
 __all__ = ["SERVER_ERRORS", "PulsarServerError", "Refusal", "ServerErrorSpec", "TooManyRedirects"]
 
@@ -31,33 +33,37 @@ class ServerErrorSpec(NamedTuple):
 
 _RETRY, _AT_FIRST, _RAISE = Refusal.RETRY, Refusal.RAISE_AT_FIRST, Refusal.RAISE
 
-SERVER_ERRORS: Final = {
-    0: ServerErrorSpec("UnknownError", _RETRY),
-    1: ServerErrorSpec("MetadataError", _RETRY),
-    2: ServerErrorSpec("PersistenceError", _RETRY),
-    3: ServerErrorSpec("AuthenticationError", _RETRY),
-    4: ServerErrorSpec("AuthorizationError", _AT_FIRST),
-    5: ServerErrorSpec("ConsumerBusy", _AT_FIRST),
-    6: ServerErrorSpec("ServiceNotReady", _RETRY),
-    7: ServerErrorSpec("ProducerBlockedQuotaExceededError", _RETRY),
-    8: ServerErrorSpec("ProducerBlockedQuotaExceededException", _RETRY),
-    9: ServerErrorSpec("ChecksumError", _RETRY),
-    10: ServerErrorSpec("UnsupportedVersionError", _RAISE),
-    11: ServerErrorSpec("TopicNotFound", _RAISE),
-    12: ServerErrorSpec("SubscriptionNotFound", _AT_FIRST),
-    13: ServerErrorSpec("ConsumerNotFound", _RETRY),
-    14: ServerErrorSpec("TooManyRequests", _RETRY),
-    15: ServerErrorSpec("TopicTerminatedError", _RAISE),
-    16: ServerErrorSpec("ProducerBusy", _AT_FIRST),
-    17: ServerErrorSpec("InvalidTopicName", _RAISE),
-    18: ServerErrorSpec("IncompatibleSchema", _RAISE),
-    19: ServerErrorSpec("ConsumerAssignError", _AT_FIRST),
-    20: ServerErrorSpec("TransactionCoordinatorNotFound", _RETRY),
-    21: ServerErrorSpec("InvalidTxnStatus", _RAISE),
-    22: ServerErrorSpec("NotAllowedError", _RAISE),
-    23: ServerErrorSpec("TransactionConflict", _RAISE),
-    24: ServerErrorSpec("TransactionNotFound", _RAISE),
-    25: ServerErrorSpec("ProducerFenced", _RAISE),
+_REFUSALS: Final = {
+    ServerError.UNKNOWN_ERROR: _RETRY,
+    ServerError.METADATA_ERROR: _RETRY,
+    ServerError.PERSISTENCE_ERROR: _RETRY,
+    ServerError.AUTHENTICATION_ERROR: _RETRY,
+    ServerError.AUTHORIZATION_ERROR: _AT_FIRST,
+    ServerError.CONSUMER_BUSY: _AT_FIRST,
+    ServerError.SERVICE_NOT_READY: _RETRY,
+    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_ERROR: _RETRY,
+    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION: _RETRY,
+    ServerError.CHECKSUM_ERROR: _RETRY,
+    ServerError.UNSUPPORTED_VERSION_ERROR: _RAISE,
+    ServerError.TOPIC_NOT_FOUND: _RAISE,
+    ServerError.SUBSCRIPTION_NOT_FOUND: _AT_FIRST,
+    ServerError.CONSUMER_NOT_FOUND: _RETRY,
+    ServerError.TOO_MANY_REQUESTS: _RETRY,
+    ServerError.TOPIC_TERMINATED_ERROR: _RAISE,
+    ServerError.PRODUCER_BUSY: _AT_FIRST,
+    ServerError.INVALID_TOPIC_NAME: _RAISE,
+    ServerError.INCOMPATIBLE_SCHEMA: _RAISE,
+    ServerError.CONSUMER_ASSIGN_ERROR: _AT_FIRST,
+    ServerError.TRANSACTION_COORDINATOR_NOT_FOUND: _RETRY,
+    ServerError.INVALID_TXN_STATUS: _RAISE,
+    ServerError.NOT_ALLOWED_ERROR: _RAISE,
+    ServerError.TRANSACTION_CONFLICT: _RAISE,
+    ServerError.TRANSACTION_NOT_FOUND: _RAISE,
+    ServerError.PRODUCER_FENCED: _RAISE,
+}
+
+SERVER_ERRORS: Final[Mapping[int, ServerErrorSpec]] = {
+    code: ServerErrorSpec(code.published_name, refusal) for code, refusal in _REFUSALS.items()
 }
 """The codes of Pulsar 4."""
 

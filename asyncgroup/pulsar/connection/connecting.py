@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from itertools import count
+from typing import Final
 
 from asyncgroup.errors import (
     AuthenticationError,
@@ -21,6 +22,7 @@ from asyncgroup.pulsar.connection.credentials import CLIENT_VERSION
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
 from asyncgroup.pulsar.wire.commands import PROTOCOL_VERSION, CommandConnect, FeatureFlags
+from asyncgroup.pulsar.wire.server_errors import ServerError
 
 __all__ = ["connect"]
 
@@ -31,7 +33,7 @@ _FEATURES = FeatureFlags(
     supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
 )
-_AUTHENTICATION, _AUTHORIZATION = 3, 4
+_REFUSALS: Final = {ServerError.AUTHENTICATION_ERROR, ServerError.AUTHORIZATION_ERROR}
 
 
 async def connect(
@@ -86,7 +88,7 @@ async def _set_up(connection: PulsarConnection) -> None:
     try:
         await connection.wait_connected()
     except PulsarServerError as error:
-        if error.code in (_AUTHENTICATION, _AUTHORIZATION):
+        if error.code in _REFUSALS:
             raise AuthenticationError(str(error)) from error
         raise
 

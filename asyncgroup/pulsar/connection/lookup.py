@@ -34,16 +34,15 @@ from asyncgroup.pulsar.wire.commands import (
     CommandPartitionedTopicMetadata,
     CommandPartitionedTopicMetadataResponse,
 )
+from asyncgroup.pulsar.wire.enums import LookupType
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["BrokerOfTopic", "TopicLookup"]
 
 T = TypeVar("T")
 
-_REDIRECT: Final = 0  # of a lookup
 _FAILED: Final = 1  # of PARTITIONED_METADATA
-_UNKNOWN_ERROR: Final = 0
-_SERVICE_NOT_READY: Final = 6
 _NO_SLOT: Final = 0
 """Lookups share the first connection to a broker."""
 
@@ -168,7 +167,7 @@ class TopicLookup:
         for _ in range(self._config.max_lookup_redirects + 1):
             answer = await self._look_up(connection, topic, authoritative=authoritative)
             broker = self._address_in(answer)
-            if answer.response != _REDIRECT:
+            if answer.response != LookupType.REDIRECT:
                 through = connection.physical if answer.proxy_through_service_url else broker
                 return BrokerOfTopic(broker, through)
             authoritative = answer.authoritative
@@ -194,12 +193,14 @@ class TopicLookup:
                 timeout=self._config.operation_timeout,
             )
         except PulsarServerError as error:
-            if error.code == _SERVICE_NOT_READY and not connection.is_closed:
+            if error.code == ServerError.SERVICE_NOT_READY and not connection.is_closed:
                 self._next += 1  # another broker of the service may be ready
                 connection.close(ConnectError(f"{connection.physical}: {error}"))
             raise
         if answer.response is None or not (answer.broker_service_url or answer.broker_service_url_tls):
-            raise PulsarServerError(_UNKNOWN_ERROR, f"lookup of {topic}", "the answer names no broker")
+            raise PulsarServerError(
+                ServerError.UNKNOWN_ERROR, f"lookup of {topic}", "the answer names no broker"
+            )
         return answer
 
     def _address_in(self, answer: CommandLookupTopicResponse) -> BrokerAddress:
@@ -223,7 +224,9 @@ class TopicLookup:
             timeout=max(0.0, retry.left),
         )
         if answer.response == _FAILED:
-            raise PulsarServerError(_UNKNOWN_ERROR, f"partitions of {topic}", "the answer gives no reason")
+            raise PulsarServerError(
+                ServerError.UNKNOWN_ERROR, f"partitions of {topic}", "the answer gives no reason"
+            )
         return answer.partitions or 0
 
     async def _ask_topics(

@@ -19,10 +19,11 @@ from asyncgroup.checks import (
 from asyncgroup.errors import ConfigError
 from asyncgroup.pulsar.producer.routing import HASHINGS, ROUTINGS
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS
+from asyncgroup.pulsar.wire.enums import ProducerAccessMode
 
 __all__ = ["ACCESS_MODES", "PulsarProducerConfig"]
 
-ACCESS_MODES: Final = {"shared": 0, "exclusive": 1, "wait_for_exclusive": 2, "exclusive_with_fencing": 3}
+ACCESS_MODES: Final = {mode.name.lower(): mode.value for mode in ProducerAccessMode}
 """Numbers of `ProducerAccessMode` by name."""
 
 _KIB: Final = 1 << 10

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from asyncgroup.errors import ClosedError, ConnectionLost, InvalidRecordError, QueueFull, RequestTimedOut
 from asyncgroup.escaping import escaping_logger
@@ -35,15 +34,11 @@ from asyncgroup.pulsar.wire.commands import (
     CommandSendError,
     CommandSendReceipt,
 )
+from asyncgroup.pulsar.wire.server_errors import ServerError
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["OnLost", "PartitionProducer"]
 
-_QUOTA_EXCEPTION: Final = 8
-_CHECKSUM: Final = 9
-_TERMINATED: Final = 15
-_NOT_ALLOWED: Final = 22
-_FENCED: Final = 25
 
 OnLost = Callable[[TopicName, int, Exception], None]
 """Is called with the number of messages that have failed without a caller that waits for them."""
@@ -352,15 +347,15 @@ class PartitionProducer:
     def on_send_error(self, error: CommandSendError) -> None:
         """What was sent is not stored."""
         failure = PulsarServerError(error.error, f"producer of {self.topic}", error.message)
-        if error.error in (_TERMINATED, _FENCED):
+        if error.error in (ServerError.TOPIC_TERMINATED_ERROR, ServerError.PRODUCER_FENCED):
             self._forget()
             self._reconnector.fail(failure)
-        elif error.error == _NOT_ALLOWED:
+        elif error.error == ServerError.NOT_ALLOWED_ERROR:
             self.queue.refuse(error.sequence_id, lambda: copy_error(failure))
             self._check_flushes()
         else:
             # the frame was damaged on its way, or the broker cannot write now: register again, and send all again
-            if error.error == _QUOTA_EXCEPTION:
+            if error.error == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION:
                 self._fail_pending(failure)
             connection = self._forget()
             if connection is not None:
@@ -397,7 +392,10 @@ class PartitionProducer:
             if isinstance(error, RequestTimedOut | asyncio.CancelledError):
                 # it may have been registered nevertheless, and a second producer of this name would be refused
                 connection.send_command(CommandCloseProducer(producer_id=self._id, request_id=NO_REQUEST))
-            if isinstance(error, PulsarServerError) and error.code == _QUOTA_EXCEPTION:
+            if (
+                isinstance(error, PulsarServerError)
+                and error.code == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION
+            ):
                 self._fail_pending(error)
             raise
         self._registered(connection, answer)
