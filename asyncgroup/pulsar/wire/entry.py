@@ -242,7 +242,7 @@ def _open_body(
     if metadata.encryption_keys:
         return ValidationError(DECRYPTION_ERROR, "the message is encrypted, which this client does not read")
     if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
-        return bytes(frame[at:]), None, 1
+        return bytes(memoryview(frame)[at:]), None, 1
     size = metadata.uncompressed_size
     if metadata.compression and size > limit:
         return ValidationError(
@@ -250,7 +250,7 @@ def _open_body(
             f"a message of {size} bytes uncompressed is larger than the limit of {limit}",
         )
     try:
-        body = decompress_body(metadata.compression, frame[at:], size, limit)
+        body = decompress_body(metadata.compression, memoryview(frame)[at:], size, limit)
     except (CorruptRecordsError, UnsupportedVersionError) as error:
         return ValidationError(DECOMPRESSION_ERROR, str(error))
     if metadata.num_messages_in_batch is None:

@@ -47,7 +47,10 @@ class MessageId(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the id that `bytes()` of one, or another client, has stored. Raises DecodeError."""
+        """Return the id that `bytes()` of one, or another client, has stored; of a message in chunks the last one's.
+
+        Raises DecodeError.
+        """
         return cls.of(MessageIdData.decode(data))
 
     @classmethod

@@ -410,3 +410,19 @@ def test_chunks_stay_compressed() -> None:
 def test_a_frame_without_payload() -> None:
     command = CommandMessage(consumer_id=1, message_id=MessageIdData(ledger_id=1, entry_id=1))
     refused(encode_frame(command)[4:], CHECKSUM, re.escape("a message ends before the size of its metadata"))
+
+
+def test_the_body_does_not_hold_its_frame() -> None:
+    for kind in range(5):
+        for frame in (
+            batch_frame(batch_body(b"a" * 100), 1, kind=kind),
+            message_frame(metadata_of(num_chunks_from_msg=2), b"x"),
+        ):
+            data = bytearray(frame)
+            entry = opened(data)
+            assert type(entry.body) is bytes
+            data.clear()  # BufferError if it were
+            refusal = bytearray(frame)
+            refusal[-1] ^= 1
+            refused(refusal, CHECKSUM, "wrong")
+            refusal.clear()
