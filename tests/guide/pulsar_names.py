@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["JAVA_BUILDERS", "JAVA_METHODS", "PYTHON_ARGUMENTS", "PYTHON_METHODS"]
+__all__ = [
+    "JAVA_BUILDERS",
+    "JAVA_METHODS",
+    "PYTHON_ARGUMENTS",
+    "PYTHON_CLIENT",
+    "PYTHON_METHODS",
+    "PYTHON_PRODUCER",
+]
 
 JAVA_BUILDERS: Final = """
 clone loadConf subscribe subscribeAsync topic topics topicsPattern subscriptionName subscriptionProperties ackTimeout
@@ -57,3 +64,22 @@ unsubscribe data event_timestamp message_id ordering_key partition_key producer_
 schema_version topic_name value encryption_context has_null_value
 """
 """Methods of Consumer, also of the asyncio client, and of Message."""
+
+PYTHON_CLIENT: Final = """
+service_url authentication operation_timeout_seconds io_threads message_listener_threads concurrent_lookup_requests
+log_conf_file_path stats_interval_in_seconds use_tls tls_trust_certs_file_path tls_allow_insecure_connection
+tls_validate_hostname logger connection_timeout_ms listener_name tls_private_key_file_path tls_certificate_file_path
+close create_producer create_reader create_table_view get_service_info get_topic_partitions shutdown subscribe
+batch_index deserialize earliest entry_id latest ledger_id partition serialize wrap
+"""
+"""Arguments and methods of Client, also of the asyncio client, and the members of MessageId."""
+
+PYTHON_PRODUCER: Final = """
+producer_name schema initial_sequence_id send_timeout_millis compression_type max_pending_messages
+max_pending_messages_across_partitions block_if_queue_full batching_enabled batching_max_messages
+batching_max_allowed_size_in_bytes batching_max_publish_delay_ms chunking_enabled message_routing_mode
+lazy_start_partitioned_producers properties batching_type encryption_key crypto_key_reader access_mode message_router
+content partition_key ordering_key sequence_id replication_clusters disable_replication event_timestamp deliver_at
+deliver_after close flush is_connected last_sequence_id send send_async topic
+"""
+"""Arguments of create_producer and of `send`, and the methods of Producer."""

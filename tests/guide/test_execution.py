@@ -42,6 +42,7 @@ QUEUES: Final = "tests/guide/test_work_queues.py"
 PRODUCTION: Final = "tests/guide/test_in_production.py"
 MONITORING: Final = "tests/guide/test_monitoring.py"
 ADMIN: Final = "tests/guide/test_admin.py"
+PULSAR: Final = "tests/guide/test_pulsar.py"
 
 EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("README", "class Printer"): f"{STORIES}::test_a_program_prints_and_commits",
@@ -113,6 +114,11 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("work-queue-reference", "class Meter(QueueInterceptor)"): f"{QUEUES}::test_an_interceptor_and_figures",
     ("work-queue-engines", "GroupSource("): f"{QUEUES}::test_a_source_of_a_group",
     ("work-queue-engines", "MemorySource(["): f"{QUEUES}::test_a_handler_with_records_in_memory",
+    ("pulsar", "def connect"): f"{PULSAR}::test_a_token_is_read_for_each_connection",
+    ("pulsar", "PulsarProducerConfig(compression"): f"{PULSAR}::test_messages_are_produced_and_consumed",
+    ("pulsar", 'type="failover"'): f"{PULSAR}::test_messages_are_produced_and_consumed",
+    ("pulsar", "concurrency=200"): f"{PULSAR}::test_the_queue",
+    ("pulsar", "PulsarSource(client"): f"{PULSAR}::test_a_source_with_arguments",
     ("spark-bridge", "def write"): f"{STORIES}::test_the_bridge_with_a_fake_spark",
     ("spark-bridge", "def deliver"): f"{STORIES}::test_an_interrupted_batch_is_delivered_again",
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",

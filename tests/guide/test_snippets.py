@@ -12,6 +12,7 @@ import pytest
 import asyncgroup
 import asyncgroup.admin
 import asyncgroup.broker
+import asyncgroup.pulsar
 import asyncgroup.security
 import asyncgroup.spark
 import asyncgroup.telemetry
@@ -38,6 +39,23 @@ OBJECTS: dict[str, type] = {
     "health()": Health,
 }
 """The types of variables in the snippets and in the text."""
+
+OF_PAGE: dict[str, dict[str, type]] = {
+    "pulsar": {
+        "client": asyncgroup.pulsar.PulsarClient,
+        "producer": asyncgroup.pulsar.PulsarProducer,
+        "consumer": asyncgroup.pulsar.PulsarTopicConsumer,
+        "message": asyncgroup.pulsar.PulsarMessage,
+        "record": asyncgroup.pulsar.PulsarMessage,
+    },
+}
+"""Those that have another type on a page, or are only there."""
+
+
+def objects(page: str) -> dict[str, type]:
+    """Return the types of variables on a page."""
+    return {**OBJECTS, **OF_PAGE.get(page, {})}
+
 
 THEIRS = ("from aiokafka import", "from confluent_kafka import", "logging.LogRecord")
 """Blocks whose variables are objects of other packages."""
@@ -67,6 +85,7 @@ MODULES = (
     asyncgroup,
     asyncgroup.admin,
     asyncgroup.producer,
+    asyncgroup.pulsar,
     asyncgroup.spark,
     asyncgroup.security,
     asyncgroup.broker,
@@ -91,7 +110,7 @@ OTHERS = {
         "Timeout",
         "Transaction",
     ),
-    *("AbortTxn", "BeginTxn", "CommitTxn"),
+    *("AbortTxn", "BeginTxn", "CommitTxn", "Reader", "TableView"),
     *("Durable", "Exclusive", "ExclusiveWithFencing", "Failover", "NonDurable", "Shared", "WaitForExclusive"),
 }
 """Names in the text that belong to Python, Kafka, Spark, another client or a snippet."""
@@ -102,6 +121,11 @@ def parse(snippet: Snippet) -> ast.Module:
     tree = compile(snippet.code, snippet.name, "exec", flags)
     assert isinstance(tree, ast.Module)
     return tree
+
+
+def has_names_of_others(name: str) -> bool:
+    """Whether the first columns of a page's tables have the names of another client."""
+    return name.startswith("from-") or name == "pulsar"
 
 
 def has(cls: type, attribute: str) -> bool:
@@ -134,30 +158,32 @@ def test_imported_names_exist(snippet: Snippet) -> None:
 def test_used_attributes_exist(snippet: Snippet) -> None:
     if any(text in snippet.code for text in THEIRS):
         return
+    types = objects(snippet.page)
     for node in ast.walk(parse(snippet)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in OBJECTS:
-            assert has(OBJECTS[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in types:
+            assert has(types[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_names_in_the_text_exist(name: str) -> None:
     """Attributes in the text, such as `claim.mark(…)`, `group.pause`, `await session.commit()`."""
+    types = objects(name)
     for code in re.findall(r"`([^`]+)`", prose(name)):
         if code.startswith(("asyncgroup/", "tests/")):
             continue  # a path
         for variable, attribute in re.findall(r"(?<![\w.])([a-z]+(?:\(\))?)\.([a-z]\w*)", code):
-            if variable in OBJECTS and (variable, attribute) not in PROPERTIES:
-                assert has(OBJECTS[variable], attribute), f"{variable}.{attribute}"
+            if variable in types and (variable, attribute) not in PROPERTIES:
+                assert has(types[variable], attribute), f"{variable}.{attribute}"
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("from-")])
+@pytest.mark.parametrize("name", [name for name in PAGES if has_names_of_others(name)])
 def test_arguments_in_the_tables_exist(name: str) -> None:
     """Keyword arguments of calls in the second column, such as `claim.batches(max_records=…)`."""
     cells = [line.split("|")[2] for line in page(name).splitlines() if line.count("|") >= 3]
-    found = 0
+    types, found = objects(name), 0
     for variable, attribute, arguments in re.findall(r"(\w+)\.(\w+)\(([^()]*)\)", "\n".join(cells)):
-        if variable in OBJECTS:
-            known = inspect.signature(getattr(OBJECTS[variable], attribute)).parameters
+        if variable in types:
+            known = inspect.signature(getattr(types[variable], attribute)).parameters
             named = re.findall(r"(\w+)=", arguments)
             assert set(named) <= set(known), f"{variable}.{attribute}({arguments})"
             found += len(named)
@@ -167,7 +193,7 @@ def test_arguments_in_the_tables_exist(name: str) -> None:
 def prose(name: str) -> str:
     """Return the text of a page without its blocks, and without the names of other clients in its tables."""
     text = re.sub(r"^```.*?^```$", "", page(name), flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE) if name.startswith("from-") else text
+    return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE) if has_names_of_others(name) else text
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -34,6 +34,7 @@ from asyncgroup.workqueue import (
 from asyncgroup.workqueue.engine import EngineFeatures
 from asyncgroup.workqueue.group_engine import source as group_source
 from asyncgroup.workqueue.group_engine.source import GroupSource
+from asyncgroup.workqueue.pulsar_engine import source as pulsar_source
 from asyncgroup.workqueue.settings import QueueSettings
 from asyncgroup.workqueue.statistics import QueueCounts
 from tests.guide.pages import page, snippet
@@ -359,7 +360,11 @@ def test_each_method_of_a_queue_has_a_row() -> None:
 
 def test_the_table_of_engines_says_what_their_sources_do() -> None:
     """The table has one column for each source, and one row for each feature."""
-    table = page("work-queue-engines").partition("| | GroupSource | MemorySource |")[2].partition("\n\n")[0]
+    table = (
+        page("work-queue-engines")
+        .partition("| | GroupSource | PulsarSource | MemorySource |")[2]
+        .partition("\n\n")[0]
+    )
     rows = re.findall(r"^\| `(\w+)`[^|]*((?:\| [^|]+ )+)\|$", table, re.MULTILINE)
     assert [name for name, _ in rows] == [each.name for each in fields(EngineFeatures)]
     for number, features in enumerate(FEATURES):
@@ -367,7 +372,7 @@ def test_the_table_of_engines_says_what_their_sources_do() -> None:
         assert stated == {name: in_words(getattr(features, name)) for name in stated}
 
 
-FEATURES: Final = [group_source.FEATURES, memory_source.FEATURES]
+FEATURES: Final = [group_source.FEATURES, pulsar_source.FEATURES, memory_source.FEATURES]
 """The columns of the table."""
 
 
