@@ -241,6 +241,9 @@ class Outcomes:
         if work.guard is not None:
             work.guard.ended(record.offset)
         work.engine.on_change()
+        if work.engine.comes_again(record, delivery.attempt - earlier):
+            self._withdraw(delivery)
+            return
         if self.publisher.is_last(delivery.attempt):
             self._last_failures.note(record, reason)
             self._bury(delivery, reason)
@@ -252,6 +255,18 @@ class Outcomes:
             work.held[record.offset] = delivery, due
         else:
             self._waiting.add(work, record, due)
+        self._ready.requeue(work)
+
+    def _withdraw(self, delivery: Delivery, *, leads: bool = True) -> None:
+        """Forget the record of a failed delivery; `leads`: the next one of its key waits for it."""
+        work, record = delivery._work, delivery.record
+        work.window.ack(record.offset)
+        work.bytes -= work.size_of(record)
+        work.engine.on_capacity()
+        if leads and delivery._has_handler:
+            delivery._keeps_key = self._has_keys
+        elif leads:
+            self.leave(work, record)
         self._ready.requeue(work)
 
     def repeat_expired(self, delivery: Delivery) -> None:
@@ -312,7 +327,11 @@ class Outcomes:
                 )
             return
         if delivery.state is DeliveryState.NACKED and delivery.record.offset in work.held:
-            self._waiting.add(work, *work.end_hold(delivery))
+            record, due = work.end_hold(delivery)
+            if work.engine.comes_again(record, work.window.attempts.get(record.offset, 0)):
+                self._withdraw(delivery, leads=self._order.keeps_order)
+            else:
+                self._waiting.add(work, record, due)
         if delivery._keeps_key:
             self.leave(work, delivery.record)
         if self._order.serial:

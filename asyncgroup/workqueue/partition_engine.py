@@ -30,6 +30,13 @@ class PartitionEngine:
     def on_drain(self) -> None:
         """A delivery of a closed partition, or a handler of it, has ended."""
 
+    def comes_again(self, record: Record, attempts: int) -> bool:  # noqa: ARG002
+        """Whether the broker gives a failed record again, perhaps to another consumer: then the queue forgets it.
+
+        `attempts` is the number of its deliveries.
+        """
+        return False
+
     async def commit(self) -> AckOutcome:
         """Make the acknowledgements durable now. Raises CommitFailedError."""
         return AckOutcome.ACKED

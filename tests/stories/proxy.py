@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from typing import Self
 
 __all__ = ["TcpProxy"]
@@ -16,7 +17,7 @@ class TcpProxy:
     """Forwards connections of a client to servers on this machine; `through` returns the proxy's address for a server.
 
     `cut_responses(count, after)` closes the next `count` connections on which a server sends more than `after` bytes in
-    one read, after that many bytes: the client receives only the beginning of a response.
+    one read, after that many bytes: the client receives only the beginning of a response. `reset_all()` ends all connections.
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class TcpProxy:
         self._after = 0
         self._listeners: dict[tuple[str, int], asyncio.Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,6 +66,17 @@ class TcpProxy:
         """Cut the next `count` connections on which a server sends more than `after` bytes in one read."""
         self._to_cut, self._after = count, after
 
+    def reset_all(self) -> int:
+        """Reset all connections at both ends; return how many clients were connected."""
+        writers = list(self._writers)
+        for writer in writers:
+            sock = writer.get_extra_info("socket")
+            # without the time to send what is left, the other end receives RST
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        self._writers.clear()
+        return len(writers) // 2
+
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int
     ) -> None:
@@ -73,13 +86,17 @@ class TcpProxy:
         this.add_done_callback(self._tasks.discard)
         with contextlib.closing(writer), contextlib.suppress(OSError, _ConnectionCut):
             far_reader, far_writer = await asyncio.open_connection(host, port)
+            both_ends = {writer, far_writer}
             with contextlib.closing(far_writer):
+                self._writers |= both_ends
                 try:
                     async with asyncio.TaskGroup() as both:
                         both.create_task(self._requests(reader, far_writer))
                         both.create_task(self._responses(far_reader, writer))
                 except* (OSError, _ConnectionCut):
                     writer.transport.abort()
+                finally:
+                    self._writers -= both_ends
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):

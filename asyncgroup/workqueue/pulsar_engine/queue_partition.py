@@ -66,7 +66,10 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         self._fresh: deque[PulsarMessage] = deque()
         """Those whose permits are not returned: about the ones that wait for their first delivery."""
         self._kept: set[MessageId] = set()
-        """Open deliveries of an earlier attachment: the broker gives their messages again, but no second delivery begins."""
+        """Open deliveries of an earlier attachment, until their messages arrive again: no second delivery of these begins.
+
+        One that fails before that is forgotten: its message may be another consumer's now.
+        """
         self._failures: dict[MessageId, int] = {}
         """Numbers of deliveries of messages that were withdrawn after they had failed."""
         self._changed = asyncio.Event()
@@ -115,6 +118,7 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         found = []
         for message in taken:
             if self._kept and message.message_id in self._kept:
+                self._kept.discard(message.message_id)  # it is this consumer's again
                 self.consumer.return_permits((message,))
                 continue
             message.offset = number = self._next
@@ -170,6 +174,18 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             if self._kept:
                 self._kept.discard(message.message_id)
             self.consumer.ack(message)
+
+    def comes_again(self, record: Record, attempts: int) -> bool:
+        """Whether the message was delivered before the connection ended, and has not arrived again."""
+        if not self._kept:
+            return False
+        message_id = cast("PulsarMessage", record).message_id
+        if message_id not in self._kept:
+            return False
+        self._kept.discard(message_id)
+        del self._open[record.offset]
+        self._failures[message_id] = attempts
+        return True
 
     def on_capacity(self) -> None:
         """Give more messages, and ask the broker for others."""

@@ -58,7 +58,7 @@ async def brokers(
 class Processes:
     """The processes of a story by name; their errors are in files of `directory`."""
 
-    def __init__(self, directory: Path, protocol: str) -> None:
+    def __init__(self, directory: Path, protocol: str = "consumer") -> None:
         self._directory = directory
         self._config = PROTOCOLS[protocol]
         self.running: dict[str, asyncio.subprocess.Process] = {}

@@ -111,6 +111,54 @@ async def test_a_message_whose_delivery_is_open_is_not_delivered_again() -> None
         assert acked(pulsar) == [1]
 
 
+async def test_a_delivery_that_fails_before_its_message_arrives_again_is_forgotten() -> None:
+    """Another consumer may have the message, and the next ones of its key."""
+    async with brokers() as pulsar, queue_on(pulsar, mode="key_shared", nack_backoff=5) as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k")
+        first = await queue.receive()
+        connection, consumer = await reconnected(pulsar, connection)
+        await first.nack()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.receive(), 30)
+        connection.push_entry(consumer, b"1", entry_id=1, partition_key="k")
+        await (await queue.receive()).ack()
+        assert queue.statistics().partitions[0].lag == 0
+
+        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k", redelivery_count=2)
+        again = await queue.receive()
+        assert (again.value, again.attempt) == (b"0", 2)
+        await again.ack()
+
+
+async def test_a_handler_that_goes_on_after_its_nack_forgets_a_message_that_is_not_its_own_any_more() -> None:
+    nacked, goes_on = asyncio.Event(), asyncio.Event()
+    seen: list[tuple[bytes | None, int]] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append((delivery.value, delivery.attempt))
+        if len(seen) == 1:
+            await delivery.nack(delay=1)
+            nacked.set()
+            await goes_on.wait()
+
+    async with brokers() as pulsar, queue_on(pulsar, mode="key_shared") as queue:
+        connection, consumer = await attached(pulsar)
+        run = asyncio.create_task(queue.run(handle))
+        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k")
+        await nacked.wait()
+        connection, consumer = await reconnected(pulsar, connection)
+        connection.push_entry(consumer, b"1", entry_id=1, partition_key="k")
+        await asyncio.sleep(30)
+        assert seen == [(b"0", 1)], "one record of a key at a time"
+        goes_on.set()
+        await until(lambda: acked(pulsar) == [1])
+        await asyncio.sleep(30)
+        assert seen == [(b"0", 1), (b"1", 1)]
+        await queue.aclose()
+        await run
+
+
 async def test_numbers_of_failed_deliveries_survive_a_reconnect() -> None:
     async with brokers() as pulsar, queue_on(pulsar, nack_backoff=100) as queue:
         connection, consumer = await attached(pulsar)

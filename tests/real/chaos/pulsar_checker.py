@@ -1,0 +1,387 @@
+"""Check the journals of the queue story on Pulsar: nothing lost, dead letters exact, order of keys, and why each came again.
+
+A disturbance is what makes a broker give messages again: the kill of a process, the reset of its connections, an outage of
+the broker. Each delivery that should not be needed is matched by its time to a disturbance of the process before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = [
+    "RECOVERY",
+    "UNSAVED",
+    "Disturbance",
+    "Handled",
+    "PulsarEvidence",
+    "PulsarLife",
+    "PulsarVerdict",
+    "judge_pulsar_queue",
+    "read_pulsar_life",
+]
+
+ON_THE_WAY = 2.0
+"""Seconds from an acknowledgement until the broker has it: it waits for its group, and the machine may be busy."""
+
+RECOVERY = 5.0
+"""Seconds from the end of a disturbance until a client has connected again, and sent its acknowledgements."""
+
+UNSAVED = 61.0
+"""Seconds for which a broker may keep acknowledgements in memory only: a kill loses them."""
+
+SHOWN = 3
+"""Problems of one kind that are reported in full."""
+
+
+@dataclass
+class Handled:
+    """One delivery that a handler got."""
+
+    life: str
+    number: int
+    """The message's value."""
+    attempt: int
+    message_id: str
+    begin: float
+    end: float | None = None
+    """When it was acked or nacked, or its handler ended; None if its process was killed."""
+    acked: float | None = None
+    """When it was acknowledged, or its copy was in the dead letter topic."""
+    nacked: bool = False
+    durable: float | None = None
+    """When `ack(durable=True)` returned."""
+    is_dead: bool = False
+
+    def __str__(self) -> str:
+        end = "-" if self.end is None else f"{self.end:.3f}"
+        return f"{self.number} ({self.message_id}), attempt {self.attempt} in {self.life} from {self.begin:.3f} to {end}"
+
+
+@dataclass
+class PulsarLife:
+    """One process, from start to end."""
+
+    name: str
+    closed: float | None = None
+    deliveries: list[Handled] = field(default_factory=list)
+
+
+def read_pulsar_life(path: Path) -> PulsarLife:
+    """Read the journal of one process; a last line that SIGKILL cut off is left out."""
+    life = PulsarLife(path.stem)
+    current: dict[int, Handled] = {}  # the last delivery of each message
+    with path.open(encoding="ascii") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                at, kind, *words = line.split()
+                _read(life, current, float(at), kind, words)
+    return life
+
+
+def _read(life: PulsarLife, current: dict[int, Handled], at: float, kind: str, words: list[str]) -> None:
+    if kind == "start":
+        return
+    if kind == "closed":
+        life.closed = at
+        return
+    number = int(words[0])
+    if kind == "begin":
+        current[number] = Handled(life.name, number, int(words[1]), words[2], at)
+        life.deliveries.append(current[number])
+        return
+    delivery = current[number]
+    if delivery.end is None:
+        delivery.end = at
+    match kind:
+        case "acked":
+            delivery.acked = at
+        case "dead":
+            delivery.acked, delivery.is_dead = at, True
+        case "nacked":
+            delivery.nacked = True
+        case "durable":
+            delivery.durable = at
+        case "left":
+            pass
+        case _:
+            raise ValueError(f"{life.name}: unknown line {kind!r}")
+
+
+class Disturbance(NamedTuple):
+    """What makes a broker give messages again that were delivered."""
+
+    kind: str
+    """`kill`, `reset` or `outage`."""
+    process: str
+    """The journal of a killed process; the name of one whose connections were reset; empty for an outage."""
+    begin: float
+    end: float
+    is_hard: bool = False
+    """Whether the broker was killed, so that it lost what it had in memory."""
+
+    def hits(self, life: str) -> bool:
+        """Whether a process was disturbed; the names of its journals begin with its own."""
+        if self.kind == "kill":
+            return self.process == life
+        return self.kind == "outage" or life.rpartition("-")[0] == self.process
+
+    def explains_loss(self, acked: float, again: float) -> bool:
+        """Whether an acknowledgement of this time may have been lost or late, before the message came again."""
+        before = UNSAVED if self.is_hard else ON_THE_WAY
+        after = 0.0 if self.kind == "kill" else RECOVERY
+        return self.begin <= again and self.begin - before <= acked <= self.end + after
+
+
+@dataclass(kw_only=True)
+class PulsarEvidence:
+    """What the story knows in addition to the journals."""
+
+    keys: Mapping[int, bytes]
+    """The key of each message, by its number; messages of a key were sent in the order of their numbers."""
+    poison: frozenset[int]
+    """The messages whose deliveries all fail."""
+    max_deliveries: int
+    dead_letters: Sequence[tuple[int, int]]
+    """Number and delivery count of each message in the dead letter topic."""
+    disturbances: Sequence[Disturbance]
+    keeps_order: bool = True
+    """Whether the subscription delivers the messages of a key in order."""
+
+
+@dataclass
+class PulsarVerdict:
+    """The outcome; `problems` names every broken promise."""
+
+    delivered: int = 0
+    repeats: Counter[str] = field(default_factory=Counter)
+    """Deliveries of completed messages, by the kind of disturbance."""
+    moved: int = 0
+    """Deliveries after one of another process."""
+    copied_twice: int = 0
+    """Dead letters beyond one for each message."""
+    problems: list[str] = field(default_factory=list)
+
+
+def judge_pulsar_queue(lives: Sequence[PulsarLife], evidence: PulsarEvidence) -> PulsarVerdict:
+    """Check the promises of a work queue over all processes."""
+    run = _Run(lives, evidence)
+    verdict = PulsarVerdict(len(run.deliveries))
+    checks: list[Iterable[str]] = [
+        _unfinished(run),
+        _lost(run),
+        _stored_twice(run),
+        _dead_letters(run, verdict),
+        _attempts(run),
+        _repeats(run, verdict),
+        _moves(run, verdict),
+    ]
+    if evidence.keeps_order:
+        checks += [_disorder(run), _overlaps(run)]
+    for check in checks:
+        found = list(check)
+        verdict.problems += found[:SHOWN]
+        if len(found) > SHOWN:
+            verdict.problems.append(f"… {len(found) - SHOWN} more like the last")
+    return verdict
+
+
+class _Run:
+    """The journals, sorted in several ways."""
+
+    def __init__(self, lives: Sequence[PulsarLife], evidence: PulsarEvidence) -> None:
+        self.evidence = evidence
+        self.lives = lives
+        self.deliveries = sorted(
+            (each for life in lives for each in life.deliveries), key=lambda each: each.begin
+        )
+        self.by_number: dict[int, list[Handled]] = defaultdict(list)
+        for each in self.deliveries:
+            self.by_number[each.number].append(each)
+        self.killed = {each.process: each.begin for each in evidence.disturbances if each.kind == "kill"}
+
+    def disturbances_of(self, life: str) -> Iterator[Disturbance]:
+        return (each for each in self.evidence.disturbances if each.hits(life))
+
+    def is_disturbed(self, life: str, since: float, until: float) -> bool:
+        """Whether something has disturbed the process in this time, or was not quite over when it began."""
+        return any(
+            each.begin <= until and each.end + RECOVERY >= since for each in self.disturbances_of(life)
+        )
+
+    def pairs(self) -> Iterator[tuple[Handled, Handled]]:
+        """Yield each delivery of a message with the one before it."""
+        for own in self.by_number.values():
+            yield from itertools.pairwise(own)
+
+
+# --- every message has one outcome -------------------------------------------------------------------------------------------
+
+
+def _unfinished(run: _Run) -> Iterator[str]:
+    """A process that was not killed closes, and its handlers have ended."""
+    for life in run.lives:
+        if life.name in run.killed:
+            continue
+        if life.closed is None:
+            yield f"{life.name} was not killed and did not close"
+        yield from (f"{each} has no end" for each in life.deliveries if each.end is None)
+
+
+def _lost(run: _Run) -> Iterator[str]:
+    acked = {each.number for each in run.deliveries if each.acked is not None and not each.is_dead}
+    dead = {number for number, _ in run.evidence.dead_letters}
+    if missing := sorted(run.evidence.keys.keys() - acked - dead):
+        yield f"{len(missing)} messages were neither acknowledged nor dead letters: {missing[:5]}"
+    if wrong := sorted(acked & run.evidence.poison):
+        yield f"poison messages were acknowledged: {wrong[:5]}"
+
+
+def _stored_twice(run: _Run) -> Iterator[str]:
+    """With deduplication each message was stored once, in the order of its key."""
+    last: dict[bytes, tuple[list[int], int]] = {}
+    for number in sorted(run.by_number):
+        ids = {each.message_id for each in run.by_number[number]}
+        if len(ids) > 1:
+            yield f"{number} was stored {len(ids)} times: {sorted(ids)}"
+        place = [int(word) for word in min(ids).split(":")]
+        key = run.evidence.keys[number]
+        if key in last and last[key][0] >= place:
+            yield f"{number} of key {key!r} is at {place}, {last[key][1]} at {last[key][0]}"
+        last[key] = place, number
+
+
+def _dead_letters(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+    """The dead letters are the poison messages; there are as many copies as the journals say, and a kill may hide one."""
+    copies = Counter(number for number, _ in run.evidence.dead_letters)
+    if surplus := copies.keys() - run.evidence.poison:
+        yield f"{len(surplus)} dead letters are not poison: {sorted(surplus)[:5]}"
+    if missing := run.evidence.poison - copies.keys():
+        yield f"{len(missing)} poison messages are not dead letters: {sorted(missing)[:5]}"
+    for number, count in run.evidence.dead_letters:
+        if count != run.evidence.max_deliveries:
+            yield f"the dead letter of {number} counts {count} deliveries, not {run.evidence.max_deliveries}"
+    for number, count in copies.items():
+        own = run.by_number[number]
+        reported = sum(each.is_dead for each in own)
+        hidden = sum(
+            each.attempt == run.evidence.max_deliveries and not each.is_dead and each.life in run.killed
+            for each in own
+        )
+        verdict.copied_twice += count - 1
+        if not reported <= count <= reported + hidden:
+            yield f"{number} has {count} dead letters; {reported} were reported, and kills may hide {hidden}"
+
+
+# --- order -------------------------------------------------------------------------------------------------------------------
+
+
+def _disorder(run: _Run) -> Iterator[str]:
+    """First deliveries of a key are in order, each after all messages before it were completed somewhere."""
+    numbers: dict[bytes, list[int]] = defaultdict(list)
+    for number in sorted(run.evidence.keys):
+        numbers[run.evidence.keys[number]].append(number)
+    completed: Counter[bytes] = Counter()  # how many of a key's messages, from the first one
+    done: set[int] = set()
+    for at, is_begin, number in _events(run):
+        key = run.evidence.keys[number]
+        own = numbers[key]
+        if is_begin:
+            if number not in done and completed[key] < len(own) and number > own[completed[key]]:
+                yield f"{number} of key {key!r} was delivered at {at:.3f}, before {own[completed[key]]} was completed"
+            continue
+        done.add(number)
+        while completed[key] < len(own) and own[completed[key]] in done:
+            completed[key] += 1
+
+
+def _events(run: _Run) -> list[tuple[float, bool, int]]:
+    """Return time, whether it is a delivery or a completion, and number; in order, completions first."""
+    begins = [(each.begin, True, each.number) for each in run.deliveries]
+    return sorted(
+        begins + [(each.acked, False, each.number) for each in run.deliveries if each.acked is not None]
+    )
+
+
+def _overlaps(run: _Run) -> Iterator[str]:
+    """No two deliveries of a key at a time in one process; between processes only after a disturbance of the first."""
+    latest: dict[bytes, Handled] = {}
+    for each in run.deliveries:
+        key = run.evidence.keys[each.number]
+        before = latest.get(key)
+        latest[key] = each
+        if before is None:
+            continue
+        end = run.killed.get(before.life, float("inf")) if before.end is None else before.end
+        if end <= each.begin:
+            continue
+        if before.life == each.life or not run.is_disturbed(before.life, before.begin, each.begin):
+            yield f"{each} began before the end of {before} of its key"
+
+
+# --- attempts ----------------------------------------------------------------------------------------------------------------
+
+
+def _attempts(run: _Run) -> Iterator[str]:
+    """Attempts count what has failed in this process."""
+    for life in run.lives:
+        last: dict[int, Handled] = {}
+        for each in life.deliveries:
+            before = last.get(each.number)
+            last[each.number] = each
+            if each.attempt > run.evidence.max_deliveries:
+                yield f"{each}: at most {run.evidence.max_deliveries} are allowed"
+            if before is None:
+                if each.attempt != 1:
+                    yield f"{each} is the first one of its process"
+            elif run.is_disturbed(life.name, before.begin, each.begin):
+                if not 1 <= each.attempt <= before.attempt + 1:
+                    yield f"{each} follows {before}"
+            elif before.acked is None and each.attempt != before.attempt + before.nacked:
+                yield f"{each} follows {before}, and nothing has disturbed its process"
+
+
+# --- what is delivered again -------------------------------------------------------------------------------------------------
+
+
+def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+    """A completed message is delivered again only if a disturbance has lost its acknowledgement, or made it late."""
+    for own in run.by_number.values():
+        for before, after in itertools.combinations(own, 2):
+            if before.durable is not None and before.durable < after.begin:
+                reasons = [
+                    each
+                    for each in run.disturbances_of(before.life)
+                    if each.is_hard and before.durable - RECOVERY <= each.end and each.begin <= after.begin
+                ]
+                if not reasons:
+                    yield f"{after} came after the durable acknowledgement of {before}"
+    for before, after in run.pairs():
+        if before.acked is None or before.acked > after.begin:
+            continue
+        reason = next(
+            (
+                each.kind
+                for each in run.disturbances_of(before.life)
+                if each.explains_loss(before.acked, after.begin)
+            ),
+            None,
+        )
+        if reason is None:
+            yield f"{after} follows the completed {before}, completed at {before.acked:.3f}"
+        else:
+            verdict.repeats[reason] += 1
+
+
+def _moves(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
+    """A message goes from one process to another only if the first one was disturbed."""
+    for before, after in run.pairs():
+        if before.life == after.life:
+            continue
+        verdict.moved += 1
+        if not run.is_disturbed(before.life, before.begin, after.begin):
+            yield f"{after} follows {before}, and nothing has disturbed {before.life}"

@@ -1,0 +1,162 @@
+"""The checker of the queue story on Pulsar finds lost messages, wrong dead letters, disorder, and deliveries without a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.real.chaos.pulsar_checker import (
+    Disturbance,
+    PulsarEvidence,
+    PulsarLife,
+    PulsarVerdict,
+    judge_pulsar_queue,
+    read_pulsar_life,
+)
+
+POISON = 4
+KEYS = {0: b"x", 1: b"x", 2: b"y", 3: b"x", 4: b"z", 5: b"z"}
+
+FIRST = [
+    "1.0 start 7",
+    "1.1 begin 0 1 9:0:0:0",
+    "1.1 begin 2 1 9:0:1",
+    "1.2 acked 0",
+    "1.2 begin 1 1 9:0:0:1",
+    "1.3 left 1",
+    "1.3 nacked 1",
+    "1.4 left 2",
+    "1.4 acked 2",
+    "1.7 begin 1 2 9:0:0:1",
+    "1.8 acked 1",
+    "2.0 durable 1",
+    "9.90 begin 3 1 9:1:0",
+    "9.95 acked 3",
+    "9.99 begin 4 1 9:0:2",
+]
+"""The journal of a process that was killed after it had acknowledged 3, and while it handled 4."""
+
+SECOND = [
+    "10.5 start 8",
+    "11.0 begin 3 1 9:1:0",
+    "11.1 acked 3",
+    "11.1 begin 4 1 9:0:2",
+    "11.2 left 4",
+    "11.2 nacked 4",
+    "11.3 begin 4 2 9:0:2",
+    "11.4 nacked 4",
+    "11.5 dead 4",
+    "11.6 begin 5 1 9:1:2",
+    "11.7 acked 5",
+    "12.1 closed",
+]
+"""The journal of its successor."""
+
+KILL = Disturbance("kill", "a-1", 10.0, 10.0)
+
+
+def lives(tmp_path: Path, first: list[str] = FIRST, second: list[str] = SECOND) -> list[PulsarLife]:
+    for name, lines in (("a-1", first), ("a-2", second)):
+        (tmp_path / f"{name}.log").write_text("".join(f"{line}\n" for line in lines))
+    return [read_pulsar_life(path) for path in sorted(tmp_path.glob("*.log"))]
+
+
+def judge(
+    found: list[PulsarLife],
+    dead_letters: tuple[tuple[int, int], ...] = ((POISON, 2),),
+    disturbances: tuple[Disturbance, ...] = (KILL,),
+) -> PulsarVerdict:
+    evidence = PulsarEvidence(
+        keys=KEYS,
+        poison=frozenset({POISON}),
+        max_deliveries=2,
+        dead_letters=dead_letters,
+        disturbances=disturbances,
+    )
+    return judge_pulsar_queue(found, evidence)
+
+
+def changed(lines: list[str], old: str, *new: str) -> list[str]:
+    """Return the journal with other lines in place of one."""
+    place = lines.index(old)
+    return [*lines[:place], *new, *lines[place + 1 :]]
+
+
+def test_a_run_that_keeps_all_promises_has_no_problems(tmp_path: Path) -> None:
+    verdict = judge(lives(tmp_path))
+    assert verdict.problems == []
+    assert (verdict.delivered, verdict.moved, verdict.copied_twice) == (10, 2, 0)
+    assert verdict.repeats == {"kill": 1}
+
+
+def test_without_the_kill_nothing_explains_what_came_again(tmp_path: Path) -> None:
+    problems = "\n".join(judge(lives(tmp_path), disturbances=()).problems)
+    assert "a-1 was not killed and did not close" in problems
+    assert "follows the completed 3" in problems
+    assert "nothing has disturbed a-1" in problems
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("11.7 acked 5", ["11.7 nacked 5"], "1 messages were neither acknowledged nor dead letters: [5]"),
+        ("12.1 closed", [], "a-2 was not killed and did not close"),
+        ("11.7 acked 5", [], "5 (9:1:2), attempt 1 in a-2 from 11.600 to - has no end"),
+        ("11.6 begin 5 1 9:1:2", ["11.45 begin 5 1 9:1:2"], "before 4 was completed"),
+        ("11.3 begin 4 2 9:0:2", ["11.15 begin 4 2 9:0:2"], "began before the end of"),
+        ("11.3 begin 4 2 9:0:2", ["11.3 begin 4 1 9:0:2"], "and nothing has disturbed its process"),
+        ("11.3 begin 4 2 9:0:2", ["11.3 begin 4 3 9:0:2"], "at most 2 are allowed"),
+        ("11.0 begin 3 1 9:1:0", ["11.0 begin 3 2 9:1:0"], "is the first one of its process"),
+        ("11.6 begin 5 1 9:1:2", ["11.6 begin 5 1 9:0:1"], "5 of key b'z' is at [9, 0, 1], 4 at [9, 0, 2]"),
+        ("11.0 begin 3 1 9:1:0", ["11.0 begin 3 1 9:7:0"], "3 was stored 2 times"),
+        (
+            "12.1 closed",
+            ["11.8 begin 5 1 9:1:2", "11.9 acked 5", "12.1 closed"],
+            "follows the completed 5",
+        ),
+        (
+            "12.1 closed",
+            ["11.8 begin 1 1 9:0:0:1", "11.9 acked 1", "12.1 closed"],
+            "after the durable acknowledgement of 1",
+        ),
+    ],
+)
+def test_a_promise_that_is_not_kept(tmp_path: Path, old: str, new: list[str], problem: str) -> None:
+    found = judge(lives(tmp_path, second=changed(SECOND, old, *new))).problems
+    assert problem in "\n".join(found)
+
+
+def test_dead_letters_that_are_missing_too_many_or_wrong(tmp_path: Path) -> None:
+    found = lives(tmp_path)
+    assert "1 poison messages are not dead letters: [4]" in judge(found, ()).problems
+    assert judge(found, ((4, 2), (5, 2))).problems[0] == "1 dead letters are not poison: [5]"
+    assert judge(found, ((4, 1),)).problems == ["the dead letter of 4 counts 1 deliveries, not 2"]
+    assert judge(found, ((4, 2), (4, 2))).problems == [
+        "4 has 2 dead letters; 1 were reported, and kills may hide 0"
+    ]
+
+
+def test_a_kill_between_copy_and_report_explains_a_second_copy(tmp_path: Path) -> None:
+    copying = [*FIRST, "9.991 nacked 4", "9.992 begin 4 2 9:0:2", "9.993 nacked 4"]
+    found = lives(tmp_path, first=copying)
+    verdict = judge(found, ((4, 2), (4, 2)))
+    assert (verdict.problems, verdict.copied_twice) == ([], 1)
+
+
+@pytest.mark.parametrize(("is_hard", "explains"), [(True, True), (False, False)])
+def test_only_the_kill_of_a_broker_loses_a_durable_acknowledgement(
+    tmp_path: Path, is_hard: bool, explains: bool
+) -> None:
+    again = ["12.2 begin 5 1 9:1:2", "12.3 acked 5", "12.4 closed"]
+    second = changed(SECOND, "12.1 closed", "11.71 durable 5", *again)
+    outage = Disturbance("outage", "", 12.0, 12.1, is_hard)
+    found = judge(lives(tmp_path, second=second), disturbances=(KILL, outage)).problems
+    assert (found == []) is explains
+
+
+def test_a_reset_concerns_its_process_alone(tmp_path: Path) -> None:
+    second = changed(SECOND, "12.1 closed", "11.8 begin 5 1 9:1:2", "11.9 acked 5", "12.1 closed")
+    found = lives(tmp_path, second=second)
+    assert judge(found, disturbances=(KILL, Disturbance("reset", "a", 11.75, 11.75))).problems == []
+    assert judge(found, disturbances=(KILL, Disturbance("reset", "b", 11.75, 11.75))).problems
