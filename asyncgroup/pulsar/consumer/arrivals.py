@@ -153,7 +153,7 @@ def permits_of(command: CommandMessage, frame: bytes | bytearray, at: int) -> in
     count = 1
     try:
         parts = payload_bounds(frame, at, check=False)
-        count = MessageMetadata.decode(frame, *parts.metadata).num_messages_in_batch or 1
+        count = max(1, MessageMetadata.decode(frame, *parts.metadata).num_messages_in_batch or 1)
     except DecodeError:
         pass
     return _charged(count, command.ack_set)
@@ -161,4 +161,8 @@ def permits_of(command: CommandMessage, frame: bytes | bytearray, at: int) -> in
 
 def _charged(count: int, ack_set: Sequence[int]) -> int:
     """Return the permits that the broker takes for an entry: messages that are not acknowledged, by its ack set."""
-    return (bits_of(ack_set) & full_set(count)).bit_count() if ack_set else count
+    if not ack_set:
+        return count
+    bits = bits_of(ack_set)
+    # a malformed batch may claim any count
+    return (bits & full_set(min(count, bits.bit_length()))).bit_count()

@@ -32,5 +32,6 @@ assert "aiokafka" in sys.modules
 """
 
 
+@pytest.mark.full
 def test_without_the_package_its_tables_are_imported_when_they_are_needed() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=100)

@@ -303,6 +303,7 @@ def test_bytes_that_look_like_the_mark_are_none() -> None:
     assert values(batch_frame(batch_body(b"", partition_key="\x20\x01"), 1)) == [b""]
 
 
+@pytest.mark.full
 def test_large_batches_take_little_time() -> None:
     count = 200_000
     body = batch_body(b"") * (count // 2) + compacted() * (count // 2)
