@@ -11,7 +11,8 @@
 
 A work queue on a subscription is `WorkQueue("pulsar://localhost:6650", "billing", "orders")`.
 
-- `client`: PulsarClient, with its `core`, `config`, `service_url` and `authentication`; `errors`: the codes of a broker.
+- `client`: PulsarClient, with its `core`, `config` (`client_properties` reads the names of Java), `service_url` and `authentication`.
+- `errors`: the codes of a broker.
 - `connection/`: connections and lookups. `reconnector`: keeps a producer or consumer at its broker.
 - `producer/`: batches, pending messages, receipts.
 - `consumer/`: consumers of a partition and of a topic.

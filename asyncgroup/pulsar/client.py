@@ -30,7 +30,9 @@ class PulsarClient:
 
     def __init__(self, service_url: str, config: PulsarConfig | None = None) -> None:
         self._service = ServiceUrl.parse(service_url)
-        self._config = config or PulsarConfig()
+        self._config = PulsarConfig.of(config)
+        if self._config.tls is not None and not self._service.is_tls:
+            raise ConfigError("service_url", service_url, "pulsar+ssl://…, as the configuration has tls")
         self._core: ClientCore | None = None
         self._is_closed = False
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from asyncgroup.checks import (
     COUNT,
@@ -23,11 +23,15 @@ from asyncgroup.errors import ConfigError
 from asyncgroup.security import Tls
 
 if TYPE_CHECKING:
+    from asyncgroup.properties.reader import FromProperties
     from asyncgroup.pulsar.authentication import PulsarAuthentication
 
 __all__ = ["PulsarConfig"]
 
 _MIB: Final = 1 << 20
+
+
+_POSITIVE: Final[Rule] = ((lambda value: COUNT[0](value) and value > 0), "a whole number, 1 or more")
 
 
 def _text_or_none(value: object) -> bool:
@@ -47,6 +51,8 @@ class PulsarConfig:
     - `retry_backoff`, `retry_backoff_max`: the pause after the first failure, and the largest; it doubles between them.
     - `max_lookup_requests`: lookups that run at the same time; others wait.
     - `max_lookup_redirects`: how often brokers may refer a lookup to another one.
+    - `max_rejected_requests`: requests within a minute that a broker may refuse as too many, or leave without an answer;
+      then its connection is closed, as the next one may reach another broker.
     - `memory_limit`: bytes of the messages that the client's producers have not been acknowledged.
     - `partitions_update_interval`: after this time a topic's number of partitions is asked for again.
     - `max_message_size`: bytes; a larger message that arrives, uncompressed, is refused instead of exhausting memory.
@@ -67,6 +73,7 @@ class PulsarConfig:
     retry_backoff_max: float = 60.0
     max_lookup_requests: int = 5000
     max_lookup_redirects: int = 20
+    max_rejected_requests: int = 50
     memory_limit: int = 64 * _MIB
     partitions_update_interval: float = 60.0
     max_message_size: int = 100 * _MIB
@@ -81,13 +88,14 @@ class PulsarConfig:
         "connect_timeout": DURATION,
         "operation_timeout": DURATION,
         "keep_alive_interval": DURATION,
-        "connections_per_broker": (lambda value: COUNT[0](value) and value > 0, "a whole number, 1 or more"),
+        "connections_per_broker": _POSITIVE,
         "connections_max_idle": DURATION,
         "retry_backoff": DURATION,
         "retry_backoff_max": DURATION,
-        "max_lookup_requests": (lambda value: COUNT[0](value) and value > 0, "a whole number, 1 or more"),
+        "max_lookup_requests": _POSITIVE,
         "max_lookup_redirects": COUNT,
-        "memory_limit": SIZE,
+        "max_rejected_requests": _POSITIVE,
+        "memory_limit": (_POSITIVE[0], "a whole number of bytes, 1 or more"),
         "partitions_update_interval": DURATION_OR_ZERO,
         "max_message_size": SIZE,
         "listener_name": (_text_or_none, "None or a string, not empty"),
@@ -106,6 +114,18 @@ class PulsarConfig:
         "tcp_keepalive": KEEPALIVE,
     }
 
+    def __new__(cls, *_: Any, **keys: Any) -> Self:
+        """Raise ConfigError for an unknown key, with the key that may be meant (the TypeError of a dataclass has none)."""
+        known = tuple(field.name for field in fields(cls))
+        for key, value in keys.items():
+            if key not in known:
+                # imported here, because their tables of names are needed only for an error
+                from asyncgroup.properties.reader import shown
+                from asyncgroup.pulsar.client_properties import suggest_client_key
+
+                raise ConfigError(key, shown(key, value), suggest_client_key(key, known))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for key, (is_allowed, allowed) in self._CHECKS.items():
             value = getattr(self, key)
@@ -119,3 +139,39 @@ class PulsarConfig:
             raise ConfigError(
                 "retry_backoff_max", self.retry_backoff_max, f"{self.retry_backoff} (retry_backoff) or more"
             )
+        if self.connector is not None and self.local_address is not None:
+            raise ConfigError("local_address", self.local_address, "None: connector opens the sockets")
+        if getattr(self.authentication, "method", None) == "tls" and not _has_certificate(self.tls):
+            raise ConfigError("authentication", "TlsAuthentication()", "together with tls=Tls(cert_file=…)")
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, object], **keys: Any) -> FromProperties[Self]:
+        """Create a configuration from the names of Java's client (`asyncgroup.pulsar.client_properties`); `keys` win.
+
+            config, rest = PulsarConfig.from_properties({"serviceUrl": "pulsar://broker:6650", "operationTimeoutMs": 10000})
+
+        `rest` has `service_url`, the argument of PulsarClient. The certificate of a broker must match its host name unless
+        `tlsHostnameVerificationEnable` is false, which is Java's default. A name that has no effect here is logged as a
+        warning. Raises ConfigError for an unknown name, an invalid value, and values that contradict each other.
+        """
+        from asyncgroup.pulsar.client_properties import read_client_properties
+
+        return read_client_properties(cls, properties, keys, tuple(field.name for field in fields(cls)))
+
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """Return the `config` argument of a constructor, or the defaults for None; raise ConfigError for other types."""
+        if config is None:
+            return cls()
+        if not isinstance(config, cls):
+            allowed = f"a {cls.__name__} or None"
+            if isinstance(config, Mapping):  # it may have a password
+                raise ConfigError(
+                    "config", "[hidden]", f"{allowed}; {cls.__name__}.from_properties(…) reads properties"
+                )
+            raise wrong_type("config", config, allowed)
+        return config
+
+
+def _has_certificate(tls: Tls | None) -> bool:
+    return tls is not None and any(part is not None for part in (tls.cert_file, tls.cert_data, tls.context))

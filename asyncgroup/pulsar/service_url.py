@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Self
 from asyncgroup.errors import ConfigError
 from asyncgroup.net.addresses import host_and_port
 from asyncgroup.net.tls_errors import Hints
+from asyncgroup.secret import HIDDEN
 
 __all__ = ["HINTS", "BrokerAddress", "ServiceUrl"]
 
@@ -24,6 +25,7 @@ _ALLOWED: Final = (
     "pulsar://host[:port][,host…] or pulsar+ssl://host[:port][,host…]; the ports are 6650 and 6651 by default"
 )
 _MAX_PORT: Final = 65535
+_DIGITS: Final = len(str(_MAX_PORT))
 
 
 class BrokerAddress(NamedTuple):
@@ -57,7 +59,7 @@ class ServiceUrl(NamedTuple):
         scheme, separator, rest = url.partition("://") if isinstance(url, str) else ("", "", "")
         hosts = rest.removesuffix("/").split(",")
         if not separator or scheme not in _PORTS or not all(hosts) or "/" in rest.removesuffix("/"):
-            raise ConfigError("service_url", url, _ALLOWED)
+            raise ConfigError("service_url", _shown(url), _ALLOWED)
         return cls(
             scheme == "pulsar+ssl", tuple(_address(url, host.strip(), _PORTS[scheme]) for host in hosts)
         )
@@ -66,10 +68,23 @@ class ServiceUrl(NamedTuple):
 def _address(url: str, text: str, port: int) -> BrokerAddress:
     host, number = text, str(port)
     if text.startswith("["):  # IPv6
-        host, _, after = text[1:].partition("]")
-        number = after.removeprefix(":") or number
+        host, bracket, after = text[1:].partition("]")
+        if not bracket or (after and not after.startswith(":")):
+            raise ConfigError("service_url", _shown(url), _ALLOWED)
+        number = after[1:] if after else number
     elif ":" in text:
         host, _, number = text.rpartition(":")
-    if not host or not number.isascii() or not number.isdigit() or not 0 < int(number) <= _MAX_PORT:
-        raise ConfigError("service_url", url, _ALLOWED)
+        if ":" in host:
+            raise ConfigError("service_url", _shown(url), _ALLOWED)
+    if (
+        not host
+        or "@" in host
+        or not (number.isascii() and number.isdigit() and len(number) <= _DIGITS)
+        or not 0 < int(number) <= _MAX_PORT
+    ):
+        raise ConfigError("service_url", _shown(url), _ALLOWED)
     return BrokerAddress(host, int(number))
+
+
+def _shown(url: object) -> object:
+    return HIDDEN if "@" in str(url) else url  # it may have a password

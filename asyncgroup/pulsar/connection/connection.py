@@ -94,7 +94,7 @@ class PulsarConnection:
         self.unknown_commands = 0
         """Number of commands of a type that this client does not know; they are ignored."""
         self._requests = PendingRequests(self._loop, ids)
-        self._refusals = RequestRate()
+        self._refusals = RequestRate(config.max_rejected_requests)
         self._producers: dict[int, ProducerListener] = {}
         self._consumers: dict[int, ConsumerListener] = {}
         self._watchers: dict[int, WatcherListener] = {}

@@ -143,15 +143,15 @@ class PendingRequests:
 
 
 class RequestRate:
-    """Counts refusals and requests without an answer: 50 within a minute close a connection.
+    """Counts refusals and requests without an answer: `limit` within a minute close a connection.
 
     The next one may reach another broker. As Java's `ClientCnx.incrementRejectsAndMaybeClose`, with its defaults.
     """
 
-    LIMIT: Final = 50
     WINDOW: Final = 60.0
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._count = 0
         self._since = float("-inf")
 
@@ -165,4 +165,4 @@ class RequestRate:
         if now - self._since > self.WINDOW:
             self._since, self._count = now, 0
         self._count += 1
-        return self._count >= self.LIMIT
+        return self._count >= self._limit

@@ -13,6 +13,7 @@ from asyncgroup.errors import AuthenticationError, ConnectError
 from asyncgroup.pulsar.authentication import BasicAuthentication, TlsAuthentication, TokenAuthentication
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.security import Tls
 from tests.pulsar.scripted import Call, ScriptedPulsar
 from tests.pulsar.support import RecordingListener, connected, last_id, now
 
@@ -77,7 +78,8 @@ def answered_tokens(pulsar: ScriptedPulsar) -> list[bytes | None]:
 async def test_each_method_in_connect(
     pulsar: ScriptedPulsar, authentication: Any, method: str, data: bytes
 ) -> None:
-    async with connected(authentication=authentication):
+    tls = Tls(cert_file="read by the context") if method == "tls" else None
+    async with connected(authentication=authentication, tls=tls):
         (sent,) = pulsar.commands(c.CommandConnect)
         assert (sent.auth_method_name, sent.auth_data) == (method, data)
 
