@@ -6,6 +6,8 @@ A broker asks for a new credential when one expires (PIP-30); the provider is th
 from __future__ import annotations
 
 import inspect
+import json
+from base64 import urlsafe_b64decode
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
@@ -22,7 +24,11 @@ __all__ = [
     "TlsAuthentication",
     "TokenAuthentication",
     "TokenSource",
+    "expiry_of",
 ]
+
+_YEAR_10000: Final = 253_402_300_800
+"""Seconds since 1970; the times of Python end before it."""
 
 _SENDABLE: Final = "a string of printable ASCII characters, not empty"
 
@@ -116,3 +122,14 @@ class TlsAuthentication:
 
 def _is_sendable(token: str) -> bool:
     return bool(token) and token.isascii() and token.isprintable()
+
+
+def expiry_of(token: bytes) -> float | None:
+    """Return when a JSON web token expires, in seconds since 1970; None for one without a limit, and for other bytes."""
+    try:
+        _, claims, _ = token.split(b".")
+        expiry = json.loads(urlsafe_b64decode(claims + b"=" * (-len(claims) % 4)))["exp"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    is_time = isinstance(expiry, int | float) and not isinstance(expiry, bool) and 0 <= expiry < _YEAR_10000
+    return float(expiry) if is_time else None

@@ -89,7 +89,7 @@ async def _set_up(connection: PulsarConnection) -> None:
         await connection.wait_connected()
     except PulsarServerError as error:
         if error.code in _REFUSALS:
-            raise AuthenticationError(str(error)) from error
+            raise AuthenticationError(f"{error}{connection.credentials.hint()}") from error
         raise
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from asyncgroup.errors import AsyncGroupError, AuthenticationError, ConnectError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, start_task
-from asyncgroup.pulsar.authentication import PulsarAuthentication
+from asyncgroup.pulsar.authentication import PulsarAuthentication, expiry_of
 from asyncgroup.pulsar.service_url import BrokerAddress
 from asyncgroup.pulsar.wire.commands import AuthData, Command, CommandAuthChallenge, CommandAuthResponse
 from asyncgroup.version import __version__
@@ -38,6 +40,7 @@ class ConnectionCredentials:
         self._send = send
         self._fail = fail
         self._answering: asyncio.Task[None] | None = None
+        self._expiry: float | None = None  # of the last token, seconds since 1970
         self.is_waiting = False
         """Whether the provider is asked now, or was when its caller was cancelled."""
 
@@ -73,7 +76,14 @@ class ConnectionCredentials:
             text = f"the provider raised {type(error).__name__} (see __cause__; its text may contain the credential)"
             raise ConnectError(f"{subject}: {text}") from error
         self.is_waiting = False
+        self._expiry = expiry_of(found) if authentication.method == "token" else None
         return found
+
+    def hint(self) -> str:
+        """Return what may explain that the last credential was refused, else "". A broker does not say that a token has expired."""
+        if self._expiry is None or self._expiry > time.time():
+            return ""
+        return f" (by this machine's clock the token has expired at {datetime.fromtimestamp(self._expiry, UTC):%Y-%m-%d %H:%M:%S} UTC)"
 
     def challenged(self, challenge: CommandAuthChallenge) -> None:
         """Answer a challenge, in a task: the connection goes on. A challenge during that is answered by it."""

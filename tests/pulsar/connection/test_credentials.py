@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -285,3 +287,32 @@ async def test_no_text_shows_a_secret(pulsar: ScriptedPulsar, caplog: pytest.Log
             AuthenticationError, "Unknown user or wrong password", authentication=authentication
         )
     assert "hunter2" not in repr(authentication) + str(error) + caplog.text + repr(error.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("claims", "hint"),
+    [
+        ({"exp": 1_700_000_000}, True),
+        ({"exp": 1_700_000_000.5}, True),
+        ({"exp": 10_000_000_000}, False),
+        ({"exp": "soon"}, False),
+        ({"exp": -1e300}, False),
+        ({"exp": True}, False),
+        ({}, False),
+        ([], False),
+        (None, False),
+    ],
+)
+async def test_a_refused_token_that_has_expired_is_named(
+    pulsar: ScriptedPulsar, claims: Any, hint: bool
+) -> None:
+    encoded = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    pulsar.first.script[c.CommandConnect] = lambda call: call.refuse(3, "Failed to authenticate")
+    for token in (f"header.{encoded}.signature", encoded, f"a.{encoded}=.b.c"):
+        error = await fails_to_connect(
+            AuthenticationError, "Failed to authenticate", authentication=TokenAuthentication(token)
+        )
+        assert ("the token has expired at 2023-11-14 22:13:20 UTC)" in str(error)) is (
+            hint and token.count(".") == 2
+        )
+        assert encoded not in str(error)
