@@ -1,7 +1,7 @@
 """Reconnector: keeps one producer, consumer or watcher at the broker of its topic (Pulsar's `ConnectionHandler`).
 
 One task looks up the broker, connects and attaches, again and again; so there are never two attempts at once. The end of
-a connection that is not the current one, or during an attempt, is ignored: the attempt fails by itself.
+a connection that is not the current one is ignored; the end of that of an attempt is the end of the attempt.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Reconnector:
         self._assigned: BrokerOfTopic | None = None  # where the broker has sent it
         self._moved_at = float("-inf")  # loop time of the last attempt there without a pause
         self._attempting: PulsarConnection | None = None  # the connection of the attempt that runs
+        self._attempt_end: asyncio.Timeout | None = None  # of the attempt that runs, for `lost`
         self._lost_early: Exception | None = None  # it ended before the attempt did
         self._error: Exception | None = None
 
@@ -132,7 +133,7 @@ class Reconnector:
         if assigned_url is not None:
             self._assigned = _assigned(current, assigned_url)
         if current is self._attempting:
-            self._lost_early = error
+            self._end_attempt(error)
             return
         self.connection = None
         self.state = ReconnectState.CONNECTING
@@ -204,9 +205,14 @@ class Reconnector:
         epoch, self.epoch = self.epoch, self.epoch + 1
         self._attempting, self._lost_early = connection, None
         try:
-            await self._attached.attach(connection, epoch)
+            async with asyncio.timeout(None) as self._attempt_end:
+                await self._attached.attach(connection, epoch)
+        except TimeoutError:
+            if self._lost_early is None:
+                raise
+            raise self._lost_early from None
         finally:
-            self._attempting = None
+            self._attempting = self._attempt_end = None
         if self._has_ended:  # by something that `attach` has called
             return
         self._check_lost_early()
@@ -216,6 +222,12 @@ class Reconnector:
         self.was_ready = True
         self._retry.reset()
         self._ready.set()
+
+    def _end_attempt(self, error: Exception) -> None:
+        """Make the attempt fail: after a close by the broker no answer may come, and a request may have no time limit."""
+        if self._lost_early is None and self._attempt_end is not None:
+            self._attempt_end.reschedule(self._loop.time())
+        self._lost_early = error
 
     def _check_lost_early(self) -> None:
         if self._lost_early is not None:

@@ -211,6 +211,22 @@ async def test_a_loss_during_an_attempt_makes_it_fail(succeeds: bool) -> None:
         assert len(scene.retries) == 1
 
 
+@pytest.mark.parametrize("url", [None, B_URL])
+async def test_a_close_by_the_broker_ends_an_attempt_that_waits_without_a_limit(url: str | None) -> None:
+    async with Scene() as scene:
+        scene.attaches = [1e6]
+        await asyncio.sleep(3)
+        assert scene.attaching
+        connection: Any = scene.reconnector._attempting
+        scene.reconnector.lost(connection, LOST, url)
+        scene.reconnector.lost(connection, ConnectionLost("the connection as well"))
+        await scene.reconnector.wait_ready()
+        assert [time for time, _ in scene.happened("attach")] == pytest.approx([0.0, 3.0 if url else 3.1])
+        assert [host for _, host in scene.happened("open")] == ["a", "b" if url else "a"]
+        assert len(scene.retries) == 1
+        assert scene.happened("detached") == []
+
+
 async def test_a_loss_between_the_answer_and_the_end_of_the_attempt() -> None:
     async with Scene() as scene:
 
