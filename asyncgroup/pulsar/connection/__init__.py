@@ -1,5 +1,6 @@
 """Connections to Pulsar's brokers.
 
-- `connecting` opens a `connection`, which has its `requests` and `credentials` and calls its `listeners`.
+- `connecting` opens a `connection`, which has its `requests`, `credentials` and `keep_alive`.
+- `listeners`: what it calls of producers and consumers, which are `registered`.
 - `pool`: the connections of a client. `lookup`: which broker has a topic.
 """

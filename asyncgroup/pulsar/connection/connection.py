@@ -17,12 +17,14 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.credentials import ConnectionCredentials
+from asyncgroup.pulsar.connection.keep_alive import PingTimer
 from asyncgroup.pulsar.connection.listeners import (
     ConnectionListener,
     ConsumerListener,
     ProducerListener,
     WatcherListener,
 )
+from asyncgroup.pulsar.connection.registered import RegisteredListeners
 from asyncgroup.pulsar.connection.requests import ANSWERS, PendingRequests, RequestRate
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
@@ -30,20 +32,12 @@ from asyncgroup.pulsar.wire.commands import (
     NO_REQUEST,
     Command,
     CommandAckResponse,
-    CommandActiveConsumerChange,
     CommandAuthChallenge,
-    CommandCloseConsumer,
-    CommandCloseProducer,
     CommandConnected,
     CommandError,
     CommandMessage,
     CommandPing,
     CommandPong,
-    CommandReachedEndOfTopic,
-    CommandSendError,
-    CommandSendReceipt,
-    CommandTopicMigrated,
-    CommandWatchTopicUpdate,
     FeatureFlags,
 )
 from asyncgroup.pulsar.wire.frames import FRAME_HEADROOM, decode_frame, encode_frame
@@ -95,38 +89,31 @@ class PulsarConnection:
         """Number of commands of a type that this client does not know; they are ignored."""
         self._requests = PendingRequests(self._loop, ids)
         self._refusals = RequestRate(config.max_rejected_requests)
-        self._producers: dict[int, ProducerListener] = {}
-        self._consumers: dict[int, ConsumerListener] = {}
-        self._watchers: dict[int, WatcherListener] = {}
+        self._registered = RegisteredListeners(self, str(physical), self._is_tls, self._touch)
+        self._consumers = self._registered.consumers
         self._connected: asyncio.Future[CommandConnected] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._error: Exception | None = None
-        self._ping: asyncio.TimerHandle | None = None
-        self._pinged_at = -1  # bytes received when the last ping was sent, -1 before the first
+        self._pings = PingTimer(
+            self._loop,
+            config.keep_alive_interval,
+            lambda: self.protocol.received_bytes,
+            lambda: self.send_command(CommandPing()),
+            self._expire,
+        )
         self._received: dict[int, Callable[[Any], None]] = {
-            CommandSendReceipt.TYPE: self._on_receipt,
-            CommandSendError.TYPE: self._on_send_error,
+            **self._registered.handlers,
             CommandAckResponse.TYPE: self._on_ack_response,
             CommandPing.TYPE: lambda _: self.send_command(CommandPong()),
             CommandPong.TYPE: lambda _: None,
             CommandError.TYPE: self._on_error,
             CommandConnected.TYPE: self._on_connected,
             CommandAuthChallenge.TYPE: self.credentials.challenged,
-            CommandCloseProducer.TYPE: self._on_close_producer,
-            CommandCloseConsumer.TYPE: self._on_close_consumer,
-            CommandActiveConsumerChange.TYPE: self._on_active_change,
-            CommandReachedEndOfTopic.TYPE: self._on_end_of_topic,
-            CommandTopicMigrated.TYPE: self._on_migrated,
-            CommandWatchTopicUpdate.TYPE: self._on_topics_changed,
         }
 
     def __repr__(self) -> str:
         via = "" if self.physical == self.logical else f" through {self.physical}"
-        state = (
-            "closed"
-            if self.is_closed
-            else f"{len(self._producers)} producers, {len(self._consumers)} consumers"
-        )
+        state = "closed" if self.is_closed else str(self._registered)
         return f"<PulsarConnection {self.logical}{via}: {state}>"
 
     # --- use ----------------------------------------------------------------------------------------------------------
@@ -139,7 +126,7 @@ class PulsarConnection:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is registered and no request waits."""
-        return not (self._producers or self._consumers or self._watchers or self._requests)
+        return not (self._registered or self._requests)
 
     def send(self, *pieces: bytes) -> None:
         """Write bytes, now; of a closed connection nothing."""
@@ -211,7 +198,7 @@ class PulsarConnection:
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
         """Register a producer, before it sends its request."""
-        self._add(self._producers, producer_id, listener)
+        self._add(self._registered.producers, producer_id, listener)
 
     def add_consumer(self, consumer_id: int, listener: ConsumerListener) -> None:
         """Register a consumer, before it sends its request."""
@@ -219,7 +206,7 @@ class PulsarConnection:
 
     def add_watcher(self, watcher_id: int, listener: WatcherListener) -> None:
         """Register a watcher, before it sends its request."""
-        self._add(self._watchers, watcher_id, listener)
+        self._add(self._registered.watchers, watcher_id, listener)
 
     def _add(self, registered: dict[int, L], number: int, listener: L) -> None:
         self._check_open()
@@ -227,7 +214,7 @@ class PulsarConnection:
 
     def remove_producer(self, producer_id: int) -> None:
         """Forget a producer."""
-        self._remove(self._producers, producer_id)
+        self._remove(self._registered.producers, producer_id)
 
     def remove_consumer(self, consumer_id: int) -> None:
         """Forget a consumer."""
@@ -235,11 +222,14 @@ class PulsarConnection:
 
     def remove_watcher(self, watcher_id: int) -> None:
         """Forget a watcher."""
-        self._remove(self._watchers, watcher_id)
+        self._remove(self._registered.watchers, watcher_id)
 
-    def _remove(self, registered: dict[int, Any], number: int) -> Any:
+    def _remove(self, registered: dict[int, Any], number: int) -> None:
+        self._touch()
+        registered.pop(number, None)
+
+    def _touch(self) -> None:
         self.last_used = self._loop.time()
-        return registered.pop(number, None)
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -248,16 +238,9 @@ class PulsarConnection:
         await self._connected
         self._check_open()  # it may have ended since
 
-    def _keep_alive(self) -> None:
-        """Send a ping, unless the last one brought nothing: then the broker is gone."""
-        received = self.protocol.received_bytes
-        if received == self._pinged_at:
-            interval = self._config.keep_alive_interval
-            self.close(ConnectionLost(f"{self.physical}: no answer to a ping within {interval:g} s"))
-            return
-        self._pinged_at = received
-        self.send_command(CommandPing())
-        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+    def _expire(self) -> None:
+        interval = self._config.keep_alive_interval
+        self.close(ConnectionLost(f"{self.physical}: no answer to a ping within {interval:g} s"))
 
     def close(self, error: Exception | None = None) -> None:
         """Close at once; requests and listeners get `error`."""
@@ -294,21 +277,13 @@ class PulsarConnection:
 
     def _end(self, error: Exception) -> None:
         """Give the end to all that waits for something; each listener only once."""
-        if self._ping is not None:
-            self._ping.cancel()
+        self._pings.stop()
         self.credentials.cancel()
         if not self._connected.done():
             self._connected.set_exception(error)
             self._connected.exception()  # nothing may wait for it
         self._requests.fail_all(error)
-        listeners = [*self._producers.values(), *self._consumers.values(), *self._watchers.values()]
-        for registered in (self._producers, self._consumers, self._watchers):
-            registered.clear()
-        for listener in listeners:
-            try:
-                listener.on_connection_lost(self, error)
-            except Exception:  # noqa: BLE001  its error must not keep the others waiting
-                _log.exception("%s: a listener failed", self.physical)
+        self._registered.end(error)
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
@@ -327,27 +302,12 @@ class PulsarConnection:
                     consumer.on_message(self, command, frame, end)
             elif command is None:
                 self.unknown_commands += 1
-            else:
-                self._handle(command)
+            elif (received := self._received.get(command.TYPE)) is not None:
+                received(command)
+            elif (number := getattr(command, "request_id", None)) is not None:
+                self._requests.answered(number, command)
         except Exception:  # noqa: BLE001  its error must not end the connection of the others
             _log.exception("%s: a listener failed", self.physical)
-
-    def _handle(self, command: Command) -> None:
-        received = self._received.get(command.TYPE)
-        if received is not None:
-            received(command)
-        elif (number := getattr(command, "request_id", None)) is not None:
-            self._requests.answered(number, command)
-
-    def _on_receipt(self, receipt: CommandSendReceipt) -> None:
-        producer = self._producers.get(receipt.producer_id)
-        if producer is not None:
-            producer.on_receipt(receipt)
-
-    def _on_send_error(self, error: CommandSendError) -> None:
-        producer = self._producers.get(error.producer_id)
-        if producer is not None:
-            producer.on_send_error(error)
 
     def _on_ack_response(self, answer: CommandAckResponse) -> None:
         if answer.request_id is not None:
@@ -371,47 +331,10 @@ class PulsarConnection:
         if answer.max_message_size is not None and answer.max_message_size > 0:
             self.max_message_size = answer.max_message_size
             self.protocol.max_size = self.max_message_size + FRAME_HEADROOM
-        self._ping = self._loop.call_later(self._config.keep_alive_interval, self._keep_alive)
+        self._pings.start()
         self._connected.set_result(answer)
 
-    def _on_close_producer(self, close: CommandCloseProducer) -> None:
-        self._closed_by_broker(self._remove(self._producers, close.producer_id), close)
-
-    def _on_close_consumer(self, close: CommandCloseConsumer) -> None:
-        self._closed_by_broker(self._remove(self._consumers, close.consumer_id), close)
-
-    def _closed_by_broker(
-        self, listener: ConnectionListener | None, close: CommandCloseProducer | CommandCloseConsumer
-    ) -> None:
-        if listener is not None:
-            url = close.assigned_broker_service_url
-            if self._config_is_tls:
-                url = close.assigned_broker_service_url_tls
-            listener.on_broker_close(self, url or None)
-
-    def _on_active_change(self, change: CommandActiveConsumerChange) -> None:
-        consumer = self._consumers.get(change.consumer_id)
-        if consumer is not None:
-            consumer.on_active_change(change.is_active)
-
-    def _on_end_of_topic(self, reached: CommandReachedEndOfTopic) -> None:
-        consumer = self._consumers.get(reached.consumer_id)
-        if consumer is not None:
-            consumer.on_end_of_topic()
-
-    def _on_migrated(self, migrated: CommandTopicMigrated) -> None:
-        """The broker closes the producer or consumer next; the new cluster is found by the service URL of the user."""
-        _log.warning(
-            "%s: a topic has moved to another cluster: %s", self.physical, migrated.broker_service_url
-        )
-
-    def _on_topics_changed(self, update: CommandWatchTopicUpdate) -> None:
-        watcher = self._watchers.get(update.watcher_id)
-        if watcher is not None:
-            watcher.on_topics_changed(update)
-
-    @property
-    def _config_is_tls(self) -> bool:
+    def _is_tls(self) -> bool:
         return self.protocol.transport.get_extra_info("ssl_object") is not None
 
 

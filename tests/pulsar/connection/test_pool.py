@@ -152,6 +152,16 @@ async def test_a_connection_in_use_is_not_idle(pulsar: ScriptedPulsar, what: str
         assert connection.is_closed
 
 
+async def test_what_the_broker_closes_finds_the_connection_still_open(pulsar: ScriptedPulsar) -> None:
+    async with core_of(pulsar) as core:
+        connection = await core.pool.get(ADDRESS)
+        connection.add_consumer(1, RecordingListener())
+        await asyncio.sleep(599)
+        pulsar.connections[0].push(c.CommandCloseConsumer(consumer_id=1, request_id=0))
+        await asyncio.sleep(2)  # a sweep was in between
+        assert await core.pool.get(ADDRESS) is connection
+
+
 async def test_a_connection_that_is_asked_for_now_and_then_is_not_idle(pulsar: ScriptedPulsar) -> None:
     async with core_of(pulsar) as core:
         connection = await core.pool.get(ADDRESS)
