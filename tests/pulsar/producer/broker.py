@@ -38,6 +38,7 @@ from asyncgroup.pulsar.wire.frames import decode_frame, encode_frame
 __all__ = ["Broker", "Link"]
 
 _DROPPED: Final = (1 << 64) - 1
+_NOT_ALLOWED: Final = 22
 
 
 class Link:
@@ -220,6 +221,8 @@ class Broker:
             return
         code = self.refuse_send(command)
         if code is not None:
+            if code != _NOT_ALLOWED:  # what follows is not stored either: the topic is closed
+                del link.producers[command.producer_id]
             link.send(
                 CommandSendError(
                     producer_id=command.producer_id,
