@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -11,9 +11,11 @@ from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
 from asyncgroup.pulsar.core import ClientCore
+from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+from asyncgroup.pulsar.producer.interceptors import PulsarInterceptor
+from asyncgroup.pulsar.producer.producer import PulsarProducer
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
-from asyncgroup.security import Tls
 
 __all__ = ["ClientCore", "PulsarClient"]
 
@@ -44,10 +46,7 @@ class PulsarClient:
         """Read the certificates; connections are opened when they are needed."""
         if self._core is not None or self._is_closed:
             raise UsageError("the client was entered before: create a new one")
-        context = None
-        if self._service.is_tls:
-            context = await asyncio.to_thread((self._config.tls or Tls()).make_context)
-        self._core = ClientCore(self._service, self._config, context)
+        self._core = await ClientCore.open(self._service, self._config)
         return self
 
     async def __aexit__(
@@ -75,6 +74,16 @@ class PulsarClient:
         """Return the names of the persistent topics in `tenant/namespace`, sorted; each partition is a topic."""
         answer = await self._inner.lookup.topics_of(namespace)
         return sorted(answer.topics)
+
+    def producer(
+        self,
+        topic: str,
+        config: PulsarProducerConfig | None = None,
+        *,
+        interceptors: Iterable[PulsarInterceptor] = (),
+    ) -> PulsarProducer:
+        """Return a producer of messages to a topic, to be entered with `async with`. Raises ConfigError."""
+        return PulsarProducer(self, topic, config, interceptors=interceptors)
 
     def subscribe(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import ssl
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from asyncgroup.pulsar.connection.pool import PulsarConnectionPool
 from asyncgroup.pulsar.reconnector import Attached, Reconnector
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.topic_name import TopicName
+from asyncgroup.security import Tls
 
 __all__ = ["ClientCore"]
 
@@ -67,6 +69,14 @@ class ClientCore:
             self.config.operation_timeout,
             on_retry,
         )
+
+    @classmethod
+    async def open(cls, service: ServiceUrl, config: PulsarConfig) -> ClientCore:
+        """Return one after its certificates were read; connections are opened when they are needed."""
+        context = None
+        if service.is_tls:
+            context = await asyncio.to_thread((config.tls or Tls()).make_context)
+        return cls(service, config, context)
 
     async def aclose(self) -> None:
         """End lookups and connections."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from asyncgroup.errors import ClosedError, ConnectionLost, InvalidRecordError, QueueFull, RequestTimedOut
 from asyncgroup.escaping import escaping_logger
@@ -15,9 +16,9 @@ from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.buffer_memory import BufferMemory
 from asyncgroup.memory.pending_limits import PendingLimit, PendingLimits
 from asyncgroup.model import MillisClock
-from asyncgroup.pulsar.client import ClientCore
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
+from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.batch_container import KeyBasedContainer, OneBatchContainer
 from asyncgroup.pulsar.producer.config import ACCESS_MODES, PulsarProducerConfig
@@ -42,6 +43,9 @@ __all__ = ["OnLost", "PartitionProducer"]
 
 OnLost = Callable[[TopicName, int, Exception], None]
 """Is called with the number of messages that have failed without a caller that waits for them."""
+
+_METADATA_ROOM: Final = 4096
+"""Bytes that the metadata of a message may take beyond what its size counts: the names of producer and fields."""
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -380,12 +384,13 @@ class PartitionProducer:
 
     async def attach(self, connection: PulsarConnection, epoch: int) -> None:
         """Register at the broker, then send again what is pending."""
+        started, timeout = self._loop.time(), self._core.config.operation_timeout
         connection.add_producer(self._id, self)
         try:
             answer: CommandProducerSuccess = await connection.request(
                 f"producer of {self.topic}",
                 lambda number: self._registration(number, epoch),
-                timeout=self._core.config.operation_timeout,
+                timeout=timeout,
             )
         except BaseException as error:
             connection.remove_producer(self._id)
@@ -397,6 +402,8 @@ class PartitionProducer:
                 and error.code == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION
             ):
                 self._fail_pending(error)
+            if isinstance(error, ConnectionLost) and self._loop.time() > started + timeout:
+                self._reconnector.was_ready = True  # the broker has let it wait for its turn: it queues again
             raise
         self._registered(connection, answer)
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -20,7 +20,8 @@ from asyncgroup.errors import (
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
-from asyncgroup.pulsar.client import ClientCore, PulsarClient
+from asyncgroup.pulsar.config import PulsarConfig
+from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
 from asyncgroup.pulsar.producer.interceptors import (
     PulsarInterceptor,
@@ -31,6 +32,7 @@ from asyncgroup.pulsar.producer.interceptors import (
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver, outgoing_message
 from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
 from asyncgroup.pulsar.producer.routing import MessageRouter, message_router
+from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
@@ -40,6 +42,13 @@ SendArguments: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 """Those of `send`, in its order, not checked."""
 
 _log = escaping_logger("asyncgroup.pulsar")
+
+
+class OpenClient(Protocol):
+    """A PulsarClient."""
+
+    @property
+    def _inner(self) -> ClientCore: ...
 
 
 class PulsarProducer:
@@ -63,7 +72,7 @@ class PulsarProducer:
 
     def __init__(
         self,
-        client: PulsarClient | str,
+        client: OpenClient | str,
         topic: str,
         config: PulsarProducerConfig | None = None,
         *,
@@ -75,8 +84,11 @@ class PulsarProducer:
         self.topic = TopicName.parse(topic)
         if self.config.chunking and self.topic.domain != "persistent":
             raise ConfigError("chunking", True, f"False for {self.topic}, which is not persistent")
-        self._owns_client = isinstance(client, str)
-        self._client = PulsarClient(client) if isinstance(client, str) else client
+        if not isinstance(client, str) and not hasattr(type(client), "_inner"):
+            raise ConfigError("client", client, "a PulsarClient, or a service URL as pulsar://localhost:6650")
+        self._service = ServiceUrl.parse(client) if isinstance(client, str) else None
+        self._client = None if isinstance(client, str) else client
+        self._own: ClientCore | None = None  # without a client
         self._interceptors = PulsarInterceptors(interceptors)
         self._clock = clock
         self._rng = rng or random.Random()
@@ -139,16 +151,20 @@ class PulsarProducer:
         if self._partitions or self._is_closed:
             raise UsageError(f"producer of {self.topic} was entered before: create a new one")
         self._loop = asyncio.get_running_loop()
-        if self._owns_client:
-            await self._client.__aenter__()
+        if self._service is not None:
+            self._own = await ClientCore.open(self._service, PulsarConfig())
         try:
             await self._tasks.start()
-            await self._open(self._client._inner)
+            await self._open(self._own or self._client_core())
         except BaseException:
             self._is_closed = True
             await wait_shielded(start_task(self._close_all("it could not be opened")))
             raise
         return self
+
+    def _client_core(self) -> ClientCore:
+        assert self._client is not None
+        return self._client._inner
 
     async def _open(self, core: ClientCore) -> None:
         count = await core.lookup.partitions_of(self.topic)
@@ -245,8 +261,8 @@ class PulsarProducer:
             await self._tasks.stop()
         finally:
             await _close_each(self._partitions, why)
-            if self._owns_client:
-                await self._client.aclose()
+            if self._own is not None:
+                await self._own.aclose()
 
     def _closed_error(self) -> ClosedError:
         return ClosedError(f"producer of {self.topic}: it is closed")

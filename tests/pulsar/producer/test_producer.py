@@ -120,6 +120,17 @@ async def test_chunks(broker: Broker) -> None:
     assert b"".join(entry.body for entry in chunks) == bytes(3000)
 
 
+@pytest.mark.parametrize("size", [500, 900, 1100, 4000, 5000])
+@pytest.mark.parametrize("batching", [False, True])
+async def test_no_frame_is_larger_than_the_limit(broker: Broker, size: int, batching: bool) -> None:
+    async with producer(broker, chunking=True, chunk_max_size=1000, batching=batching) as sends:
+        await asyncio.gather(*(sends.send(bytes(size), key="k", properties={"a": "b"}) for _ in range(3)))
+    entries = broker.entries["orders"]
+    if size > 1000:
+        assert all(len(entry.body) < 1000 for entry in entries)
+    assert sum(len(entry.body) for entry in entries) >= 3 * size
+
+
 async def test_a_value_that_is_too_large_without_chunks(broker: Broker) -> None:
     broker.max_message_size = 1000
     async with producer(broker) as sends:
@@ -353,6 +364,21 @@ async def test_a_client_that_is_passed_in_stays_open(broker: Broker) -> None:
     assert broker.values("orders") == [b"v", b"v"]
 
 
+async def test_a_client_makes_producers(broker: Broker) -> None:
+    async with PulsarClient(broker.url) as client:
+        async with client.producer("orders", PulsarProducerConfig(producer_name="p")) as sends:
+            assert await sends.send(b"v") == MessageId(1, 0)
+            assert sends.name == "p"
+
+
+async def test_a_client_that_is_not_open(broker: Broker) -> None:
+    with pytest.raises(ClosedError, match="enter the client first"):
+        async with PulsarClient(broker.url).producer("orders"):
+            pytest.fail("it was opened")
+    with pytest.raises(ConfigError, match="a PulsarClient, or a service URL"):
+        PulsarProducer(5, "orders")  # type: ignore[arg-type]
+
+
 async def test_encryption_is_refused_with_a_sentence() -> None:
     with pytest.raises(ConfigError, match="this client does not encrypt messages"):
         PulsarProducerConfig(encryption_keys=["my-key"])
@@ -446,6 +472,17 @@ async def test_a_producer_waits_for_its_turn_without_a_limit(broker: Broker) -> 
     sends = await entering
     await sends.send(b"v")
     await sends.aclose()
+
+
+async def test_a_producer_whose_connection_is_cut_waits_for_its_turn_again(broker: Broker) -> None:
+    broker.ready = False
+    entering = asyncio.create_task(producer(broker, access_mode="wait_for_exclusive").__aenter__())
+    await asyncio.sleep(200)
+    broker.cut()
+    await asyncio.sleep(200)
+    assert not entering.done()
+    broker.make_ready()
+    await (await entering).aclose()
 
 
 @pytest.mark.parametrize("code", [4, 16, 25, 15, 17, 22])
