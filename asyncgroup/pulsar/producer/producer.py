@@ -18,11 +18,13 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
 from asyncgroup.model import MillisClock, TopicPartition, wall_clock
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
+from asyncgroup.pulsar.producer.foreign_names import PULSAR_PRODUCER
 from asyncgroup.pulsar.producer.interceptors import (
     PulsarInterceptor,
     PulsarInterceptors,
@@ -297,7 +299,12 @@ class PulsarProducer:
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         future: asyncio.Future[MessageId] = self._running_loop().create_future()
         message, partition = self._accept(given, future)
-        await self._put(message, partition, is_awaited=True)
+        try:
+            if partition.try_send(message, is_awaited=True) is None:
+                await partition.send_waiting(message, is_awaited=True)
+        except BaseException as error:
+            _refuse(message, error)
+            raise
         return await future
 
     def send_nowait(
@@ -347,7 +354,14 @@ class PulsarProducer:
         """
         given = (value, key, properties, ordering_key, event_time, deliver_at, deliver_after, sequence_id)
         message, partition = self._accept(given, None)
-        if await self._put(message, partition):
+        try:
+            is_written = partition.try_send(message)
+            if is_written is None:
+                await partition.send_waiting(message)
+        except BaseException as error:
+            _refuse(message, error)
+            raise
+        if is_written:
             # a batch was written: receipts are read, and a full write buffer delays the caller
             await asyncio.sleep(0)
             await partition.drain()
@@ -366,19 +380,6 @@ class PulsarProducer:
         waiting = [done for each in self._partitions if (done := each.flushed()) is not None]
         if waiting:
             await asyncio.wait(waiting)
-
-    async def _put(
-        self, message: OutgoingMessage, partition: PartitionProducer, *, is_awaited: bool = False
-    ) -> bool:
-        """Send a message when there is room; return whether sends were written."""
-        try:
-            is_written = partition.try_send(message, is_awaited=is_awaited)
-            if is_written is None:
-                await partition.send_waiting(message, is_awaited=is_awaited)
-        except BaseException as error:
-            _refuse(message, error)
-            raise
-        return is_written is not False
 
     def _accept(
         self, given: SendArguments, future: asyncio.Future[MessageId] | None
@@ -452,3 +453,6 @@ def _refuse(message: OutgoingMessage, error: BaseException) -> None:
 async def _close_each(partitions: Iterable[PartitionProducer], why: str) -> None:
     """Close all at the same time."""
     await asyncio.gather(*(each.aclose(why) for each in partitions))
+
+
+add_foreign_names(PulsarProducer, PULSAR_PRODUCER)

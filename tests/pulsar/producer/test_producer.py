@@ -379,6 +379,13 @@ async def test_a_client_that_is_not_open(broker: Broker) -> None:
         PulsarProducer(5, "orders")  # type: ignore[arg-type]
 
 
+def test_names_of_other_clients_are_errors_with_a_hint() -> None:
+    sends = PulsarProducer("pulsar://x", "orders")
+    for name in ("send_async", "sendAsync", "newMessage", "close", "getProducerName"):
+        with pytest.raises(AttributeError, match="here it is: "):
+            getattr(sends, name)
+
+
 async def test_encryption_is_refused_with_a_sentence() -> None:
     with pytest.raises(ConfigError, match="this client does not encrypt messages"):
         PulsarProducerConfig(encryption_keys=["my-key"])
