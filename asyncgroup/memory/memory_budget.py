@@ -14,8 +14,8 @@ __all__ = ["MemoryBudget", "SharedMemory", "check_budget"]
 class SharedMemory:
     """The memory of a budget, and what its producers do when a caller has to wait."""
 
-    def __init__(self, limit: int) -> None:
-        self.memory = BufferMemory(limit, "the memory budget's limit")
+    def __init__(self, limit: int, name: str) -> None:
+        self.memory = BufferMemory(limit, name)
         self.listeners: dict[Callable[[], None], None] = {}
         """What `notify` calls; each once."""
 
@@ -44,14 +44,14 @@ class MemoryBudget:
             ...
 
     Callers of all producers wait for free bytes in one FIFO queue; a cancelled one gives back what it held. Records are
-    counted by their uncompressed size. `limit` is in bytes; raises ConfigError if it is not a whole number above 0. All
-    producers must run in one event loop.
+    counted by their uncompressed size. `limit` is in bytes; raises ConfigError if it is not a whole number above 0. `name` is
+    what errors call it. All producers must run in one event loop.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, name: str = "the memory budget's limit") -> None:
         if not SIZE[0](limit):
             raise ConfigError("limit", limit, SIZE[1])
-        self._inner = SharedMemory(limit)
+        self._inner = SharedMemory(limit, name)
 
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.used} of {self.limit} bytes, {self.waiting} callers waiting>"

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from itertools import count
 
-from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.net.backoff import RetryBackoff
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
@@ -32,7 +32,7 @@ class ClientCore:
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
-        self.memory = BufferMemory(config.memory_limit, "memory_limit")
+        self.memory = MemoryBudget(config.memory_limit, "memory_limit")
         """Bytes of the messages of all producers that have no receipt."""
         self._ids = count()
 

@@ -14,6 +14,7 @@ from asyncgroup.errors import ClosedError, ConnectionLost, InvalidRecordError, Q
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.memory.buffer_memory import BufferMemory
+from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.memory.pending_limits import PendingLimit, PendingLimits
 from asyncgroup.model import MillisClock
 from asyncgroup.pulsar.connection.connection import PulsarConnection
@@ -112,6 +113,8 @@ class PartitionProducer:
 
     def start(self) -> None:
         """Begin to connect."""
+        # a caller of any producer of the client that waits for memory needs what is in the open batches
+        self._core.memory._inner.add_listener(self.close_batch)
         self._reconnector.start()
 
     async def wait_ready(self) -> None:
@@ -155,7 +158,7 @@ class PartitionProducer:
             await connection.request(
                 f"close producer of {self.topic}",
                 lambda number: CommandCloseProducer(producer_id=self._id, request_id=number),
-                timeout=self._config.close_timeout or None,
+                timeout=max(1.0, min(self._config.close_timeout, self._core.config.operation_timeout)),
             )
         except (PulsarServerError, RequestTimedOut, ConnectionLost) as error:
             _log.debug("producer of %s: the broker did not confirm its end: %s", self.topic, error)
@@ -245,7 +248,11 @@ class PartitionProducer:
         return is_written
 
     def _add_chunks(self, message: OutgoingMessage, value: ChunkedValue) -> None:
-        self.queue.add_chunks(message, value, self._loop.time())
+        try:
+            self.queue.add_chunks(message, value, self._loop.time())
+        except BaseException:
+            self._limits.release(message.size, value.chunks)
+            raise
         if self._expiry_timer is None:
             self._watch_expiry()
 
@@ -325,6 +332,7 @@ class PartitionProducer:
         self._watch_expiry()
 
     def _cancel_timers(self) -> None:
+        self._core.memory._inner.remove_listener(self.close_batch)
         for timer in (self._batch_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
@@ -453,8 +461,8 @@ class PartitionProducer:
         self.last_error = error
 
 
-def _limits(memory: BufferMemory, topic: TopicName, limit: int | None) -> PendingLimits:
-    limits = [PendingLimit(memory)]
+def _limits(budget: MemoryBudget, topic: TopicName, limit: int | None) -> PendingLimits:
+    limits = [PendingLimit(budget._inner.memory, budget=budget)]
     if limit is not None:
         messages = BufferMemory(limit, f"{topic}: max_pending_messages", "messages")
         limits.insert(0, PendingLimit(messages, counts_records=True))

@@ -120,9 +120,14 @@ class SendQueue:
             return
         self.batch_since = None
         for messages in container.take():
-            self._push(
-                self._encoder.encode_batch(messages, since, self.max_message_size, by_key=self._by_key)
-            )
+            try:
+                sends = self._encoder.encode_batch(
+                    messages, since, self.max_message_size, by_key=self._by_key
+                )
+            except Exception as error:  # noqa: BLE001  raised here, it would reach another caller or a timer
+                self._fail_messages(messages, error)
+            else:
+                self._push(sends)
 
     def _add_alone(self, message: OutgoingMessage, now: float) -> None:
         self.close_batch()
@@ -224,8 +229,7 @@ class SendQueue:
         batches = self._container.take() if self._container is not None else []
         self.batch_since = None
         for messages in batches:
-            size = sum(message.size for message in messages)
-            self._fail_receivers([message.receiver for message in messages], size, make_error())
+            self._fail_messages(messages, make_error())
         return len(sends) + len(batches)
 
     def _fail(self, send: PendingSend, make_error: Callable[[], Exception]) -> None:
@@ -233,6 +237,11 @@ class SendQueue:
         if isinstance(error, AsyncGroupError):
             error.may_be_written = send.is_written
         self._fail_receivers(send.receivers, send.size, error, send.count)
+
+    def _fail_messages(self, messages: Sequence[OutgoingMessage], error: Exception) -> None:
+        """Fail messages that have no frame."""
+        size = sum(message.size for message in messages)
+        self._fail_receivers([message.receiver for message in messages], size, error)
 
     def _fail_receivers(
         self, receivers: Sequence[SendReceiver | None], size: int, error: Exception, count: int | None = None

@@ -71,7 +71,7 @@ class Broker:
         """Returns an error's code."""
         self.refuse_send: Callable[[CommandSend], int | None] = lambda _: None
         self.silent = False
-        """Whether registrations are not answered."""
+        """Whether registrations and their ends are not answered."""
         self.links: list[Link] = []
         self.entries: dict[str, list[Entry]] = defaultdict(list)
         """What is stored, by local name."""
@@ -185,7 +185,8 @@ class Broker:
                 self._on_producer(link, command)
             case CommandCloseProducer():
                 link.producers.pop(command.producer_id, None)
-                link.send(CommandSuccess(request_id=command.request_id))
+                if not self.silent:
+                    link.send(CommandSuccess(request_id=command.request_id))
 
     def _on_producer(self, link: Link, command: CommandProducer) -> None:
         self.registrations.append(command)

@@ -233,6 +233,24 @@ async def test_the_memory_of_a_client_is_shared_by_its_producers(broker: Broker)
         assert client._inner.memory.used == 0
 
 
+async def test_who_waits_for_memory_waits_for_no_open_batch_of_another_producer(broker: Broker) -> None:
+    config = PulsarProducerConfig(batching_max_delay=60)
+    async with PulsarClient(broker.url, PulsarConfig(memory_limit=1000)) as client:
+        async with client.producer("one", config) as one, client.producer("other", config) as other:
+            await one.enqueue(bytes(900))
+            started = await loop_time()
+            await other.send(bytes(200))
+            assert await loop_time() - started < 1
+
+
+async def test_close_waits_for_a_silent_broker_for_its_timeout_only(broker: Broker) -> None:
+    async with producer(broker, close_timeout=0) as sends:
+        await sends.send(b"v")
+        broker.silent = True
+        started = await loop_time()
+    assert await loop_time() - started == 1
+
+
 async def test_a_value_with_more_chunks_than_the_limit_is_refused(broker: Broker) -> None:
     broker.max_message_size = 1000
     async with producer(broker, chunking=True, max_pending_messages=3) as sends:

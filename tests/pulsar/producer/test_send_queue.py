@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncgroup.errors import ClosedError, InvalidRecordError, RequestTimedOut
 from asyncgroup.pulsar.producer.batch_container import KeyBasedContainer, OneBatchContainer
+from asyncgroup.pulsar.producer.encoding import MessageEncoder
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.wire.commands import CommandSendReceipt, MessageIdData
@@ -257,6 +258,18 @@ def test_all_fail_each_with_a_separate_error_and_the_room_is_given_back(by_key: 
     assert len({id(each) for each in errors}) == 4
     assert [each.may_be_written for each in errors] == [True, True, False, False]  # type: ignore[union-attr]
     assert (room.count, room.size, room.lost) == (5, accepted, 1)
+    assert sends.is_idle
+
+
+def test_a_batch_that_cannot_be_encoded_fails_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    sends, room = queue()
+    sends.attach(Writer())
+    result = Results()
+    monkeypatch.setattr(MessageEncoder, "encode_batch", lambda *_, **__: 1 // 0)
+    sends.add(message(b"v", result), 1.0)
+    sends.close_batch()
+    assert isinstance(result.error, ZeroDivisionError)
+    assert room.count == 1
     assert sends.is_idle
 
 
