@@ -18,6 +18,7 @@ BENCHMARKS: Final = (
     "recovery",
     "broker",
     "queue",
+    "pulsar",
     "spark",
     "telemetry",
     "trips",

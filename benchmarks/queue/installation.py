@@ -13,13 +13,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from asyncgroup.java import Java, JavaNotFound, require_java, user_cache
 from asyncgroup.testing.java_server.ivy import ivy_command, ivy_jar
 from benchmarks.common import ROOT, started_process
 
-__all__ = ["JavaLibrary", "JavaProgram", "PeerUnavailable", "PythonEnvironment"]
+__all__ = ["Jars", "JavaLibrary", "JavaProgram", "PeerUnavailable", "PythonEnvironment"]
 
 INSTALL_LIMIT: Final = 300.0
 """Seconds for one step of an installation, which may download; later runs find it in the cache."""
@@ -124,6 +124,17 @@ def _pythons(minimum: tuple[int, int]) -> Iterator[Path]:
     yield from sorted(root.glob("versions/3.*/bin/python"))
 
 
+class Jars(Protocol):
+    """Jars that a Java program needs; its `str` is another one for another version."""
+
+    @property
+    def version(self) -> str:
+        """The version of the library."""
+
+    async def jars(self) -> Path:
+        """Return the directory with the jars, which are downloaded first if needed. Raises PeerUnavailable."""
+
+
 class JavaLibrary(NamedTuple):
     """A library of Java's public repository with its dependencies."""
 
@@ -159,7 +170,7 @@ class JavaProgram(NamedTuple):
     """The Java program in `benchmarks/peers/NAME`, which uses a library."""
 
     name: str
-    library: JavaLibrary
+    library: Jars
 
     async def command(self, main_class: str, *options: str) -> list[str]:
         """Return the command that runs one of its classes; download and compile first if needed. Raises PeerUnavailable."""
