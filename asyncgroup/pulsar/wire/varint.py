@@ -126,13 +126,6 @@ def decode_text(data: bytes | bytearray) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _text(data: bytes | bytearray) -> str:
-    try:
-        return data.decode()  # half the time of decode_text
-    except UnicodeDecodeError:
-        return decode_text(data)
-
-
 def decode_pair(data: bytes | bytearray, at: int, end: int) -> tuple[str, str]:
     """Return key and value of a KeyValue message."""
     if at + 4 <= end and data[at] == 0x0A:
@@ -142,7 +135,12 @@ def decode_pair(data: bytes | bytearray, at: int, end: int) -> tuple[str, str]:
         if size < 0x80 and stop + 2 <= end and data[stop] == 0x12:
             size = data[stop + 1]
             if size < 0x80 and stop + 2 + size == end:
-                return _text(data[at + 2 : stop]), _text(data[stop + 2 : end])
+                try:
+                    return data[at + 2 : stop].decode(), data[
+                        stop + 2 : end
+                    ].decode()  # half the time of decode_text
+                except UnicodeDecodeError:
+                    return decode_text(data[at + 2 : stop]), decode_text(data[stop + 2 : end])
     return _decode_any_pair(data, at, end)
 
 
