@@ -402,6 +402,8 @@ class PulsarConsumer:
             if (acked := self._unacked.ack(found)) is not None:
                 self._acks.add(acked)
                 self._arm()
+            if self._may_be_queued(message):
+                self._drop_queued(lambda queued: queued.message_id == found)
 
     def ack_cumulative(self, message: PulsarMessage | MessageId) -> None:
         """Acknowledge a message and all before it. Raises UsageError in Shared and Key_Shared subscriptions."""
@@ -414,6 +416,16 @@ class PulsarConsumer:
             self._nacks.discard_up_to(found)
             self._acks.add(self._unacked.ack_cumulative(found), cumulative=True)
             self._arm()
+            if self._may_be_queued(message):
+                self._drop_queued(lambda queued: queued.message_id <= found)
+
+    def _may_be_queued(self, message: PulsarMessage | MessageId) -> bool:
+        """Whether it has come again since it was taken, so that it is acknowledged while it is queued."""
+        return isinstance(message, PulsarMessage) and message.attachment != self.attachment
+
+    def _drop_queued(self, is_acked: Callable[[PulsarMessage], bool]) -> None:
+        self._queue.discard(is_acked)
+        self._flow()
 
     def _is_current(self, message: PulsarMessage | MessageId) -> bool:
         if self._is_closing:

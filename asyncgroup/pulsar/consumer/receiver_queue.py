@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 from asyncgroup.pulsar.consumer.epochs import ConsumerEpoch
@@ -60,6 +60,16 @@ class ReceiverQueue:
     def give_back(self, message: PulsarMessage) -> None:
         """A message that was taken with `keeps_permits` has made room."""
         self.permits.deliver(1, message.size)
+
+    def discard(self, is_unwanted: Callable[[PulsarMessage], bool]) -> None:
+        """Drop some of the messages."""
+        kept: deque[PulsarMessage] = deque()
+        for message in self._messages:
+            if is_unwanted(message):
+                self.permits.drop(1, message.size)
+            else:
+                kept.append(message)
+        self._messages = kept
 
     def clear(self) -> None:
         """Forget all messages; what becomes of their permits is another matter."""

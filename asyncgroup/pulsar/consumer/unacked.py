@@ -32,7 +32,7 @@ class AckedEntry(NamedTuple):
 
 
 class _Batch:
-    __slots__ = ("held", "is_partial", "unacked")
+    __slots__ = ("held", "is_partial", "is_taken", "unacked")
 
     def __init__(self, unacked: int) -> None:
         self.unacked = unacked
@@ -40,6 +40,8 @@ class _Batch:
         """Those of them that are in the queue, or with a receiver."""
         self.is_partial = False
         """Whether a message was acknowledged here."""
+        self.is_taken = False
+        """Whether a receiver had a message at the end of a connection, and may still acknowledge it."""
 
 
 class UnackedEntries:
@@ -146,9 +148,9 @@ class UnackedEntries:
         Call it after `release` for what was in the queue: batches of which no receiver has a message are forgotten.
         """
         for key, batch in list(self._batches.items()):
-            if batch.held or (batch.is_partial and not self._index_acks):
-                batch.held = 0
-            else:
+            batch.is_taken = batch.is_taken or bool(batch.held)
+            batch.held = 0
+            if not batch.is_taken and (self._index_acks or not batch.is_partial):
                 del self._batches[key]
 
     def clear(self, last_before_seek: EntryKey | None) -> None:

@@ -78,6 +78,17 @@ def test_a_new_connection_forgets_batches_that_no_receiver_has(*, index_acks: bo
     assert entries.arrive(batch(5, 2)) == (0b11 if index_acks else 0b10)
 
 
+def test_a_message_is_acknowledged_after_several_connections() -> None:
+    entries = UnackedEntries(index_acks=True)
+    entries.arrive(batch(4, 2))
+    entries.release_all()
+    entries.arrive(batch(4, 2))
+    for index in range(2):
+        entries.release(id_of(4, index))
+    entries.release_all()
+    assert entries.ack(id_of(4, 0)) == AckedEntry(((1, 4),), 0b10)
+
+
 def test_an_id_without_an_index_acknowledges_the_whole_batch() -> None:
     entries = UnackedEntries(index_acks=True)
     entries.arrive(batch(4, 4))
