@@ -6,7 +6,7 @@ chunk of an incomplete value, or unreadable. Each way out says how many permits 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from asyncgroup.errors import DecodeError
@@ -75,9 +75,12 @@ class Arrivals:
         nacks: NegativeAcks,
         epoch: ConsumerEpoch,
         chunks: ChunkAssembly,
+        now: Callable[[], float],
+        time_of_day: Callable[[], int],
         *,
         largest: int,
     ) -> None:
+        """`now` returns the loop time, `time_of_day` that in ms; `largest` is the largest body in bytes, uncompressed."""
         self._topic = topic
         self._partition = partition
         self._unacked = unacked
@@ -85,16 +88,16 @@ class Arrivals:
         self._nacks = nacks
         self._epoch = epoch
         self._chunks = chunks
+        self._now = now
+        self._time_of_day = time_of_day
         self._largest = largest
         self.start: StartPosition | None = None
         """Messages before it are not wanted; None if all are."""
         self.attachment = 0
         """The number of the registration at a broker."""
 
-    def arrive(
-        self, command: CommandMessage, frame: bytes | bytearray, at: int, now: float, time_of_day: int
-    ) -> Arrived:
-        """Take in a MESSAGE frame; `now` is a loop time, `time_of_day` in ms."""
+    def arrive(self, command: CommandMessage, frame: bytes | bytearray, at: int) -> Arrived:
+        """Take in a MESSAGE frame, whose command ends at `at`."""
         try:
             entry = decode_entry(command, frame, at, self._partition, self._largest)
         except EntryError as error:
@@ -107,16 +110,16 @@ class Arrivals:
         if metadata.marker_type is not None:  # the broker's own, which it should keep for itself
             return Arrived(charged, _NONE, acked=entry.id)
         if metadata.num_chunks_from_msg is not None and metadata.num_chunks_from_msg > 1:
-            return self._chunk(entry, charged, now, time_of_day)
+            return self._chunk(entry, charged)
         unwanted = self._unwanted(entry)
         if unwanted is None:
             return Arrived(charged, _NONE, acked=entry.id)
         bits = self._unacked.arrive(entry, unwanted)
         return Arrived(charged, self._messages(entry, bits))
 
-    def _chunk(self, entry: Entry, charged: int, now: float, time_of_day: int) -> Arrived:
+    def _chunk(self, entry: Entry, charged: int) -> Arrived:
         try:
-            whole = self._chunks.add(entry, now, time_of_day)
+            whole = self._chunks.add(entry, self._now(), self._time_of_day())
         except EntryError as error:
             return Arrived(charged, _NONE, error=error, bad_id=entry.id)
         if whole is None:
@@ -126,7 +129,9 @@ class Arrivals:
 
     def _messages(self, entry: Entry | AssembledEntry, bits: int) -> list[PulsarMessage]:
         topic, attachment = self._topic, self.attachment
-        if bits == full_set(entry.count):
+        if entry.count == 1:
+            found = [PulsarMessage(topic, entry, 0, attachment)] if bits else []
+        elif bits == full_set(entry.count):
             found = [PulsarMessage(topic, entry, index, attachment) for index in range(entry.count)]
         else:
             found = [

@@ -107,6 +107,8 @@ class PendingAcks:
 
     def holds(self, key: EntryKey) -> bool:
         """Whether an entry is acknowledged as a whole, and the broker may not know it yet."""
+        if not self._sent and not self._entries and self._cumulative is None:
+            return False
         if self._entries.get(key, 1) == 0 or _covers(self._cumulative, key):
             return True
         return any(

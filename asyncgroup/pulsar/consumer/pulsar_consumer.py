@@ -23,7 +23,7 @@ from asyncgroup.errors import (
     UsageError,
 )
 from asyncgroup.escaping import escaping_logger
-from asyncgroup.model import now_ms
+from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
 from asyncgroup.pulsar.consumer.ack_sender import AckSender
@@ -122,6 +122,8 @@ class PulsarConsumer:
             self._nacks,
             self._redelivery.epoch,
             self._chunks,
+            self._loop.time,
+            clock_of_loop(),
             largest=core.config.max_message_size,
         )
         self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
@@ -274,7 +276,7 @@ class PulsarConsumer:
             self.permits.arrive(permits_of(command, frame, at), 0, 0)
             return
         try:
-            arrived = self._arrivals.arrive(command, frame, at, self._loop.time(), now_ms())
+            arrived = self._arrivals.arrive(command, frame, at)
         except DecodeError as error:
             self._connection.close(ProtocolError(f"{self.name}: malformed message: {error}"))
             return
@@ -398,10 +400,12 @@ class PulsarConsumer:
         """
         if self._is_current(message):
             found = _id_of(message)
-            self._nacks.discard(found)
+            if self._nacks:
+                self._nacks.discard(found)
             if (acked := self._unacked.ack(found)) is not None:
                 self._acks.add(acked)
-                self._arm()
+                if self._timer is None or self._timer.when() > self._acks.due_at:
+                    self._arm()
             if self._may_be_queued(message):
                 self._drop_queued(lambda queued: queued.message_id == found)
 
