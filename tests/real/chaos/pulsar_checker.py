@@ -56,6 +56,8 @@ class Handled:
     durable: float | None = None
     """When `ack(durable=True)` returned."""
     is_dead: bool = False
+    is_overtaken: bool = False
+    """Whether the next delivery in this process began before its end: modes in order repeat all after a failed message."""
 
     def __str__(self) -> str:
         end = "-" if self.end is None else f"{self.end:.3f}"
@@ -91,6 +93,8 @@ def _read(life: PulsarLife, current: dict[int, Handled], at: float, kind: str, w
         return
     number = int(words[0])
     if kind == "begin":
+        if (before := current.get(number)) is not None and before.end is None:
+            before.end, before.is_overtaken = at, True
         current[number] = Handled(life.name, number, int(words[1]), words[2], at)
         life.deliveries.append(current[number])
         return
@@ -149,8 +153,8 @@ class PulsarEvidence:
     dead_letters: Sequence[tuple[int, int]]
     """Number and delivery count of each message in the dead letter topic."""
     disturbances: Sequence[Disturbance]
-    keeps_order: bool = True
-    """Whether the subscription delivers the messages of a key in order."""
+    order: str = "key"
+    """What the subscription delivers in order: each `key`, each `partition`, or `nothing`."""
 
 
 @dataclass
@@ -180,8 +184,10 @@ def judge_pulsar_queue(lives: Sequence[PulsarLife], evidence: PulsarEvidence) ->
         _repeats(run, verdict),
         _moves(run, verdict),
     ]
-    if evidence.keeps_order:
+    if evidence.order == "key":
         checks += [_disorder(run), _overlaps(run)]
+    elif evidence.order == "partition":
+        checks.append(_partition_disorder(run))
     for check in checks:
         found = list(check)
         verdict.problems += found[:SHOWN]
@@ -205,7 +211,9 @@ class _Run:
         self.killed = {each.process: each.begin for each in evidence.disturbances if each.kind == "kill"}
 
     def disturbances_of(self, life: str) -> Iterator[Disturbance]:
-        return (each for each in self.evidence.disturbances if each.hits(life))
+        """Yield what has disturbed a process; each loss or return of a consumer may make another one of Failover active."""
+        is_shared_fate = self.evidence.order == "partition"
+        return (each for each in self.evidence.disturbances if is_shared_fate or each.hits(life))
 
     def is_disturbed(self, life: str, since: float, until: float) -> bool:
         """Whether something has disturbed the process in this time, or was not quite over when it began."""
@@ -307,6 +315,18 @@ def _events(run: _Run) -> list[tuple[float, bool, int]]:
     )
 
 
+def _partition_disorder(run: _Run) -> Iterator[str]:
+    """First deliveries of a partition are in its order, over all processes."""
+    highest: dict[int, tuple[list[int], Handled]] = {}
+    for each in sorted((own[0] for own in run.by_number.values()), key=lambda each: each.begin):
+        ledger, entry, partition, *index = (int(word) for word in each.message_id.split(":"))
+        place = [ledger, entry, *index]
+        if partition in highest and highest[partition][0] > place:
+            yield f"{each} was first delivered after {highest[partition][1]}"
+        else:
+            highest[partition] = place, each
+
+
 def _overlaps(run: _Run) -> Iterator[str]:
     """No two deliveries of a key at a time in one process; between processes only after a disturbance of the first."""
     latest: dict[bytes, Handled] = {}
@@ -317,7 +337,7 @@ def _overlaps(run: _Run) -> Iterator[str]:
         if before is None:
             continue
         end = run.killed.get(before.life, float("inf")) if before.end is None else before.end
-        if end <= each.begin:
+        if end <= each.begin and not before.is_overtaken:
             continue
         if before.life == each.life or not run.is_disturbed(before.life, before.begin, each.begin):
             yield f"{each} began before the end of {before} of its key"

@@ -14,10 +14,13 @@ import random
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from asyncgroup.errors import ConsumerBusy
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.workqueue import Backoff, DeadLetter, Delivery, DeliveryState, QueueInterceptor, WorkQueue
@@ -103,6 +106,35 @@ class Handling:
             self._journal.write("left", number)
 
 
+def queue_of(settings: PulsarQueueingSettings, config: PulsarConfig, journal: Journal) -> WorkQueue:
+    source = PulsarSource(settings.url, settings.subscription, settings.topic, config=config)
+    return WorkQueue(
+        source,
+        mode=settings.mode,
+        concurrency=settings.concurrency,
+        nack_backoff=Backoff(0.05, 2, 0.4),
+        dead_letter=DeadLetter(MAX_REDELIVERIES),
+        initial_position="earliest",
+        receiver_queue=RECEIVER_QUEUE,
+        interceptors=[Watch(journal)],
+    )
+
+
+@asynccontextmanager
+async def opened(make: Callable[[], WorkQueue]) -> AsyncIterator[WorkQueue]:
+    """Open a queue; the broker may not know yet that the exclusive consumer before this one was killed."""
+    while True:
+        try:
+            queue = await make().__aenter__()
+            break
+        except ConsumerBusy:
+            await asyncio.sleep(0.1)
+    try:
+        yield queue
+    finally:
+        await queue.aclose()
+
+
 async def consume(settings: PulsarQueueingSettings) -> None:
     """Handle deliveries until SIGTERM."""
     journal = Journal(Path(settings.journal))
@@ -120,18 +152,7 @@ async def consume(settings: PulsarQueueingSettings) -> None:
         return sock
 
     config = PulsarConfig(connector=connect, retry_backoff_max=2.0)
-    source = PulsarSource(settings.url, settings.subscription, settings.topic, config=config)
-    queue = WorkQueue(
-        source,
-        mode=settings.mode,
-        concurrency=settings.concurrency,
-        nack_backoff=Backoff(0.05, 2, 0.4),
-        dead_letter=DeadLetter(MAX_REDELIVERIES),
-        initial_position="earliest",
-        receiver_queue=RECEIVER_QUEUE,
-        interceptors=[Watch(journal)],
-    )
-    async with queue:
+    async with opened(lambda: queue_of(settings, config, journal)) as queue:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, closing.set)
         run = asyncio.create_task(queue.run(Handling(journal).handle))
         print("ready", flush=True)

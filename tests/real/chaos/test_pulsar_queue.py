@@ -38,6 +38,7 @@ from tests.stories.proxy import TcpProxy
 NAMES = ("a", "b", "c")
 PARTITIONS = 3
 SUBSCRIPTION = "billing"
+ORDERS = {"key_shared": "key", "shared": "nothing", "failover": "partition", "exclusive": "partition"}
 KEYS_SHARE = 100
 """Messages of a key, about."""
 PROGRESS_LIMIT = 120.0
@@ -195,10 +196,13 @@ class PulsarStory:
         process = self._processes.running[name]
         assert process.returncode is None, self._processes.errors(self._lives[name])
         now = time.monotonic()
-        self.disturbances.append(Disturbance("kill", self._lives[name], now, now))
+        death = Disturbance("kill", self._lives[name], now, now)
+        self.disturbances.append(death)
         process.kill()
         await process.wait()
         await self.start(name)
+        self.disturbances.remove(death)
+        self.disturbances.append(death._replace(end=time.monotonic()))
 
     def reset(self, name: str) -> None:
         """Reset the connections of a process, or of the producer."""
@@ -214,15 +218,15 @@ class PulsarStory:
         await asyncio.to_thread(self._pulsar.start)
         self.disturbances.append(Disturbance("outage", "", begin, time.monotonic(), is_hard))
 
-    async def storm(self, faults: Faults, count: int) -> None:
+    async def storm(self, faults: Faults, count: int, names: Sequence[str]) -> None:
         """Break things when random shares of the messages are completed."""
         for share, kind in faults.in_turn(self._random):
             await self.completed(round(share * count))
             await asyncio.sleep(self._random.uniform(0, 1) ** 3)
             if kind == "kill":
-                await self.kill(self._random.choice(NAMES))
+                await self.kill(self._random.choice(names))
             elif kind == "reset":
-                self.reset(self._random.choice([*NAMES, "producer"]))
+                self.reset(self._random.choice([*names, "producer"]))
             else:
                 await self.restart()
 
@@ -263,7 +267,7 @@ class PulsarStory:
             max_deliveries=MAX_REDELIVERIES + 1,
             dead_letters=await self.dead_letters(),
             disturbances=self.disturbances,
-            keeps_order=self._settings.mode == "key_shared",
+            order=ORDERS[self._settings.mode],
         )
         return judge_pulsar_queue(self.lives(), evidence)
 
@@ -279,7 +283,7 @@ async def run_story(
         try:
             while not story.keys:
                 await asyncio.sleep(STEP)
-            await story.storm(faults, count)
+            await story.storm(faults, count, names)
             await writing
             await story.completed(count)
             seconds = time.monotonic() - begun
@@ -310,3 +314,22 @@ async def test_twenty_kills_five_restarts_and_fifty_resets(
 async def test_two_kills_a_restart_and_resets(pulsar_to_break: ApachePulsar, tmp_path: Path) -> None:
     story = PulsarStory(pulsar_to_break, tmp_path, random.Random(), "key_shared")
     print(await run_story(story, Faults(kills=2, resets=6, restarts=1), 3_000, 150))
+
+
+@pytest.mark.full
+async def test_failover_goes_on_in_order_at_the_other_process(
+    pulsar_to_break: ApachePulsar, tmp_path: Path
+) -> None:
+    story = PulsarStory(pulsar_to_break, tmp_path, random.Random(), "failover")
+    print(await run_story(story, Faults(kills=3, resets=4), 1_500, 150, NAMES[:2]))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("mode", "names"), [("shared", NAMES), ("failover", NAMES[:2]), ("exclusive", NAMES[:1])]
+)
+async def test_other_modes(
+    pulsar_to_break: ApachePulsar, tmp_path: Path, mode: str, names: Sequence[str]
+) -> None:
+    story = PulsarStory(pulsar_to_break, tmp_path, random.Random(), mode)
+    print(await run_story(story, Faults(kills=4, resets=8, restarts=2), 4_000, 200, names))

@@ -246,6 +246,21 @@ async def test_a_consumer_that_is_active_again_delivers_what_was_withdrawn() -> 
         assert [(await queue.receive()).value for _ in range(2)] == [b"b", b"c"]
 
 
+async def test_the_permits_of_what_another_consumer_gets_return() -> None:
+    async with brokers() as pulsar, queue_on(pulsar, mode="failover", receiver_queue=10) as queue:
+        connection, consumer = await attached(pulsar)
+        await until(lambda: connection.permits[consumer] == 10)
+        for _ in range(3):
+            connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=True))
+            for number in range(10):
+                connection.push_entry(consumer, b"%d" % number, entry_id=number)
+            await asyncio.sleep(1)
+            assert (connection.permits[consumer], queue.statistics().partitions[0].queued) == (0, 10)
+            connection.push(c.CommandActiveConsumerChange(consumer_id=consumer, is_active=False))
+            await until(lambda: connection.permits[consumer] == 10)
+            assert queue.statistics().partitions[0].queued == 0
+
+
 async def test_another_consumer_holds_the_subscription() -> None:
     async with brokers() as pulsar:
         pulsar.script[c.CommandSubscribe] = refuse(5)
