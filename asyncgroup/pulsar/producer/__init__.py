@@ -2,9 +2,9 @@
 
 The way of a message:
 
-- `producer` has it checked by `outgoing`, passes it to `interceptors`, and chooses the partition by `routing`.
-- `partition_producer` reserves room for it and keeps the timers; its `send_queue` numbers it (`sequence_ids`), puts it into
-  the open batch of `batch_container` or sends it alone, and has it encoded by `encoding`.
+- `producer` passes it to `interceptors` and has it checked by `outgoing`; `topic_partitions` chooses the partition by `routing`.
+- `partition_producer` reserves room for it; its `send_queue` numbers it (`sequence_ids`), puts it into the open batch of
+  `batch_container` or sends it alone, and has it encoded by `encoding`. `send_timers` closes batches and ends what is too old.
 - `pending_messages` keeps each frame until its receipt, and `send_queue` writes all of them again after a reconnect.
-- `foreign_names`: what methods of other clients are called here.
+- `lost_messages` are those that `flush` reports. `foreign_names`: what methods of other clients are called here.
 """

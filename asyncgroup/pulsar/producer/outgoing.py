@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from asyncgroup.delivery_times import LAST_TIME, millis_after, millis_of
 from asyncgroup.errors import InvalidRecordError
@@ -18,10 +18,20 @@ from asyncgroup.model import MillisClock
 from asyncgroup.pulsar.wire.keys import encode_key
 from asyncgroup.pulsar.wire.message_id import MessageId
 
-__all__ = ["MESSAGE_OVERHEAD", "OutgoingMessage", "SendReceiver", "key_text", "outgoing_message"]
+__all__ = [
+    "MESSAGE_OVERHEAD",
+    "OutgoingMessage",
+    "SendArguments",
+    "SendReceiver",
+    "key_text",
+    "outgoing_message",
+]
 
 MESSAGE_OVERHEAD: Final = 16
 """Bytes that each message counts for in addition to its contents: about the smallest metadata of one in a batch."""
+
+SendArguments: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
+"""Those of `send`, in its order, not checked."""
 
 _NO_PROPERTIES: Final[dict[str, str]] = {}
 _PROPERTIES: Final = "a mapping of str to str"

@@ -1,7 +1,7 @@
 """PartitionProducer: the producer of one topic without partitions, or of one partition, at its broker (Java's `ProducerImpl`).
 
 It registers on each connection that its reconnector opens, and then lets its queue write. The queue has the messages; this
-class has the timers, the room that is reserved for messages, and the answers of the broker.
+class has the room that is reserved for messages, and the answers of the broker.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from asyncgroup.pulsar.producer.config import ACCESS_MODES, PulsarProducerConfig
 from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
 from asyncgroup.pulsar.producer.send_queue import SendQueue
+from asyncgroup.pulsar.producer.send_timers import SendTimers
 from asyncgroup.pulsar.producer.sequence_ids import SequenceIds
 from asyncgroup.pulsar.wire.commands import (
     NO_REQUEST,
@@ -81,15 +82,13 @@ class PartitionProducer:
         self._limits = _limits(core.memory, topic, limit)
         self._limit = limit
         self.queue = self._new_queue()
+        self.timers = SendTimers(
+            self.queue, config.batching_max_delay, config.send_timeout, self._timeout_error
+        )
         self._reconnector = core.new_reconnector(f"producer of {topic}", topic, self, self._on_retry)
         self._end: Exception | None = None  # why nothing is accepted any more
         self.last_error: Exception | None = None
         """The last failure of a connection or registration, None while it is registered."""
-        self._batch_timer: asyncio.TimerHandle | None = None
-        self._expiry_timer: asyncio.TimerHandle | None = None
-        self._has_caller = False  # a caller waits for a message of the open batch
-        self._closes_soon = False  # the open batch is closed in the next turn of the loop
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
 
     def __repr__(self) -> str:
         return (
@@ -114,7 +113,7 @@ class PartitionProducer:
     def start(self) -> None:
         """Begin to connect."""
         # a caller of any producer of the client that waits for memory needs what is in the open batches
-        self._core.memory._inner.add_listener(self.close_batch)
+        self._core.memory._inner.add_listener(self.timers.close_batch)
         self._reconnector.start()
 
     async def wait_ready(self) -> None:
@@ -141,11 +140,11 @@ class PartitionProducer:
         """Fail what is not acknowledged, leave the broker, and make no more connections. Safe to call twice."""
         self.refuse(ClosedError(f"producer of {self.topic}: it is closed"))
         connection = self._reconnector.connection
-        self._cancel_timers()
+        self._stop_timers()
         self.queue.fail_all(
             lambda: ClosedError(f"producer of {self.topic}: closed before the receipt: {why}")
         )
-        self._check_flushes()
+        self.timers.after_receipt()
         try:
             if connection is not None and not connection.is_closed:
                 await self._leave(connection)
@@ -241,10 +240,7 @@ class PartitionProducer:
         except BaseException:
             self._limits.release(message.size)
             raise
-        if self.queue.batch_since is not None:
-            self._watch_batch(is_awaited=is_awaited)
-        if is_written and self._expiry_timer is None:
-            self._watch_expiry()
+        self.timers.after_message(is_awaited=is_awaited)
         return is_written
 
     def _add_chunks(self, message: OutgoingMessage, value: ChunkedValue) -> None:
@@ -253,90 +249,21 @@ class PartitionProducer:
         except BaseException:
             self._limits.release(message.size, value.chunks)
             raise
-        if self._expiry_timer is None:
-            self._watch_expiry()
+        self.timers.after_message(is_awaited=False)
 
     def _on_done(self, count: int, size: int, lost: int, error: Exception | None) -> None:
         self._limits.release(size, count)
         if lost and error is not None:
             self._on_lost(self.topic, lost, error)
 
-    # --- the open batch -----------------------------------------------------------------------------------------------
-
-    def _watch_batch(self, *, is_awaited: bool) -> None:
-        if is_awaited:
-            self._has_caller = True
-            if not self._closes_soon and not self.queue.pending:
-                # nothing is in flight, so that waiting for more messages only delays: those of this turn are taken
-                self._closes_soon = True
-                self._loop.call_soon(self._close_soon)
-        if self._batch_timer is None:
-            self._batch_timer = self._loop.call_later(self._config.batching_max_delay, self._on_batch_due)
-
-    def _close_soon(self) -> None:
-        self._closes_soon = False
-        self.close_batch()
-
-    def _on_batch_due(self) -> None:
-        self._batch_timer = None
-        since = self.queue.batch_since
-        if since is None:
-            return
-        due = since + self._config.batching_max_delay
-        if due > self._loop.time():  # the batch of the timer was full before
-            self._batch_timer = self._loop.call_at(due, self._on_batch_due)
-        else:
-            self.close_batch()
-
-    def close_batch(self) -> None:
-        """Send the open batch now."""
-        self._has_caller = False
-        self.queue.close_batch()
-        if self._expiry_timer is None:
-            self._watch_expiry()
-
-    # --- flush and timeouts -------------------------------------------------------------------------------------------
-
-    def flushed(self) -> asyncio.Future[None] | None:
-        """Send the open batch, and return a future that is done when all messages until now are; None if they are."""
-        self.close_batch()
-        if not self.queue.pending:
-            return None
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._flushes.append((self.queue.pending.next_number, done))
-        return done
-
-    def _check_flushes(self) -> None:
-        first = self.queue.pending.first_number
-        while self._flushes and self._flushes[0][0] <= first:
-            _, done = self._flushes.pop(0)
-            if not done.done():
-                done.set_result(None)
-
-    def _watch_expiry(self) -> None:
-        oldest = self.queue.pending.oldest
-        if self._config.send_timeout and oldest is not None:
-            self._expiry_timer = self._loop.call_at(oldest + self._config.send_timeout, self._on_expiry)
-
-    def _on_expiry(self) -> None:
-        """Fail what is too old; independent of the task that reconnects."""
-        self._expiry_timer = None
-        oldest = self.queue.pending.oldest
+    def _timeout_error(self) -> RequestTimedOut:
+        why = f": {self.last_error}" if self.last_error is not None else ""
         timeout = self._config.send_timeout
-        # compared as the timer is set: rounding must not leave the oldest one for a timer that is due at once
-        if oldest is not None and oldest + timeout <= self._loop.time():
-            why = f": {self.last_error}" if self.last_error is not None else ""
-            text = f"producer of {self.topic}: no receipt within send_timeout={timeout:g} s{why}"
-            self.queue.expire(max(oldest, self._loop.time() - timeout), lambda: RequestTimedOut(text))
-            self._check_flushes()
-        self._watch_expiry()
+        return RequestTimedOut(f"producer of {self.topic}: no receipt within send_timeout={timeout:g} s{why}")
 
-    def _cancel_timers(self) -> None:
-        self._core.memory._inner.remove_listener(self.close_batch)
-        for timer in (self._batch_timer, self._expiry_timer):
-            if timer is not None:
-                timer.cancel()
-        self._batch_timer = self._expiry_timer = None
+    def _stop_timers(self) -> None:
+        self._core.memory._inner.remove_listener(self.timers.close_batch)
+        self.timers.cancel()
 
     # --- what the broker says: ProducerListener -----------------------------------------------------------------------
 
@@ -351,10 +278,7 @@ class PartitionProducer:
                     )
                 )
             return
-        if self._flushes:
-            self._check_flushes()
-        if self._has_caller and not self.queue.pending:
-            self.close_batch()
+        self.timers.after_receipt()
 
     def on_send_error(self, error: CommandSendError) -> None:
         """What was sent is not stored."""
@@ -364,7 +288,7 @@ class PartitionProducer:
             self._reconnector.fail(failure)
         elif error.error == ServerError.NOT_ALLOWED_ERROR:
             self.queue.refuse(error.sequence_id, lambda: copy_error(failure))
-            self._check_flushes()
+            self.timers.after_receipt()
         else:
             # the frame was damaged on its way, or the broker cannot write now: register again, and send all again
             if error.error == ServerError.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION:
@@ -438,7 +362,7 @@ class PartitionProducer:
         self.queue.ids.register(answer.last_sequence_id)
         self.last_error = None
         self.queue.attach(connection)
-        self._check_flushes()
+        self.timers.after_receipt()
 
     def detached(self, error: Exception) -> None:
         """Keep what is pending for the next connection."""
@@ -450,12 +374,12 @@ class PartitionProducer:
         self.last_error = error
         self.queue.detach()
         self.refuse(error)
-        self._cancel_timers()
+        self._stop_timers()
         self._fail_pending(error)
 
     def _fail_pending(self, error: Exception) -> None:
         self.queue.fail_all(lambda: copy_error(error))
-        self._check_flushes()
+        self.timers.after_receipt()
 
     def _on_retry(self, error: Exception) -> None:
         self.last_error = error

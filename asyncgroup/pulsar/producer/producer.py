@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self
 
-from asyncgroup.errors import (
-    AsyncGroupError,
-    ClosedError,
-    ConfigError,
-    DeliveryFailedError,
-    InvalidRecordError,
-    UsageError,
-)
+from asyncgroup.errors import ClosedError, ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.foreign_names import add_foreign_names
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
-from asyncgroup.model import MillisClock, TopicPartition, wall_clock
+from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.producer.config import PulsarProducerConfig
@@ -31,17 +24,15 @@ from asyncgroup.pulsar.producer.interceptors import (
     PulsarProducerRecord,
     SendPromise,
 )
-from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver, outgoing_message
+from asyncgroup.pulsar.producer.lost_messages import LostMessages
+from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendArguments, SendReceiver, outgoing_message
 from asyncgroup.pulsar.producer.partition_producer import PartitionProducer
-from asyncgroup.pulsar.producer.routing import MessageRouter, message_router
+from asyncgroup.pulsar.producer.topic_partitions import TopicPartitions
 from asyncgroup.pulsar.service_url import ServiceUrl
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["PulsarProducer"]
-
-SendArguments: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
-"""Those of `send`, in its order, not checked."""
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -93,55 +84,49 @@ class PulsarProducer:
         self._own: ClientCore | None = None  # without a client
         self._interceptors = PulsarInterceptors(interceptors)
         self._clock = clock
-        self._rng = rng or random.Random()
+        self._lost = LostMessages()
+        self._partitions = TopicPartitions(
+            self.topic, self.config, clock, rng or random.Random(), self._lost.add
+        )
         self._tasks = BackgroundTasks(f"producer of {self.topic}")
-        self._partitions: list[PartitionProducer] = []  # one without partitions; empty until it is open
-        self._count = 0  # of partitions
-        self._router: MessageRouter | None = None
-        self._custom: Callable[[PulsarProducerRecord, int], int] | None = None
-        if callable(self.config.routing):
-            self._custom = self.config.routing
-        self._lost: dict[TopicPartition, tuple[int, Exception]] = {}
-        self._lost_maybe_written = False
         self._loop: Any = None
         self._closing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else "open" if self._partitions else "not open"
-        pending = sum(each.queue.messages for each in self._partitions)
-        return f"<PulsarProducer of {self.topic} {self.name!r}: {state}, {pending} messages pending>"
+        state = "closed" if self._is_closed else "open" if self._producers else "not open"
+        return f"<PulsarProducer of {self.topic} {self.name!r}: {state}, {self.pending_messages} messages pending>"
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str | None:
         """The configured name or, once it is open, the one that the broker has chosen."""
-        return self._partitions[0].name if self._partitions else self.config.producer_name
+        return self._partitions.name
 
     @property
     def partitions(self) -> int:
         """The number of partitions that it sends to; 0 for a topic without."""
-        return self._count
+        return self._partitions.count
 
     @property
     def is_connected(self) -> bool:
         """Whether messages to all partitions are written at once."""
-        return bool(self._partitions) and all(each.is_connected for each in self._partitions)
+        return bool(self._producers) and all(each.is_connected for each in self._producers)
 
     @property
     def last_sequence_id(self) -> int:
         """The largest number of a message that is stored, -1 without any; also from before, if the broker deduplicates."""
-        return max((each.queue.ids.last_stored for each in self._partitions), default=-1)
+        return max((each.queue.ids.last_stored for each in self._producers), default=-1)
 
     @property
     def pending_messages(self) -> int:
         """Number of messages without receipt."""
-        return sum(each.queue.messages for each in self._partitions)
+        return sum(each.queue.messages for each in self._producers)
 
     def errors(self) -> dict[str, Exception]:
         """Return for each topic or partition that is not connected the last error."""
-        return {str(each.topic): each.last_error for each in self._partitions if each.last_error is not None}
+        return {str(each.topic): each.last_error for each in self._producers if each.last_error is not None}
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
@@ -150,14 +135,17 @@ class PulsarProducer:
 
         Raises PulsarServerError, TransportError, AuthenticationError; nothing is left open then.
         """
-        if self._partitions or self._is_closed:
+        if self._producers or self._is_closed:
             raise UsageError(f"producer of {self.topic} was entered before: create a new one")
         self._loop = asyncio.get_running_loop()
         if self._service is not None:
             self._own = await ClientCore.open(self._service, PulsarConfig())
         try:
             await self._tasks.start()
-            await self._open(self._own or self._client_core())
+            core = self._own or self._client_core()
+            await self._partitions.open(core)
+            if self.partitions and core.config.partitions_update_interval:
+                self._tasks.spawn(self._partitions.watch, core)
         except BaseException:
             self._is_closed = True
             await wait_shielded(start_task(self._close_all("it could not be opened")))
@@ -167,52 +155,6 @@ class PulsarProducer:
     def _client_core(self) -> ClientCore:
         assert self._client is not None
         return self._client._inner
-
-    async def _open(self, core: ClientCore) -> None:
-        count = await core.lookup.partitions_of(self.topic)
-        await self._add_partitions(core, count)
-        config = self.config
-        interval = config.batching_max_delay * config.routing_switch_frequency if config.batching else 0.0
-        if isinstance(config.routing, str):
-            self._router = message_router(
-                config.routing, config.hashing, interval, count, self._loop.time, self._rng
-            )
-        if count and core.config.partitions_update_interval:
-            self._tasks.spawn(self._watch_partitions, core)
-
-    async def _add_partitions(self, core: ClientCore, count: int) -> None:
-        """Open the producers of partitions up to `count`; they are used when all of them are ready."""
-        topics = [self.topic.of_partition(number) for number in range(self._count, count)] or [self.topic]
-        limit = self.config.pending_limit(count)
-        added: list[PartitionProducer] = []
-        name = self.name
-        try:
-            for topic in topics:
-                each = PartitionProducer(
-                    core, topic, self.config, self._clock, self._on_lost, name=name, limit=limit
-                )
-                added.append(each)
-                each.start()
-                if name is None:  # all partitions have the name that the broker chooses for the first one
-                    await each.wait_ready()
-                    name = each.name
-            for each in added:
-                await each.wait_ready()
-        except BaseException:
-            await wait_shielded(start_task(_close_each(added, "it could not be opened")))
-            raise
-        self._partitions += added
-        self._count = count
-
-    async def _watch_partitions(self, core: ClientCore) -> None:
-        while True:
-            await asyncio.sleep(core.config.partitions_update_interval)
-            try:
-                count = await core.lookup.partitions_of(self.topic, create=False)
-                if count > self._count:
-                    await self._add_partitions(core, count)
-            except AsyncGroupError as error:
-                _log.warning("%s: new partitions are not used yet: %s", self.topic, error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -240,7 +182,7 @@ class PulsarProducer:
 
     async def _close(self, *, drain: bool) -> None:
         self._is_closed = True
-        for each in self._partitions:
+        for each in self._producers:
             each.refuse(self._closed_error())
         why = f"close_timeout={self.config.close_timeout:g} s" if drain else "drain=False"
         try:
@@ -248,7 +190,7 @@ class PulsarProducer:
                 await self._drain()
         finally:
             await self._close_all(why)
-        if (lost := self._take_lost()) is not None:
+        if (lost := self._lost.take()) is not None:
             raise lost
 
     async def _drain(self) -> None:
@@ -262,7 +204,7 @@ class PulsarProducer:
         try:
             await self._tasks.stop()
         finally:
-            await _close_each(self._partitions, why)
+            await self._partitions.aclose(why)
             if self._own is not None:
                 await self._own.aclose()
 
@@ -373,11 +315,11 @@ class PulsarProducer:
         """
         self._check_open()
         await self._wait_flushed()
-        if (lost := self._take_lost()) is not None:
+        if (lost := self._lost.take()) is not None:
             raise lost
 
     async def _wait_flushed(self) -> None:
-        waiting = [done for each in self._partitions if (done := each.flushed()) is not None]
+        waiting = [done for each in self._producers if (done := each.timers.flushed()) is not None]
         if waiting:
             await asyncio.wait(waiting)
 
@@ -402,17 +344,15 @@ class PulsarProducer:
             raise
 
     def _partition_of(self, message: OutgoingMessage, given: SendArguments) -> PartitionProducer:
-        count = self._count
-        if count <= 1 or self._is_closed:
-            self._check_open()
-            return self._partitions[0]
-        if self._router is not None:
-            return self._partitions[self._router(message.key, count)]
-        assert self._custom is not None
-        number = self._custom(PulsarProducerRecord(str(self.topic), *given), count)
-        if type(number) is not int or not 0 <= number < count:
-            raise InvalidRecordError("routing", number, f"a partition from 0 to {count - 1}")
-        return self._partitions[number]
+        partitions = self._partitions
+        if partitions.count > 1 and not self._is_closed:
+            return partitions.route(message, given)
+        self._check_open()
+        return partitions.producers[0]
+
+    @property
+    def _producers(self) -> list[PartitionProducer]:
+        return self._partitions.producers
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         self._check_open()
@@ -422,37 +362,17 @@ class PulsarProducer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise self._closed_error()
-        if not self._partitions:
+        if not self._producers:
             raise ClosedError(f"producer of {self.topic}: enter it first: `async with`")
-
-    # --- messages of `enqueue` that have failed -----------------------------------------------------------------------
-
-    def _on_lost(self, topic: TopicName, count: int, error: Exception) -> None:
-        tp = TopicPartition(str(topic.whole), topic.partition)
-        before, first = self._lost.get(tp, (0, error))
-        self._lost[tp] = (before + count, first)
-        self._lost_maybe_written |= getattr(error, "may_be_written", False)
 
     def _on_silent(self, error: Exception) -> None:
         """A message with interceptors has failed, and no caller waits; which partition it was for is in the text."""
-        self._on_lost(self.topic, 1, error)
-
-    def _take_lost(self) -> DeliveryFailedError | None:
-        if not self._lost:
-            return None
-        lost, self._lost = self._lost, {}
-        maybe_written, self._lost_maybe_written = self._lost_maybe_written, False
-        return DeliveryFailedError(lost, may_be_written=maybe_written)
+        self._lost.add(self.topic, 1, error)
 
 
 def _refuse(message: OutgoingMessage, error: BaseException) -> None:
     if isinstance(message.receiver, SendPromise):
         message.receiver.refuse(error)
-
-
-async def _close_each(partitions: Iterable[PartitionProducer], why: str) -> None:
-    """Close all at the same time."""
-    await asyncio.gather(*(each.aclose(why) for each in partitions))
 
 
 add_foreign_names(PulsarProducer, PULSAR_PRODUCER)

@@ -206,7 +206,7 @@ async def test_each_message_is_stored_once_through_resets_and_moves(
                 if number % 4 == 3:
                     await apache_pulsar.admin.unload(topic)
                 else:
-                    for each in sends._partitions:
+                    for each in sends._partitions.producers:
                         if (connection := each._reconnector.connection) is not None:
                             connection.close(ConnectionLost("by the test"))
 

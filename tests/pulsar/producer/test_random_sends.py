@@ -147,7 +147,7 @@ async def test_random_programs(broker: Broker, seed: int) -> None:
             await asyncio.gather(*callers, flusher)
             with contextlib.suppress(DeliveryFailedError):
                 await producer.flush()
-            partitions = list(producer._partitions)
+            partitions = list(producer._partitions.producers)
             assert producer.pending_messages == 0
         assert client._inner.memory.used == 0
         assert all(each._limits.used == each._limits.waiting == 0 for each in partitions)
