@@ -196,7 +196,10 @@ class _Reader(PartitionEngine):
         if work.unread <= work.refill_at and (
             records := self.log.read(work.position, self._size - work.unread)
         ):
-            self._queue.offer(work, records)
+            try:
+                self._queue.offer(work, records)
+            except Exception as error:  # noqa: BLE001  of the user's `ordering_key`, without a dead letter topic
+                self._queue.end(error)
 
     def seek(self, offset: int) -> None:
         """Continue at an offset: open deliveries are lost, earlier records count as acknowledged."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from asyncgroup import Delivery, UsageError, WorkQueue
+from asyncgroup.model import Record
 from asyncgroup.workqueue import AckOutcome, BatchPolicy, QueueInterceptor
 from tests.stories.queue_engines import Side
 from tests.stories.virtual import now
@@ -404,3 +405,16 @@ async def health_and_errors(side: Side) -> None:
         await errors.aclose()
         (partition,) = queue.statistics().partitions
         assert (partition.base, partition.queued, partition.acquired) == (1, 0, 0)
+
+
+@story()
+async def an_ordering_key_that_cannot_be_computed(side: Side) -> None:
+    """Without a dead letter topic the queue ends with the error."""
+
+    def key_of(record: Record) -> bytes:
+        raise ValueError("no customer")
+
+    await side.send(b"a")
+    async with side.queue(mode="key_shared", ordering_key=key_of) as queue:
+        with pytest.raises(ValueError, match="no customer"):
+            await queue.receive()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from asyncgroup.ack_window import AckWindow
-from asyncgroup.errors import AsyncGroupError, CommitFailedError
+from asyncgroup.errors import AsyncGroupError, CommitFailedError, DecodeError
 from asyncgroup.model import Record, TopicPartition
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
 from asyncgroup.pulsar.consumer.pulsar_consumer import PulsarConsumer
@@ -100,9 +100,15 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         if taken:
             offered = self._numbered(taken)
             self._fresh.extend(offered)
-            self._queue.offer(work, offered)
+            self._offer(offered)
         work.refill_at = self._limits.records // 2
         work.refill_bytes = self._limits.bytes // 2
+
+    def _offer(self, messages: list[PulsarMessage]) -> None:
+        try:
+            self._queue.offer(self.work, messages)
+        except Exception as error:  # noqa: BLE001  of the user's `ordering_key`, without a dead letter topic
+            self._queue.end(error)
 
     def ask_on_demand(self) -> None:
         """Without a receiver queue ask for one message if a task waits and none is here."""
@@ -121,6 +127,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 self._kept.discard(message.message_id)  # it is this consumer's again
                 self.consumer.return_permits((message,))
                 continue
+            if not self._is_readable(message):
+                continue
             message.offset = number = self._next
             self._next = number + 1
             self._open[number] = message
@@ -128,6 +136,21 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
                 self.work.window.set_attempts(number, failed)
             found.append(message)
         return found
+
+    def _is_readable(self, message: PulsarMessage) -> bool:
+        """Whether the metadata of a message can be decoded; one of a batch that cannot is discarded, as Java's client does."""
+        try:
+            message.headers  # noqa: B018  decoded here
+        except DecodeError as error:
+            self._on_error(
+                DecodeError(
+                    f"{message.topic} {message.message_id} cannot be read, and is acknowledged: {error}"
+                )
+            )
+            self.consumer.return_permits((message,))
+            self.consumer.ack(message)
+            return False
+        return True
 
     def _return_permits(self) -> None:
         """Those of messages that are no longer waiting for their first delivery."""

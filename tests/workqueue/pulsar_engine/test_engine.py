@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from asyncgroup import AsyncGroupError, Delivery, WorkQueue
 from asyncgroup.errors import ConsumerBusy
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.frames import encode_send
+from asyncgroup.pulsar.wire.metadata import MessageMetadata, SingleMessageMetadata
 from asyncgroup.workqueue import AckOutcome
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.pulsar.scripted import BrokerConnection, ScriptedPulsar, in_turn, refuse
@@ -375,3 +378,25 @@ async def test_a_seek_loses_open_deliveries() -> None:
         assert acked(pulsar) == [1]
         (seek,) = pulsar.commands(c.CommandSeek)
         assert seek.message_id is not None
+
+
+async def test_a_message_of_a_batch_that_cannot_be_read_is_reported_and_acknowledged() -> None:
+    async with brokers() as pulsar, queue_on(pulsar) as queue:
+        errors = queue.errors()
+        connection, consumer = await attached(pulsar)
+        good = SingleMessageMetadata(payload_size=1).encode()
+        bad = good + bytes.fromhex("0a030a0161")  # a property without a value
+        body = b"".join(
+            struct.pack(">I", len(head)) + head + value for head, value in ((bad, b"a"), (good, b"b"))
+        )
+        head = MessageMetadata(
+            producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=2
+        ).encode()
+        command = c.CommandMessage(consumer_id=consumer, message_id=c.MessageIdData(ledger_id=7, entry_id=3))
+        connection.write(b"".join(encode_send(command, head, body)))  # type: ignore[arg-type]  # the frame is the same
+        delivery = await queue.receive()
+        assert delivery.value == b"b"
+        await delivery.ack(durable=True)
+        assert "7:3:-1:0 cannot be read" in str(await anext(errors))
+        assert acked(pulsar)[-1] == 3
+        await errors.aclose()
