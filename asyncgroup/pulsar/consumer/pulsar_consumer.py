@@ -93,6 +93,8 @@ class PulsarConsumer:
         """The number of the last registration at a broker, or other event that made all messages come again."""
         self.last_taken: MessageId | None = None
         """The message that `take` returned last, since the last seek."""
+        self.last_error: Exception | None = None
+        """The last failure since it was registered; None without one."""
         self._core = core
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -161,6 +163,7 @@ class PulsarConsumer:
         """Ask for messages; called by the registration."""
         self._next_attachment()
         self._connection = connection
+        self.last_error = None
         self.permits.connect(connection.max_message_size)
         self._acks.attach(connection)
         self._listener.on_attached()
@@ -470,6 +473,7 @@ class PulsarConsumer:
 
     def on_error(self, error: Exception) -> None:
         """Something failed that is tried again."""
+        self.last_error = error
         self._listener.on_error(error)
 
     # --- timers ---------------------------------------------------------------------------------------------------------

@@ -190,6 +190,14 @@ class PulsarTopicConsumer:
         self._failure = self._failure or error
         self._changed.set()
 
+    def errors(self) -> dict[str, Exception]:
+        """Return for each partition that is not connected the last error."""
+        return {
+            str(each.topic): each.last_error
+            for each in self.partitions
+            if each.last_error is not None and not each.is_attached
+        }
+
     # --- messages -------------------------------------------------------------------------------------------------------
 
     def _on_messages(self, part: _Part) -> None:

@@ -46,6 +46,7 @@ __all__ = ["Broker", "Consumer", "Link", "Subscription"]
 
 LEDGER: Final = 1
 IN_ORDER: Final = (0, 2)
+FAILOVER: Final = 2
 
 
 class Link:
@@ -150,6 +151,26 @@ class Subscription:
 
     def add(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
+        self.notify()
+
+    def notify(self) -> None:
+        """Notify the consumers of a Failover subscription which of them is active."""
+        if self.kind == FAILOVER:
+            for number, consumer in enumerate(self.consumers):
+                change = CommandActiveConsumerChange(
+                    consumer_id=consumer.command.consumer_id, is_active=not number
+                )
+                consumer.link.send(change)
+
+    def rotate(self) -> None:
+        """Make another consumer of a Failover subscription the active one: it gets what is not acknowledged."""
+        if len(self.consumers) > 1:
+            self.consumers.append(self.consumers.pop(0))
+            for consumer in self.consumers:
+                consumer.pending.clear()
+            self.notify()
+            self._rewind()
+            self.dispatch()
 
     def remove(self, consumer: Consumer) -> None:
         if consumer in self.consumers:
@@ -157,6 +178,7 @@ class Subscription:
             self._give_back(consumer, consumer.pending)
             if self.kind in IN_ORDER:
                 self._rewind()
+            self.notify()
             self.dispatch()
 
     def _rewind(self) -> None:
@@ -293,12 +315,6 @@ class Broker:
         held, self._held = self._held, []
         for link, answer in held:
             link.send(answer)
-
-    def change_active(self, topic: str, *, is_active: bool) -> None:
-        """Notify the consumers of a Failover subscription."""
-        for consumer in self.subscription(topic).consumers:
-            number = consumer.command.consumer_id
-            consumer.link.send(CommandActiveConsumerChange(consumer_id=number, is_active=is_active))
 
     def terminate(self, topic: str) -> None:
         """Notify the consumers that there is no more."""

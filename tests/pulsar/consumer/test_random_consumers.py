@@ -128,7 +128,7 @@ class Story:
         broker, rng = self.broker, self.rng
         for _ in range(rng.randrange(5, 30)):
             await asyncio.sleep(rng.choice([0, 0.01, 0.2, 2]))
-            match rng.randrange(6):
+            match rng.randrange(7):
                 case 0:
                     broker.cut()
                 case 1:
@@ -138,6 +138,8 @@ class Story:
                 case 3:
                     code = rng.choice([None, 1])
                     broker.refuse_ack = lambda _, code=code: code  # type: ignore[misc]
+                case 4 if self.kind == "failover" and broker.subscriptions:
+                    broker.subscription(TOPIC).rotate()
                 case _:
                     self.write()
         broker.holds_acks = False

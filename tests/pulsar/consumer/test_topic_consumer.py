@@ -533,20 +533,48 @@ async def test_partitions_are_read_in_turn_and_new_ones_from_the_start(broker: B
     assert broker.subscriptions == {}
 
 
-async def test_active_consumers_and_the_end_of_a_topic(broker: Broker) -> None:
-    async with consuming(broker, "failover") as consumer:
-        [part] = consumer.partitions
-        assert not part.is_active
-        broker.change_active("t", is_active=True)
+async def test_the_active_consumer_of_a_failover_subscription_changes(broker: Broker) -> None:
+    for number in range(3):
+        broker.add("t", b"%d" % number)
+    async with consuming(broker, "failover") as first, consuming(broker, "failover") as second:
+        [one], [two] = first.partitions, second.partitions
+        assert (one.is_active, two.is_active) == (True, False)
+        consumed = await receive(first, 2)
+        first.ack(consumed[0])
+        await first.flush()
+        broker.subscription("t").rotate()
         await asyncio.sleep(1)
-        assert part.is_active
+        assert (one.is_active, two.is_active) == (False, True)
+        assert first.queued == 0, "the other one gets it"
+        assert values(await receive(second, 2)) == [b"1", b"2"]
+        broker.subscription("t").rotate()
+        assert values(await receive(first, 2)) == [b"1", b"2"]
         broker.cut()
-        await asyncio.sleep(1)
-        assert not part.is_active
+        await asyncio.sleep(0)
+        assert not one.is_active or one.is_attached
+
+
+async def test_the_end_of_a_topic(broker: Broker) -> None:
+    async with consuming(broker, "failover") as consumer:
         assert not consumer.is_at_end
         broker.terminate("t")
         await asyncio.sleep(1)
         assert consumer.is_at_end
+
+
+async def test_errors_of_partitions_that_are_not_connected(broker: Broker) -> None:
+    async with consuming(broker) as consumer:
+        assert consumer.errors() == {}
+        broker.refuse_subscribe = lambda _: 6
+        broker.cut()
+        await asyncio.sleep(5)
+        [(topic, error)] = consumer.errors().items()
+        assert topic == "persistent://public/default/t"
+        assert isinstance(error, PulsarServerError)
+        assert error.name == "ServiceNotReady"
+        broker.refuse_subscribe = lambda _: None
+        await asyncio.sleep(100)
+        assert consumer.errors() == {}
 
 
 @pytest.mark.parametrize("inclusive", [False, True])
