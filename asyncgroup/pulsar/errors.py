@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import ClassVar, Final, NamedTuple
@@ -67,6 +68,9 @@ SERVER_ERRORS: Final[Mapping[int, ServerErrorSpec]] = {
 }
 """The codes of Pulsar 4."""
 
+_JAVA_CLASS: Final = re.compile(r"\A(?:[a-z][\w]*\.)+[\w$]*Exception: ", re.ASCII)
+"""A broker's text often begins with the class of its exception."""
+
 _UNKNOWN: Final = ServerErrorSpec("an error that this client does not know", _RETRY)
 
 
@@ -86,7 +90,8 @@ class PulsarServerError(AsyncGroupError):
         self.name = spec.name
         self.refusal = spec.refusal
         self.retriable = spec.refusal is Refusal.RETRY  # whether the same request may succeed later
-        super().__init__(f"{about}: {self.name} ({code})" + (f": {self.text}" if text else ""))
+        shown = _JAVA_CLASS.sub("", self.text)
+        super().__init__(f"{about}: {self.name} ({code})" + (f": {shown}" if shown else ""))
 
 
 class TooManyRedirects(ConnectError):

@@ -70,6 +70,18 @@ async def test_a_refusal_names_what_was_asked_for(pulsar: ScriptedPulsar) -> Non
         assert not connection.is_closed
 
 
+def test_the_class_of_a_brokers_exception_is_left_out_of_the_message() -> None:
+    text = (
+        "org.apache.pulsar.broker.service.BrokerServiceException$TopicTerminatedException: It was terminated"
+    )
+    error = PulsarServerError(15, "producer of t", text)
+    assert str(error) == "producer of t: TopicTerminatedError (15): It was terminated"
+    assert error.text == text
+    for other in ("Topic: a.b.Exception: kept", "Exception: kept", "a.b.Exception:kept"):
+        assert str(PulsarServerError(15, "x", other)).endswith(f": {other}")
+    assert str(PulsarServerError(15, "x", "java.io.IOException: ")).endswith("(15)")
+
+
 async def test_an_error_code_of_a_newer_broker(pulsar: ScriptedPulsar) -> None:
     pulsar.first.script[c.CommandUnsubscribe] = refuse(99, "")
     async with connected() as connection:
