@@ -27,6 +27,7 @@ from asyncgroup.pulsar.connection.pool import PulsarConnectionPool, await_unless
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal, TooManyRedirects
 from asyncgroup.pulsar.service_url import BrokerAddress, ServiceUrl
 from asyncgroup.pulsar.wire.commands import (
+    Command,
     CommandGetTopicsOfNamespace,
     CommandGetTopicsOfNamespaceResponse,
     CommandLookupTopic,
@@ -70,6 +71,7 @@ class TopicLookup:
         self._config = config
         self._new_backoff = new_backoff
         self._next = first  # index of the service address that is tried next
+        self._asked: PulsarConnection | None = None  # the last connection to it, unless that has failed
         self._slots = Slots(config.max_lookup_requests)
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._is_closed = False
@@ -158,8 +160,26 @@ class TopicLookup:
                 cause = error.__cause__
             else:
                 self._next = number % len(addresses)
+                self._asked = connection
                 return connection
         raise ConnectError("; ".join(failures)) from cause
+
+    async def _ask(
+        self, connection: PulsarConnection, about: str, make: Callable[[int], Command], timeout: float
+    ) -> Any:
+        """Send a request; if the broker does not answer, or is not ready, begin with the next service address from now on."""
+        try:
+            return await connection.request(about, make, timeout=timeout)
+        except (PulsarServerError, TransportError, ProtocolError) as error:
+            if isinstance(error, PulsarServerError):
+                if error.code == ServerError.SERVICE_NOT_READY:
+                    connection.close(ConnectError(f"{connection.physical}: {error}"))
+                elif not connection.is_closed:  # by too many refusals
+                    raise
+            if connection is self._asked:  # once for all requests that fail together
+                self._asked = None
+                self._next += 1
+            raise
 
     async def _find_broker(self, topic: str) -> BrokerOfTopic:
         connection = await self.service_connection()
@@ -181,22 +201,17 @@ class TopicLookup:
         self, connection: PulsarConnection, topic: str, *, authoritative: bool
     ) -> CommandLookupTopicResponse:
         listener = self._config.listener_name
-        try:
-            answer: CommandLookupTopicResponse = await connection.request(
-                f"lookup of {topic}",
-                lambda number: CommandLookupTopic(
-                    topic=topic,
-                    request_id=number,
-                    authoritative=authoritative,
-                    advertised_listener_name=listener,
-                ),
-                timeout=self._config.operation_timeout,
-            )
-        except PulsarServerError as error:
-            if error.code == ServerError.SERVICE_NOT_READY and not connection.is_closed:
-                self._next += 1  # another broker of the service may be ready
-                connection.close(ConnectError(f"{connection.physical}: {error}"))
-            raise
+        answer: CommandLookupTopicResponse = await self._ask(
+            connection,
+            f"lookup of {topic}",
+            lambda number: CommandLookupTopic(
+                topic=topic,
+                request_id=number,
+                authoritative=authoritative,
+                advertised_listener_name=listener,
+            ),
+            self._config.operation_timeout,
+        )
         if answer.response is None or not (answer.broker_service_url or answer.broker_service_url_tls):
             raise PulsarServerError(
                 ServerError.UNKNOWN_ERROR, f"lookup of {topic}", "the answer names no broker"
@@ -216,12 +231,13 @@ class TopicLookup:
     async def _ask_partitions(self, topic: str, retry: RetryLoop, *, create: bool) -> int:
         connection = await self.service_connection()
         can_leave = connection.features.supports_get_partitioned_metadata_without_auto_creation
-        answer: CommandPartitionedTopicMetadataResponse = await connection.request(
+        answer: CommandPartitionedTopicMetadataResponse = await self._ask(
+            connection,
             f"partitions of {topic}",
             lambda number: CommandPartitionedTopicMetadata(
                 topic=topic, request_id=number, metadata_auto_creation_enabled=create or not can_leave
             ),
-            timeout=max(0.0, retry.left),
+            max(0.0, retry.left),
         )
         if answer.response == _FAILED:
             raise PulsarServerError(
@@ -233,12 +249,13 @@ class TopicLookup:
         self, namespace: str, pattern: str | None, retry: RetryLoop
     ) -> CommandGetTopicsOfNamespaceResponse:
         connection = await self.service_connection()
-        answer: CommandGetTopicsOfNamespaceResponse = await connection.request(
+        answer: CommandGetTopicsOfNamespaceResponse = await self._ask(
+            connection,
             f"topics of {namespace}",
             lambda number: CommandGetTopicsOfNamespace(
                 request_id=number, namespace=namespace, topics_pattern=pattern
             ),
-            timeout=max(0.0, retry.left),
+            max(0.0, retry.left),
         )
         return answer
 

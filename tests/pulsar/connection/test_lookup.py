@@ -228,6 +228,36 @@ async def test_several_lookups_that_are_not_ready_move_to_the_next_address_once(
         assert {one.logical.host for one in found} == {HOST}
 
 
+@pytest.mark.parametrize(
+    "answer", [refuse(6), Call.cut, no_answer, Call.succeed, lambda call: call.write(b"HTTP")]
+)
+async def test_after_a_failure_the_next_service_address_is_asked_first(
+    two_brokers: ScriptedPulsar, answer: Any
+) -> None:
+    two_brokers.first.script[c.CommandPartitionedTopicMetadata] = answer
+    two_brokers.set_partitions("orders", 7)
+    async with core_of(two_brokers, operation_timeout=5.0) as core:
+        core.lookup._next = 0
+        try:
+            assert await core.lookup.partitions_of(TOPIC) == 7
+        except RequestTimedOut:
+            assert answer is no_answer
+        assert await core.lookup.partitions_of(TOPIC) == 7
+        assert len(two_brokers.commands(c.CommandPartitionedTopicMetadata, HOST)) == 1
+
+
+async def test_too_many_refusals_move_to_the_next_service_address(two_brokers: ScriptedPulsar) -> None:
+    two_brokers.first.script[c.CommandLookupTopic] = refuse(14)
+    async with core_of(two_brokers, max_rejected_requests=3) as core:
+        core.lookup._next = 0
+        for _ in range(3):
+            with pytest.raises(PulsarServerError, match="TooManyRequests"):
+                await core.lookup.broker_of(TOPIC)
+        assert (await core.lookup.broker_of(TOPIC)).logical.host == HOST
+        assert len(two_brokers.commands(c.CommandLookupTopic, HOST)) == 3
+        assert len(two_brokers.commands(c.CommandLookupTopic, OTHER)) == 1
+
+
 async def test_a_lookup_whose_connection_ends(pulsar: ScriptedPulsar) -> None:
     pulsar.first.script[c.CommandLookupTopic] = in_turn(Call.cut, Call.default)
     async with core_of(pulsar) as core:
