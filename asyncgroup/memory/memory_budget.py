@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncgroup.checks import SIZE
 from asyncgroup.errors import ConfigError
 from asyncgroup.memory.buffer_memory import BufferMemory
 
@@ -49,8 +48,8 @@ class MemoryBudget:
     """
 
     def __init__(self, limit: int, name: str = "the memory budget's limit") -> None:
-        if not SIZE[0](limit):
-            raise ConfigError("limit", limit, SIZE[1])
+        if type(limit) is not int or limit <= 0:
+            raise ConfigError("limit", limit, "a whole number of bytes, 1 or more")
         self._inner = SharedMemory(limit, name)
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from asyncgroup.checks import (
     DURATION_OR_ZERO,
@@ -141,6 +141,17 @@ class PulsarProducerConfig:
         ),
     }
 
+    def __new__(cls, *_: Any, **keys: Any) -> Self:
+        """Raise ConfigError for an unknown key, with the key that may be meant (the TypeError of a dataclass has none)."""
+        known = tuple(field.name for field in fields(cls))
+        for key, value in keys.items():
+            if key not in known:
+                # imported here, because their tables of names are needed only for an error
+                from asyncgroup.pulsar.producer.foreign_names import suggest_producer_key
+
+                raise ConfigError(key, value, suggest_producer_key(key, known))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for each in fields(self):
             self._check(each.name, getattr(self, each.name))
@@ -156,6 +167,15 @@ class PulsarProducerConfig:
         if not fits:
             hint = seconds_hint(value) if "seconds" in allowed and isinstance(value, int | float) else ""
             raise ConfigError(key, value, allowed + hint + timedelta_hint(value, allowed))
+
+    @classmethod
+    def of(cls, config: object) -> Self:
+        """Return the `config` argument of a producer, or the defaults for None; raise ConfigError for other types."""
+        if config is None:
+            return cls()
+        if not isinstance(config, cls):
+            raise wrong_type("config", config, f"a {cls.__name__} or None")
+        return config
 
     def pending_limit(self, partitions: int) -> int | None:
         """Return how many messages each of a number of partitions may have pending; None without a limit."""

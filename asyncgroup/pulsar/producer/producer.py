@@ -73,7 +73,7 @@ class PulsarProducer:
         clock: MillisClock = wall_clock,
         rng: random.Random | None = None,
     ) -> None:
-        self.config = config or PulsarProducerConfig()
+        self.config = PulsarProducerConfig.of(config)
         self.topic = TopicName.parse(topic)
         if self.config.chunking and self.topic.domain != "persistent":
             raise ConfigError("chunking", True, f"False for {self.topic}, which is not persistent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -407,6 +408,58 @@ def test_names_of_other_clients_are_errors_with_a_hint() -> None:
 async def test_encryption_is_refused_with_a_sentence() -> None:
     with pytest.raises(ConfigError, match="this client does not encrypt messages"):
         PulsarProducerConfig(encryption_keys=["my-key"])
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("send_timeout_millis", "did you mean send_timeout, in seconds"),
+        ("batchingMaxPublishDelayMicros", "did you mean batching_max_delay, in seconds"),
+        ("accessMode", "did you mean access_mode?"),
+        ("compresion", "did you mean compression?"),
+        ("crypto_key_reader", "this client does not encrypt messages"),
+        ("nonsense", "there is no such key"),
+    ],
+)
+def test_settings_of_other_clients_are_errors_with_a_hint(key: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(hint)):
+        PulsarProducerConfig(**{key: 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("access_mode", "Shared", "one of shared, exclusive"),
+        ("send_timeout", -1, "a number of seconds, 0 or more"),
+        ("batching_max_messages", 0, "1 or more"),
+        ("compression", "gzip", "one of none, lz4"),
+        ("routing", "random", "a function (message, number of partitions)"),
+        ("max_pending_messages", 0, "None or a number of messages"),
+        ("chunk_max_size", 5, "None without chunking=True"),
+        ("properties", {"a": 1}, "a mapping of str to str"),
+        ("initial_sequence_id", -2, "-1 or more"),
+        ("producer_name", "", "a string, not empty"),
+    ],
+)
+def test_invalid_settings_are_refused_by_name(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(allowed)) as caught:
+        PulsarProducerConfig(**{key: value})
+    assert caught.value.key == key
+
+
+def test_limits_of_pending_messages() -> None:
+    assert PulsarProducerConfig().pending_limit(3) is None
+    assert PulsarProducerConfig(max_pending_messages=7).pending_limit(3) == 7
+    assert PulsarProducerConfig(max_pending_messages_across_partitions=10).pending_limit(3) == 3
+    both = PulsarProducerConfig(max_pending_messages=2, max_pending_messages_across_partitions=10)
+    assert both.pending_limit(3) == 2
+    assert both.pending_limit(20) == 1
+
+
+async def test_a_memory_limit_of_any_size(broker: Broker) -> None:
+    async with PulsarClient(broker.url, PulsarConfig(memory_limit=1 << 40)) as client:
+        async with client.producer("orders") as sends:
+            await sends.send(b"v")
 
 
 async def test_chunks_need_a_persistent_topic() -> None:
