@@ -137,8 +137,7 @@ class Disturbance(NamedTuple):
     def explains_loss(self, acked: float, again: float) -> bool:
         """Whether an acknowledgement of this time may have been lost or late, before the message came again."""
         before = UNSAVED if self.is_hard else ON_THE_WAY
-        after = 0.0 if self.kind == "kill" else RECOVERY
-        return self.begin <= again and self.begin - before <= acked <= self.end + after
+        return self.begin <= again and self.begin - before <= acked <= self.end + RECOVERY
 
 
 @dataclass(kw_only=True)
