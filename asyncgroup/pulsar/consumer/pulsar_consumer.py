@@ -91,8 +91,6 @@ class PulsarConsumer:
         """Whether the topic was terminated and all of its messages were pushed."""
         self.attachment = 0
         """The number of the last registration at a broker, or other event that made all messages come again."""
-        self.last_taken: MessageId | None = None
-        """The message that `take` returned last, since the last seek."""
         self.last_error: Exception | None = None
         """The last failure since it was registered; None without one."""
         self._core = core
@@ -134,6 +132,9 @@ class PulsarConsumer:
         self._timer: asyncio.TimerHandle | None = None
         self._oldest_attachment = (
             0  # acknowledgements of messages of earlier ones do not count: there was a seek
+        )
+        self._last_taken: MessageId | None = (
+            None  # of a subscription that is not durable, since the last seek
         )
         self._is_seeking = False
         self._is_closing = False
@@ -188,8 +189,8 @@ class PulsarConsumer:
 
     def _start_again(self) -> None:
         """The broker forgets a subscription that is not durable: continue after what was taken."""
-        if self.last_taken is not None:
-            position = StartPosition.at(self.last_taken, inclusive=False)
+        if self._last_taken is not None:
+            position = StartPosition.at(self._last_taken, inclusive=False)
         elif self._queue:
             position = StartPosition.at(next(iter(self._queue)).message_id, inclusive=True)
         else:
@@ -335,8 +336,8 @@ class PulsarConsumer:
         With `keeps_permits` the broker pushes no others for them before `return_permits`.
         """
         found = self._queue.take(limit, max_bytes, keeps_permits=keeps_permits)
-        if found:
-            self.last_taken = found[-1].message_id
+        if found and not self.config.durable:
+            self._last_taken = found[-1].message_id
         self._flow()
         return found
 
@@ -517,7 +518,7 @@ class PulsarConsumer:
         self._arrivals.start = start
         if not self.config.durable:
             self._subscribing.start = start
-        self.last_taken = None
+        self._last_taken = None
         self.is_at_end = False
         self._acks.clear()
         self._nacks.clear()

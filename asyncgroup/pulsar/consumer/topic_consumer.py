@@ -38,7 +38,12 @@ class _Part(PulsarConsumerListener):
     def __init__(self, parent: PulsarTopicConsumer) -> None:
         self._parent = parent
         self.is_ready = False
+        self.is_attached = False
+        """Whether it was registered once; until then it is the caller of `_add` that gets its failure."""
         self.consumer: PulsarConsumer
+
+    def on_attached(self) -> None:
+        self.is_attached = True
 
     def on_messages(self) -> None:
         self._parent._on_messages(self)
@@ -47,7 +52,8 @@ class _Part(PulsarConsumerListener):
         _log.warning("%s: %s", self.consumer.name, error)
 
     def on_failed(self, error: Exception) -> None:
-        self._parent._on_failed(error)
+        if self.is_attached:
+            self._parent._on_failed(error)
 
 
 class PulsarTopicConsumer:
@@ -142,8 +148,16 @@ class PulsarTopicConsumer:
             self._parts[topic.partition] = part
             part.consumer.set_waiting(self._waiting)
             part.consumer.start()
-        for topic in topics:
-            await self._parts[topic.partition].consumer.wait_attached()
+        try:
+            for topic in topics:
+                await self._parts[topic.partition].consumer.wait_attached()
+        except BaseException:
+            failed = [self._parts.pop(topic.partition) for topic in topics if self._is_failed(topic)]
+            await wait_shielded(asyncio.gather(*(part.consumer.aclose() for part in failed)))
+            raise
+
+    def _is_failed(self, topic: TopicName) -> bool:
+        return not self._parts[topic.partition].is_attached
 
     async def _watch_partitions(self, core: ClientCore) -> None:
         """Subscribe to partitions that are added to the topic, from their first message on."""
@@ -155,7 +169,7 @@ class PulsarTopicConsumer:
                 if topics := self._topics(count):
                     await self._add(core, topics, config)
             except AsyncGroupError as error:
-                _log.warning("%s: its partitions are not known: %s", self.name, error)
+                _log.warning("%s: no consumer of new partitions, it is tried again: %s", self.name, error)
 
     async def aclose(self) -> None:
         """Send the last acknowledgements, and leave. Safe to call twice."""

@@ -301,6 +301,16 @@ async def test_partitions_that_are_added_later(apache_pulsar: RunningPulsar) -> 
 
 
 @pytest.mark.full
+async def test_a_topic_that_is_not_persistent(apache_pulsar: RunningPulsar) -> None:
+    topic = f"non-persistent://public/default/{new_topic()}"
+    async with consuming(apache_pulsar, topic, initial_position="latest") as consumer:
+        await produce(apache_pulsar, topic, b"1", b"2")
+        for message in await receive(consumer, 2):
+            consumer.ack(message)
+        await consumer.flush()
+
+
+@pytest.mark.full
 async def test_the_end_of_a_terminated_topic(apache_pulsar: RunningPulsar) -> None:
     topic = new_topic()
     await produce(apache_pulsar, topic, b"1")

@@ -533,6 +533,20 @@ async def test_partitions_are_read_in_turn_and_new_ones_from_the_start(broker: B
     assert broker.subscriptions == {}
 
 
+async def test_a_new_partition_that_is_refused_is_tried_again(broker: Broker) -> None:
+    broker.partitions["t"] = 1
+    async with consuming(broker) as consumer:
+        broker.refuse_subscribe = lambda command: 4 if command.topic.endswith("-1") else None
+        broker.partitions["t"] = 2
+        broker.add("t-partition-1", b"new")
+        broker.add("t-partition-0", b"old")
+        assert values(await receive(consumer, 1)) == [b"old"]
+        assert await nothing_arrives(consumer)
+        assert len(list(consumer.partitions)) == 1
+        broker.refuse_subscribe = lambda _: None
+        assert values(await receive(consumer, 1)) == [b"new"]
+
+
 async def test_the_active_consumer_of_a_failover_subscription_changes(broker: Broker) -> None:
     for number in range(3):
         broker.add("t", b"%d" % number)
