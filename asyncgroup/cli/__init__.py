@@ -4,6 +4,7 @@
   `topics`, `configs`, `groups`, `offsets`, `transactions`, `acls`, `users`, `quotas`, `cluster`: each a file.
 - Several commands: `common`, `connection_options`, `client_configs`, `telemetry_options`, `instants` (times), `lines` (of a file),
   `printing` (records), `offset_spans`, `extras` (the package rich).
+- On Apache Pulsar: `pulsar_options` (the connection), `pulsar_reading` (`consume`).
 - Those of operators: `administration`, `advice` on errors, `tables`, `topic_arguments`, `group_names`; rows of tables in `topic_rows`,
   `group_rows`, `lag_rows`. Parts of `groups` are `group_lag` with `lag_rates`, and `group_reset`; of `cluster` it is `replicas`.
 - `broker`: `broker_settings` and `commit_log`. `consume`: `start_positions`. `health`: `http_get`. `completion`: `completion_scripts`.

@@ -32,6 +32,7 @@ __all__ = [
     "seconds_or_zero",
     "separator",
     "stop_signals",
+    "topic_name",
     "whole",
 ]
 
@@ -102,9 +103,18 @@ def separator(text: str) -> bytes:
     return os.fsencode(text.replace("\\t", "\t"))
 
 
+def topic_name(text: str) -> str:
+    """Argument type: a topic's name; one of Pulsar may have its tenant and namespace, and its domain."""
+    if "/" not in text:
+        return check_topic(text)
+    from asyncgroup.pulsar.wire.topic_name import TopicName
+
+    return str(TopicName.parse(text))
+
+
 def add_topic(parser: argparse.ArgumentParser) -> None:
     """Add -t/--topic."""
-    parser.add_argument("-t", "--topic", required=True, type=argument(check_topic), help="the topic's name")
+    parser.add_argument("-t", "--topic", required=True, type=argument(topic_name), help="the topic's name")
 
 
 def add_missing_topics(parser: argparse.ArgumentParser, prefix: str = "") -> None:

@@ -1,5 +1,7 @@
 """The connection options of a command, by Kafka's property names: `-b`, `-X name=value`, `--config FILE`, `ASYNCGROUP_*`.
 
+With a service URL of Pulsar the properties are those of `pulsar_options`.
+
 A flag overrides `-X`, which overrides the file, which overrides the environment, as in kcat. Two names of one property
 (`sasl.mechanism`, `sasl.mechanisms`) count as the same. The file and the environment may be shared by several programs:
 properties of another kind of client (such as a producer's) are ignored there, but are an error in `-X`.
@@ -20,10 +22,20 @@ from asyncgroup.checks import check_group_id, parse_servers
 from asyncgroup.cli.common import argument
 from asyncgroup.config import ClientConfig
 from asyncgroup.errors import ConfigError
+from asyncgroup.properties.ignored import IGNORED, IGNORED_PREFIXES
 from asyncgroup.properties.names import PROPERTIES, REST, SECURITY, UNSUPPORTED
 from asyncgroup.properties.suggestions import close_matches
 
-__all__ = ["ConnectionOptions", "add_connection_options", "connection_options", "read_properties"]
+__all__ = [
+    "OTHER_VARIABLES",
+    "PULSAR_PREFIX",
+    "ConnectionOptions",
+    "GivenProperty",
+    "add_connection_options",
+    "connection_options",
+    "is_of_kafka",
+    "read_properties",
+]
 
 _log = logging.getLogger("asyncgroup.config")
 
@@ -31,6 +43,12 @@ PREFIX: Final = "ASYNCGROUP_"
 FILE: Final = "ASYNCGROUP_CONFIG"
 SERVERS: Final = "bootstrap.servers"
 GROUP: Final = "group.id"
+DEFAULT: Final = "default"
+"""The source of what the command itself gives."""
+PULSAR_PREFIX: Final = "ASYNCGROUP_PULSAR_"
+"""Variables with the properties of a connection to Pulsar."""
+_PULSAR: Final = ("pulsar://", "pulsar+ssl://")
+_FOR_KAFKA: Final = "a broker of Kafka; pulsar:// is for consume, produce and work"
 
 _KNOWN: Final = {*REST, *SECURITY, *UNSUPPORTED, *(name for names in PROPERTIES.values() for name in names)}
 _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in sorted(_KNOWN, reverse=True)}
@@ -39,7 +57,7 @@ _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in s
 C = TypeVar("C", bound=ClientConfig)
 
 
-class _Property(NamedTuple):
+class GivenProperty(NamedTuple):
     """A property as given: its name, its value and its source."""
 
     name: str
@@ -53,7 +71,7 @@ class _Property(NamedTuple):
 class ConnectionOptions:
     """The properties that a command was given."""
 
-    def __init__(self, properties: Mapping[str, _Property]) -> None:
+    def __init__(self, properties: Mapping[str, GivenProperty]) -> None:
         self._properties = properties  # by `_key` of their names
 
     @property
@@ -62,6 +80,21 @@ class ConnectionOptions:
         found = self._properties.get(SERVERS)
         return found.value if found is not None and found.value.strip() else None
 
+    @property
+    def service_url(self) -> str | None:
+        """The service URL, if the command connects to Pulsar; None for Kafka. Raises ConfigError for a wrong one."""
+        found = self.servers
+        if found is None or not found.startswith(_PULSAR):
+            return None
+        _check_service_url(found)
+        return found
+
+    def given(self) -> Iterator[GivenProperty]:
+        """Yield the properties as they were given, without defaults, bootstrap servers and group id."""
+        for key, each in self._properties.items():
+            if key not in (SERVERS, GROUP) and each.source != DEFAULT:
+                yield each
+
     def require_servers(self, parser: argparse.ArgumentParser) -> str:
         """Return the bootstrap servers; without any, exit with a usage error. Raises ConfigError for wrong ones."""
         if self.servers is None:
@@ -69,7 +102,7 @@ class ConnectionOptions:
                 "-b/--bootstrap-servers is required (or bootstrap.servers in -X, in --config or in "
                 "ASYNCGROUP_BOOTSTRAP_SERVERS)"
             )
-        parse_servers(self.servers)
+        _servers(self.servers)
         return self.servers
 
     @property
@@ -123,14 +156,15 @@ class ConnectionOptions:
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def add_connection_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options -b/--bootstrap-servers, -X and --config."""
+def add_connection_options(parser: argparse.ArgumentParser, *, reads_pulsar: bool = False) -> None:
+    """Add the options -b/--bootstrap-servers, -X and --config; `reads_pulsar`: of a command that also knows Pulsar."""
     parser.add_argument(
         "-b",
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        type=argument(_servers),
-        help="a broker of the cluster, or several separated by commas",
+        type=argument(_servers_or_url if reads_pulsar else _servers),
+        help="a broker of the cluster, or several separated by commas"
+        + ("; pulsar://HOST:PORT or pulsar+ssl://HOST:PORT for Apache Pulsar" if reads_pulsar else ""),
     )
     parser.add_argument(
         "-X",
@@ -154,8 +188,28 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _servers(text: str) -> str:
+    if text.startswith(_PULSAR):
+        raise ConfigError("bootstrap_servers", text, _FOR_KAFKA)
     parse_servers(text)
     return text
+
+
+def _servers_or_url(text: str) -> str:
+    if not text.startswith(_PULSAR):
+        return _servers(text)
+    _check_service_url(text)
+    return text
+
+
+def _check_service_url(text: str) -> None:
+    from asyncgroup.pulsar.service_url import ServiceUrl
+
+    ServiceUrl.parse(text)
+
+
+def is_of_kafka(name: str) -> bool:
+    """Whether a property is one of Kafka's clients."""
+    return name in _KNOWN or name in IGNORED or name.startswith(tuple(IGNORED_PREFIXES))
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -174,14 +228,15 @@ def connection_options(
     Raises ConfigError if the file cannot be read.
     """
     environ = os.environ if environ is None else environ
-    properties: dict[str, _Property] = {}
-    _add(properties, ((name.replace("_", "."), value) for name, value in defaults.items()), "default")
+    properties: dict[str, GivenProperty] = {}
+    _add(properties, ((name.replace("_", "."), value) for name, value in defaults.items()), DEFAULT)
     for variable, value in environ.items():
         if variable in _VARIABLES and value:
             _add(properties, [(_VARIABLES[variable], value)], variable, is_shared=True)
         elif (
             variable.startswith(PREFIX)
-            and variable not in _OTHER_VARIABLES
+            and variable not in OTHER_VARIABLES
+            and not variable.startswith(PULSAR_PREFIX)
             and (near := close_matches(variable, _VARIABLES))
         ):
             _log.warning("unknown environment variable %s: did you mean %s?", variable, " or ".join(near))
@@ -194,14 +249,21 @@ def connection_options(
     return ConnectionOptions(properties)
 
 
-_OTHER_VARIABLES: Final = frozenset(
-    {FILE, "ASYNCGROUP_CACHE", "ASYNCGROUP_KAFKA", "ASYNCGROUP_KAFKA_JARS", "ASYNCGROUP_IVY_SETTINGS"}
+OTHER_VARIABLES: Final = frozenset(
+    {
+        FILE,
+        "ASYNCGROUP_CACHE",
+        "ASYNCGROUP_KAFKA",
+        "ASYNCGROUP_KAFKA_JARS",
+        "ASYNCGROUP_PULSAR_JARS",
+        "ASYNCGROUP_IVY_SETTINGS",
+    }
 )
 """Variables that other parts of this package use."""
 
 
 def _add(
-    properties: dict[str, _Property],
+    properties: dict[str, GivenProperty],
     given: Iterable[tuple[str, str]],
     source: str,
     *,
@@ -210,7 +272,7 @@ def _add(
     for name, value in given:
         key = _key(name)
         properties.pop(key, None)
-        properties[key] = _Property(name, value, source, is_shared)
+        properties[key] = GivenProperty(name, value, source, is_shared)
 
 
 def _key(name: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import (
     add_missing_topics,
     add_topic,
@@ -21,6 +23,7 @@ from asyncgroup.cli.common import (
 )
 from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.printing import RECORD_FORMATS, Printer, is_terminal, record_format
+from asyncgroup.cli.pulsar_reading import PulsarReading
 from asyncgroup.cli.start_positions import (
     StartPosition,
     parse_offset,
@@ -58,10 +61,12 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "consume", parents=[common], help="print a topic's records", description=_DESCRIPTION
     )
-    add_connection_options(parser)
+    add_connection_options(parser, reads_pulsar=True)
     add_topic(parser)
     parser.add_argument(
-        "--group", type=group_id, help="the consumer group to join (default: group.id, if it is set)"
+        "--group",
+        type=group_id,
+        help="the consumer group to join, or the subscription of Pulsar (default: group.id, if it is set)",
     )
     parser.add_argument(
         "-p",
@@ -144,6 +149,7 @@ class ConsumeOptions(NamedTuple):
 def _consume_options(options: argparse.Namespace) -> ConsumeOptions:
     given = connection_options(options, client_id="asyncgroup-consume", allow_auto_create_topics="false")
     servers = given.require_servers(options.usage)
+    check_topic(options.topic)
     group = _group_id(options, given)
     keys: dict[str, Any] = {}
     if group is None:
@@ -189,20 +195,30 @@ def _group_id(options: argparse.Namespace, given: ConnectionOptions) -> str | No
 
 async def run(options: argparse.Namespace) -> int:
     """Print records until Ctrl-C, SIGTERM, --max-messages or --timeout. Raises CommitFailedError of the last commit."""
-    consume_options = _consume_options(options)
+    read = _reader(options)
     key_separator = options.key_separator or (b"\t" if options.key else None)
     signaled = asyncio.Event()
     with stop_signals(signaled.set) as stop:
         to_line = record_format(options.format, for_terminal=is_terminal(), key_separator=key_separator)
         printer = Printer(to_line, options.max_messages)
-        read = _read_group if consume_options.group_id else _read_alone
-        reading = asyncio.create_task(read(consume_options, printer, stop, signaled), name="consume")
+        reading = asyncio.create_task(read(printer, stop, signaled), name="consume")
         watching = asyncio.create_task(_watch(printer, stop, options.timeout), name="watch")
         try:
             await reading
         finally:
             await cancel_and_wait(watching)
     return stop.exit_code
+
+
+def _reader(
+    options: argparse.Namespace,
+) -> Callable[[Printer, asyncio.Event, asyncio.Event], Coroutine[Any, Any, None]]:
+    """Return what reads until its first event is set; the second one is set by a signal."""
+    given = connection_options(options)
+    if (service_url := given.service_url) is not None:
+        return PulsarReading.of(options, given, service_url, _group_id(options, given)).read
+    consume_options = _consume_options(options)
+    return partial(_read_group if consume_options.group_id else _read_alone, consume_options)
 
 
 async def _watch(printer: Printer, stop: asyncio.Event, timeout: float | None) -> None:

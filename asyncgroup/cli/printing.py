@@ -42,11 +42,15 @@ def _or_null(data: bytes | None) -> bytes:
 
 
 def as_json(record: Record) -> bytes:
-    """Return the record as a JSON object; key and value are strings, or {"base64": …} if they are not UTF-8."""
+    """Return the record as a JSON object; key and value are strings, or {"base64": …} if they are not UTF-8.
+
+    A message of Pulsar has an id in place of an offset.
+    """
+    message_id = getattr(record, "message_id", None)
     fields = {
         "topic": record.topic,
         "partition": record.partition,
-        "offset": record.offset,
+        **({"offset": record.offset} if message_id is None else {"message_id": str(message_id)}),
         "timestamp": record.timestamp,
         "key": json_text(record.key),
         "value": json_text(record.value),

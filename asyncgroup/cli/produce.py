@@ -7,13 +7,17 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from asyncgroup.checks import check_topic
 from asyncgroup.cli.common import add_topic, partition, separator, stop_signals
-from asyncgroup.cli.connection_options import add_connection_options, connection_options
+from asyncgroup.cli.connection_options import ConnectionOptions, add_connection_options, connection_options
 from asyncgroup.cli.lines import LineReader
+from asyncgroup.cli.pulsar_options import pulsar_config
 from asyncgroup.config import ProducerConfig
 from asyncgroup.counting import counted, rate, size
 from asyncgroup.errors import AsyncGroupError, ConfigError
@@ -22,6 +26,7 @@ from asyncgroup.model import Header
 if TYPE_CHECKING:
     from asyncgroup.cli.common import Commands
     from asyncgroup.producer import Producer
+    from asyncgroup.pulsar import MessageId, PulsarProducer, PulsarProducerRecord
 
 __all__ = ["add_parser"]
 
@@ -41,7 +46,7 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "produce", parents=[common], help="write lines to a topic", description=_DESCRIPTION
     )
-    add_connection_options(parser)
+    add_connection_options(parser, reads_pulsar=True)
     add_topic(parser)
     parser.add_argument("file", nargs="?", type=Path, help="the file to read (default: standard input)")
     keys = parser.add_mutually_exclusive_group()
@@ -102,18 +107,11 @@ def _open(file: Path | None) -> LineReader:
 
 async def run(options: argparse.Namespace) -> int:
     """Write all lines. Ctrl-C and SIGTERM stop reading; lines that were read before are still written."""
-    from asyncgroup.producer import Producer
-
-    given = connection_options(options, client_id="asyncgroup-produce")
-    servers = given.require_servers(options.usage)
-    config = given.config(ProducerConfig)
+    open_producer, line_producer = _producer(options)
     source = _open(options.file)
-    line_producer = LineProducer(
-        options.key_separator, key=options.key, headers=options.headers, partition=options.partition
-    )
     with stop_signals(source.stop) as stop:
         try:
-            async with Producer(servers, config, hooks=[line_producer]) as producer:
+            async with open_producer() as producer:
                 line_producer.start()
                 try:
                     async for block in source:
@@ -126,6 +124,55 @@ async def run(options: argparse.Namespace) -> int:
             source.stop()
             line_producer.report()
     return stop.exit_code
+
+
+def _producer(
+    options: argparse.Namespace,
+) -> tuple[Callable[[], AbstractAsyncContextManager[Any]], LineProducer]:
+    """Return what opens the producer, and what writes lines to it. Raises ConfigError."""
+    given = connection_options(options, client_id="asyncgroup-produce")
+    service_url = given.service_url
+    if service_url is not None:
+        return _pulsar_producer(options, given, service_url)
+    from asyncgroup.producer import Producer
+
+    servers = given.require_servers(options.usage)
+    check_topic(options.topic)
+    config = given.config(ProducerConfig)
+    lines = LineProducer(
+        options.key_separator, key=options.key, headers=options.headers, partition=options.partition
+    )
+    return partial(Producer, servers, config, hooks=[lines]), lines
+
+
+def _pulsar_producer(
+    options: argparse.Namespace, given: ConnectionOptions, service_url: str
+) -> tuple[Callable[[], AbstractAsyncContextManager[Any]], LineProducer]:
+    from asyncgroup.pulsar import PulsarClient, PulsarProducer
+
+    usage: argparse.ArgumentParser = options.usage
+    if options.partition is not None:
+        topic = f"{options.topic}-partition-{options.partition}"
+        usage.error(f"--partition is for Kafka: a partition of Pulsar is a topic, -t {topic}")
+    names = [name for name, _ in options.headers]
+    if len(set(names)) < len(names):
+        usage.error("--header: a message of Pulsar has each property once")
+    try:
+        properties = {name: (value or b"").decode() for name, value in options.headers}
+    except UnicodeDecodeError:
+        usage.error("--header: a property of Pulsar is UTF-8 text")
+    lines = PulsarLineProducer(options.key_separator, key=options.key, properties=properties)
+    config = pulsar_config(given)
+
+    @asynccontextmanager
+    async def open_producer() -> AsyncIterator[PulsarProducer]:
+        async with (
+            PulsarClient(service_url, config) as client,
+            PulsarProducer(client, options.topic, interceptors=[lines]) as producer,
+        ):
+            yield producer
+
+    return open_producer, lines
 
 
 async def _flush_quietly(producer: Producer) -> None:
@@ -182,14 +229,49 @@ class LineProducer:
 
     async def write(self, producer: Producer, topic: str, block: list[bytes]) -> None:
         """Produce lines. Raises BadLine, and what `Producer.enqueue` raises."""
-        between = self._separator
         for line in block:
-            key, value = self._key, line
-            if between is not None:
-                key, found, value = line.partition(between)
-                if not found:
-                    text, missing = line[:60].decode(errors="replace"), between.decode(errors="replace")
-                    raise BadLine(f"line {self.records + 1} has no separator {missing!r}: {text!r}")
+            key, value = self._split(line)
             await producer.enqueue(topic, value, key=key, headers=self._headers, partition=self._partition)
-            self.records += 1
-            self.bytes += len(line)
+            self._count(line)
+
+    def _split(self, line: bytes) -> tuple[bytes | None, bytes]:
+        """Return the key and the value of a line. Raises BadLine."""
+        between = self._separator
+        if between is None:
+            return self._key, line
+        key, found, value = line.partition(between)
+        if not found:
+            text, missing = line[:60].decode(errors="replace"), between.decode(errors="replace")
+            raise BadLine(f"line {self.records + 1} has no separator {missing!r}: {text!r}")
+        return key, value
+
+    def _count(self, line: bytes) -> None:
+        self.records += 1
+        self.bytes += len(line)
+
+
+class PulsarLineProducer(LineProducer):
+    """The same for a topic of Pulsar; as an interceptor of the producer it counts the messages that are stored."""
+
+    def __init__(
+        self, key_separator: bytes | None, *, key: bytes | None = None, properties: Mapping[str, str]
+    ) -> None:
+        super().__init__(key_separator, key=key)
+        self._properties = properties
+
+    def on_acknowledgement(
+        self,
+        record: PulsarProducerRecord,  # noqa: ARG002
+        message_id: MessageId | None,  # noqa: ARG002
+        error: Exception | None,
+    ) -> None:
+        """Count a message that is stored; with `error` it has failed."""
+        if error is None:
+            self.acknowledged += 1
+
+    async def write(self, producer: Any, topic: str, block: list[bytes]) -> None:  # noqa: ARG002
+        """Produce lines. Raises BadLine, and what `PulsarProducer.enqueue` raises."""
+        for line in block:
+            key, value = self._split(line)
+            await producer.enqueue(value, key=key, properties=self._properties)
+            self._count(line)

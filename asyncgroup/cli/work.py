@@ -10,7 +10,6 @@ from contextlib import aclosing, suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from asyncgroup.checks import check_topic
 from asyncgroup.cli.client_configs import client_config
 from asyncgroup.cli.common import (
     add_missing_topics,
@@ -19,11 +18,13 @@ from asyncgroup.cli.common import (
     seconds,
     seconds_or_zero,
     stop_signals,
+    topic_name,
     whole,
 )
 from asyncgroup.cli.connection_options import add_connection_options, connection_options
 from asyncgroup.cli.extras import INSTALL_RICH, has_rich
 from asyncgroup.cli.handler_loading import handler_name, load_handler
+from asyncgroup.cli.pulsar_options import pulsar_config
 from asyncgroup.cli.telemetry_options import CommandMetrics, add_telemetry_options
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.errors import ConfigError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from asyncgroup.cli.work_view import QueueView
     from asyncgroup.group import Health
     from asyncgroup.workqueue import QueueStatistics, WorkQueue
+    from asyncgroup.workqueue.sources import Source
     from asyncgroup.workqueue.workers import DeliveryHandler
 
 __all__ = ["add_parser"]
@@ -56,14 +58,18 @@ def add_parser(commands: Commands, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "work", parents=[common], help="run a handler on a work queue", description=_DESCRIPTION
     )
-    add_connection_options(parser)
+    add_connection_options(parser, reads_pulsar=True)
     parser.add_argument(
         "handler",
         type=handler_name,
         metavar="MODULE:FUNCTION",
         help="the coroutine function (delivery); the working directory is on the module search path",
     )
-    parser.add_argument("--group", type=group_id, help="the consumer group (default: group.id, if it is set)")
+    parser.add_argument(
+        "--group",
+        type=group_id,
+        help="the consumer group, or the subscription of Pulsar (default: group.id, if it is set)",
+    )
     parser.add_argument(
         "--topics", required=True, type=_topics, metavar="TOPIC,TOPIC", help="one topic or several"
     )
@@ -116,7 +122,7 @@ _CHOICES: Final[Mapping[str, Sequence[str]]] = {
 
 def _topics(text: str) -> list[str]:
     try:
-        return [check_topic(topic.strip()) for topic in text.split(",")]
+        return [topic_name(topic.strip()) for topic in text.split(",")]
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -155,15 +161,31 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _queue(options: argparse.Namespace, hooks: Sequence[object] = ()) -> WorkQueue:
-    from asyncgroup.workqueue import GroupSource, WorkQueue
+    from asyncgroup.workqueue import WorkQueue
+
+    source = _source(options, hooks)
+    names = [each.name for each in fields(QueueSettings)]
+    # only what was given: the others keep the defaults of the queue
+    settings: Any = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    return WorkQueue(source, **settings)
+
+
+def _source(options: argparse.Namespace, hooks: Sequence[object]) -> Source:
+    from asyncgroup.workqueue import GroupSource, PulsarSource
 
     given = connection_options(options)
-    servers = given.require_servers(options.usage)
+    parser: argparse.ArgumentParser = options.usage
+    service_url = given.service_url
+    servers = service_url or given.require_servers(parser)
     group: str | None = options.group or given.group_id
     if group is None:
-        parser: argparse.ArgumentParser = options.usage
         parser.error("--group is required (or group.id in -X, in --config or in ASYNCGROUP_GROUP_ID)")
-    source = GroupSource(
+    if service_url is not None:
+        if options.missing_topics is not None:
+            parser.error("--missing-topics is for Kafka")
+        config = pulsar_config(given)
+        return PulsarSource(service_url, group, options.topics, config=config, hooks=hooks)
+    return GroupSource(
         servers,
         group,
         options.topics,
@@ -171,10 +193,6 @@ def _queue(options: argparse.Namespace, hooks: Sequence[object] = ()) -> WorkQue
         producer_config=client_config(options, ProducerConfig, client_id="asyncgroup-work"),
         hooks=hooks,
     )
-    names = [each.name for each in fields(QueueSettings)]
-    # only what was given: the others keep the defaults of the queue
-    settings: Any = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    return WorkQueue(source, **settings)
 
 
 def _consumer_config(options: argparse.Namespace) -> ConsumerConfig:
@@ -190,7 +208,8 @@ def _title(queue: WorkQueue, options: argparse.Namespace) -> str:
     copies = (("retry topic", queue.retry_topic), ("dead letter topic", queue.dead_letter_topic))
     named = "".join(f", {what} {topic}" for what, topic in copies if topic is not None)
     topics = ", ".join(options.topics)
-    return f"group {queue.group_id}, {queue.mode.value}: {topics}{named}; press Ctrl-C to stop"
+    kind = "group" if queue.config is not None else "subscription"
+    return f"{kind} {queue.group_id}, {queue.mode.value}: {topics}{named}; press Ctrl-C to stop"
 
 
 def _print_start(title: str) -> None:
