@@ -3,7 +3,8 @@
 - `topic_consumer`: what a program uses, with a `pulsar_consumer` for each partition, and its `listener`.
 - `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription.
 - `receiver_queue` has what has arrived; `permits`: how many messages the broker may push.
-- `arrivals`: from an entry to messages, each a `pulsar_message`; `chunk_assembly` puts large values together.
+- `arrivals`: from an entry to messages, each a `pulsar_message`; `chunk_assembly` puts large values together;
+  `rejections`: what becomes of entries without a message.
 - `unacked`, `pending_acks` and `ack_sender`: acknowledgements, from a message to the broker's answer.
 - `redelivery`, of single messages (`negative_acks`) or of all (`epochs`).
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from asyncgroup.errors import (
     AsyncGroupError,
@@ -27,7 +27,7 @@ from asyncgroup.model import clock_of_loop
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.listeners import SendsCommands
 from asyncgroup.pulsar.consumer.ack_sender import AckSender
-from asyncgroup.pulsar.consumer.arrivals import Arrivals, Arrived, StartPosition, permits_of
+from asyncgroup.pulsar.consumer.arrivals import Arrivals, StartPosition, permits_of
 from asyncgroup.pulsar.consumer.chunk_assembly import ChunkAssembly, ChunkAssemblyLimits
 from asyncgroup.pulsar.consumer.config import PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.listener import PulsarConsumerListener
@@ -37,26 +37,22 @@ from asyncgroup.pulsar.consumer.pulsar_message import PulsarMessage
 from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
 from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.registration import Registration
+from asyncgroup.pulsar.consumer.rejections import Rejections
 from asyncgroup.pulsar.consumer.subscribing import Subscribing
 from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.wire.commands import (
     Command,
-    CommandAck,
     CommandFlow,
     CommandGetLastMessageId,
     CommandMessage,
     CommandSubscribe,
     CommandUnsubscribe,
 )
-from asyncgroup.pulsar.wire.entry import DECRYPTION_ERROR
 from asyncgroup.pulsar.wire.message_id import MessageId
 from asyncgroup.pulsar.wire.topic_name import TopicName
 
 __all__ = ["PulsarConsumer"]
-
-CHUNK_PAUSE: Final = 1.0
-"""Seconds before chunks are asked for again whose value cannot be completed yet."""
 
 _log = escaping_logger("asyncgroup.pulsar")
 
@@ -125,6 +121,9 @@ class PulsarConsumer:
             self._loop.time,
             clock_of_loop(),
             largest=core.config.max_message_size,
+        )
+        self._rejections = Rejections(
+            self.id, self.name, self._unacked, self._acks, self._redelivery, self._chunks, self.on_error
         )
         self._subscribing = Subscribing(str(topic), subscription, kind, config, self.id)
         self._arrivals.start = self._subscribing.start
@@ -288,42 +287,9 @@ class PulsarConsumer:
         if arrived.messages:
             self._listener.on_messages()
         else:
-            self._dropped(arrived)
+            self._rejections.react(arrived, self._connection)
+            self._arm()
             self._flow()
-
-    def _dropped(self, arrived: Arrived) -> None:
-        """No message came of an entry: it may have to be acknowledged, or others asked for again."""
-        if arrived.acked is not None and (acked := self._unacked.ack(arrived.acked)) is not None:
-            self._acks.add(acked)
-        if arrived.error is not None and arrived.bad_id is not None:
-            self._refuse(arrived.bad_id, arrived.error.found.number)
-            self.on_error(arrived.error)
-        self._react_to_chunks()
-        self._arm()
-
-    def _refuse(self, message: MessageId, number: int) -> None:
-        """Acknowledge an entry that cannot be read; one that is encrypted may be for other consumers."""
-        if self._connection is not None and number != DECRYPTION_ERROR:
-            self._connection.send_command(
-                CommandAck(
-                    consumer_id=self.id, ack_type=0, message_id=[message.data()], validation_error=number
-                )
-            )
-
-    def _react_to_chunks(self) -> None:
-        chunks = self._chunks
-        for message in chunks.acks:
-            if (acked := self._unacked.ack(message)) is not None:
-                self._acks.add(acked)
-        self._redelivery.add(chunks.redeliveries, CHUNK_PAUSE)
-        for report in chunks.reports:
-            follows = "its chunks are acknowledged" if report.is_acked else "its chunks come again"
-            self.on_error(
-                DecodeError(f"{self.name}: value {report.uuid} is incomplete: {report.reason}; {follows}")
-            )
-        chunks.acks.clear()
-        chunks.redeliveries.clear()
-        chunks.reports.clear()
 
     @property
     def queued(self) -> int:
@@ -497,7 +463,7 @@ class PulsarConsumer:
             self._acks.send()
         if self._chunks.expires_at <= now:
             self._chunks.expire(now)
-            self._react_to_chunks()
+            self._rejections.react_to_chunks()
         self._arm()
 
     # --- seek -----------------------------------------------------------------------------------------------------------
