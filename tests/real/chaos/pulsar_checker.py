@@ -34,6 +34,9 @@ RECOVERY = 5.0
 UNSAVED = 61.0
 """Seconds for which a broker may keep acknowledgements in memory only: a kill loses them."""
 
+UNNOTICED = 1.0
+"""Seconds for which a busy process may deliver what it had before it sees that its connection is gone."""
+
 SHOWN = 3
 """Problems of one kind that are reported in full."""
 
@@ -162,7 +165,7 @@ class PulsarVerdict:
 
     delivered: int = 0
     repeats: Counter[str] = field(default_factory=Counter)
-    """Deliveries of completed messages, by the kind of disturbance."""
+    """Deliveries of completed messages, by the kind of disturbance; `late`: by a process that was cut off just before."""
     moved: int = 0
     """Deliveries after one of another process."""
     copied_twice: int = 0
@@ -219,6 +222,10 @@ class _Run:
         return any(
             each.begin <= until and each.end + RECOVERY >= since for each in self.disturbances_of(life)
         )
+
+    def is_late(self, each: Handled) -> bool:
+        """Whether the process of this delivery has just been disturbed: the message was given to another one already."""
+        return any(one.begin <= each.begin <= one.end + UNNOTICED for one in self.disturbances_of(each.life))
 
     def pairs(self) -> Iterator[tuple[Handled, Handled]]:
         """Yield each delivery of a message with the one before it."""
@@ -390,6 +397,8 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
             ),
             None,
         )
+        if reason is None and before.life != after.life and run.is_late(after):
+            reason = "late"
         if reason is None:
             yield f"{after} follows the completed {before}, completed at {before.acked:.3f}"
         else:
@@ -402,5 +411,5 @@ def _moves(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
         if before.life == after.life:
             continue
         verdict.moved += 1
-        if not run.is_disturbed(before.life, before.begin, after.begin):
+        if not run.is_disturbed(before.life, before.begin, after.begin) and not run.is_late(after):
             yield f"{after} follows {before}, and nothing has disturbed {before.life}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.real.chaos.pulsar_checker import (
+    UNNOTICED,
     Disturbance,
     PulsarEvidence,
     PulsarLife,
@@ -160,3 +161,14 @@ def test_a_reset_concerns_its_process_alone(tmp_path: Path) -> None:
     found = lives(tmp_path, second=second)
     assert judge(found, disturbances=(KILL, Disturbance("reset", "a", 11.75, 11.75))).problems == []
     assert judge(found, disturbances=(KILL, Disturbance("reset", "b", 11.75, 11.75))).problems
+
+
+@pytest.mark.parametrize(("begin", "is_explained"), [(11.74, True), (11.0, False)])
+def test_a_process_that_was_just_cut_off_may_deliver_what_another_one_has_completed(
+    tmp_path: Path, begin: float, is_explained: bool
+) -> None:
+    late = ["11.75 start 9", "11.76 begin 5 1 9:1:2", "11.77 acked 5", "12.1 closed"]
+    (tmp_path / "b-1.log").write_text("".join(f"{line}\n" for line in late))
+    found = lives(tmp_path)
+    reset = Disturbance("reset", "b", begin - UNNOTICED / 2, begin - UNNOTICED / 2)
+    assert (judge(found, disturbances=(KILL, reset)).problems == []) is is_explained
