@@ -75,12 +75,14 @@ class AckSender:
         """The loop time at which to call `send`; infinity for none, as without a connection."""
         return inf if self._connection is None or self.is_held else self._pending.due_at
 
-    def add(self, acked: AckedEntry, *, cumulative: bool = False) -> None:
-        """Add an acknowledgement; one that is due at once is sent."""
-        now = self._loop.time()
-        (self._pending.add_cumulative if cumulative else self._pending.add)(acked, now)
-        if self._pending.due_at <= now:
+    def add(self, acked: AckedEntry, *, cumulative: bool = False) -> bool:
+        """Add an acknowledgement; one that is due at once is sent. Return whether `due_at` is now earlier."""
+        pending, now = self._pending, self._loop.time()
+        before = pending.due_at
+        (pending.add_cumulative if cumulative else pending.add)(acked, now)
+        if pending.due_at <= now:
             self.send()
+        return pending.due_at < before
 
     def send(self) -> None:
         """Send what is pending now, if there is a connection."""

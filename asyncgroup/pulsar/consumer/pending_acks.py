@@ -83,9 +83,12 @@ class PendingAcks:
         """Add what `UnackedEntries.ack` has returned."""
         if acked.unacked and not self._index_acks:
             return  # nothing to send before the last message
+        entries = self._entries
         for key in acked.keys:
-            _merge(self._entries, key, acked.unacked)
-        self._schedule(now)
+            known = entries.get(key)
+            entries[key] = acked.unacked if known is None else acked.unacked & known
+        if self.due_at == inf or len(entries) >= self._max_size - 1:
+            self._schedule(now)
 
     def add_cumulative(self, acked: AckedEntry, now: float) -> None:
         """Add what `UnackedEntries.ack_cumulative` has returned."""

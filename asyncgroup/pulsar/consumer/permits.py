@@ -119,7 +119,10 @@ class PermitLedger:
         """
         if self.is_paused or not self.is_connected:
             return 0
-        target = self.target
+        wanted, each = self.size or self.waiting, self._mean or self._largest
+        target = wanted  # as the property, without the call: this is asked for each message
+        if self._max_bytes is not None and each:
+            target = min(wanted, max(1, int(self._max_bytes / each)))
         due = target - self.queued - self.open
         if due <= 0 or due * 2 < target:
             return 0

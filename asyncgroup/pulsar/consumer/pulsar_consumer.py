@@ -99,7 +99,7 @@ class PulsarConsumer:
         self.permits.is_paused = config.start_paused
         self._unacked = UnackedEntries(index_acks=config.index_acks)
         pending = PendingAcks(config.ack_group_time, config.ack_group_size, index_acks=config.index_acks)
-        self._acks = AckSender(self.id, self.name, pending, core.config.operation_timeout, self.on_error)
+        self._acks = AckSender(self.id, self.name, pending, core.config.operation_timeout, self._on_ack_error)
         self._redelivery = RedeliveryRequests(self.id, kind, self._unacked, self._acks)
         self._nacks = self._redelivery.nacks
         self._queue = ReceiverQueue(self.permits, self._redelivery.epoch)
@@ -307,6 +307,14 @@ class PulsarConsumer:
         self._flow()
         return found
 
+    def take_one(self) -> PulsarMessage | None:
+        """Remove and return the next message; None if there is none."""
+        message = self._queue.take_one()
+        if message is not None and not self.config.durable:
+            self._last_taken = message.message_id
+        self._flow()
+        return message
+
     def return_permits(self, messages: Iterable[PulsarMessage]) -> None:
         """Messages that were taken with `keeps_permits` have made room; those of an earlier attachment took none."""
         for message in messages:
@@ -368,14 +376,11 @@ class PulsarConsumer:
 
         An id of a batch's message has no effect if this consumer has not delivered it, or acknowledged it before.
         """
-        if self._is_current(message):
-            found = _id_of(message)
+        if (found := self._current_id(message)) is not None:
             if self._nacks:
                 self._nacks.discard(found)
-            if (acked := self._unacked.ack(found)) is not None:
-                self._acks.add(acked)
-                if self._timer is None or self._timer.when() > self._acks.due_at:
-                    self._arm()
+            if (acked := self._unacked.ack(found)) is not None and self._acks.add(acked):
+                self._arm()
             if self._may_be_queued(message):
                 self._drop_queued(lambda queued: queued.message_id == found)
 
@@ -385,11 +390,10 @@ class PulsarConsumer:
             raise UsageError(
                 f"{self.name}: in {self.kind.name} subscriptions messages are acknowledged one by one"
             )
-        if self._is_current(message):
-            found = _id_of(message)
+        if (found := self._current_id(message)) is not None:
             self._nacks.discard_up_to(found)
-            self._acks.add(self._unacked.ack_cumulative(found), cumulative=True)
-            self._arm()
+            if self._acks.add(self._unacked.ack_cumulative(found), cumulative=True):
+                self._arm()
             if self._may_be_queued(message):
                 self._drop_queued(lambda queued: queued.message_id <= found)
 
@@ -401,10 +405,13 @@ class PulsarConsumer:
         self._queue.discard(is_acked)
         self._flow()
 
-    def _is_current(self, message: PulsarMessage | MessageId) -> bool:
+    def _current_id(self, message: PulsarMessage | MessageId) -> MessageId | None:
+        """Return the id of a message; None for a message of before the last seek. Raises ClosedError."""
         if self._is_closing:
             raise ClosedError(f"{self.name}: it is closed")
-        return isinstance(message, MessageId) or message.attachment >= self._oldest_attachment
+        if isinstance(message, MessageId):
+            return message
+        return message.message_id if message.attachment >= self._oldest_attachment else None
 
     async def flush(self) -> None:
         """Return when the broker has confirmed all acknowledgements that were made before.
@@ -421,8 +428,8 @@ class PulsarConsumer:
         In Shared and Key_Shared subscriptions another consumer may get it. In the others all messages come again that are not
         acknowledged, in order.
         """
-        if self._is_current(message):
-            self._redelivery.add([_id_of(message)], self.config.nack_delay if delay is None else delay)
+        if (found := self._current_id(message)) is not None:
+            self._redelivery.add([found], self.config.nack_delay if delay is None else delay)
             self._arm()
 
     def redeliver_all(self) -> None:
@@ -442,6 +449,11 @@ class PulsarConsumer:
         """Something failed that is tried again."""
         self.last_error = error
         self._listener.on_error(error)
+
+    def _on_ack_error(self, error: Exception) -> None:
+        """Acknowledgements were refused: they are sent again later."""
+        self.on_error(error)
+        self._arm()
 
     # --- timers ---------------------------------------------------------------------------------------------------------
 
@@ -503,7 +515,3 @@ class PulsarConsumer:
         self._acks.send()
         self._flow()
         self._arm()
-
-
-def _id_of(message: PulsarMessage | MessageId) -> MessageId:
-    return message if isinstance(message, MessageId) else message.message_id

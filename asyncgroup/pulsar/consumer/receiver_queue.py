@@ -43,19 +43,35 @@ class ReceiverQueue:
         """
         found: list[PulsarMessage] = []
         size, queue = 0, self._messages
+        entry, each, is_old = None, 0, False
         while queue and len(found) < limit:
             message = queue[0]
-            if self._epoch.is_old(message.entry.epoch):
+            if message.entry is not entry:  # the messages of an entry have one epoch and one size
+                entry, each = message.entry, message.size
+                is_old = self._epoch.is_old(entry.epoch)
+            if is_old:
                 queue.popleft()
-                self.permits.drop(1, message.size)
+                self.permits.drop(1, each)
                 continue
-            if found and size + message.size > max_bytes:
+            if found and size + each > max_bytes:
                 break
-            size += message.size
+            size += each
             found.append(queue.popleft())
         if found and not keeps_permits:
             self.permits.deliver(len(found), size)
         return found
+
+    def take_one(self) -> PulsarMessage | None:
+        """Remove and return the next message, as `take` does; None if there is none."""
+        queue = self._messages
+        while queue:
+            message = queue.popleft()
+            if self._epoch.is_old(message.entry.epoch):
+                self.permits.drop(1, message.size)
+                continue
+            self.permits.deliver(1, message.size)
+            return message
+        return None
 
     def give_back(self, message: PulsarMessage) -> None:
         """A message that was taken with `keeps_permits` has made room."""

@@ -242,8 +242,8 @@ class PulsarTopicConsumer:
         """
         while True:
             self._check_open()
-            if found := self._take(1, inf):
-                return found[0]
+            if (message := self._take_one()) is not None:
+                return message
             await self._wait(1)
 
     async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
@@ -306,6 +306,20 @@ class PulsarTopicConsumer:
             for part in self._parts.values():
                 part.consumer.set_waiting(self._waiting)
 
+    def _take_one(self) -> PulsarMessage | None:
+        """Remove and return a message of the partition whose turn it is; None if there is none."""
+        ready = self._ready
+        while ready:
+            part = ready[0]
+            message = part.consumer.take_one()
+            if message is not None:
+                if len(ready) > 1:
+                    ready.rotate(-1)
+                return message
+            ready.popleft()  # only now: to look whether that was its last message takes as long as to take one
+            part.is_ready = False
+        return None
+
     def _take(self, most: float, most_bytes: float) -> list[PulsarMessage]:
         """Remove and return messages, of each partition in turn."""
         found: list[PulsarMessage] = []
@@ -315,7 +329,8 @@ class PulsarTopicConsumer:
             left = min(most - len(found), part.consumer.queued)
             taken = part.consumer.take(int(left), most_bytes - size if found else most_bytes)
             found += taken
-            size += sum(message.size for message in taken)
+            if len(found) < most:
+                size += sum(message.size for message in taken)
             if part.consumer.queued:
                 self._ready.rotate(-1)
                 if not taken:  # its next message is larger than the rest

@@ -281,6 +281,16 @@ async def test_refused_acknowledgements_raise_and_are_sent_again(broker: Broker)
         assert broker.subscription("t").acked == {0}
 
 
+async def test_refused_acknowledgements_are_sent_again_without_further_calls(broker: Broker) -> None:
+    broker.add("t", b"1")
+    codes = [1, 1, None]
+    broker.refuse_ack = lambda _: codes.pop(0)
+    async with consuming(broker) as consumer:
+        consumer.ack(await consumer.receive())
+        await asyncio.sleep(3)
+        assert broker.subscription("t").acked == {0}
+
+
 async def test_close_fails_callers_of_flush(broker: Broker) -> None:
     broker.add("t", b"1")
     broker.holds_acks = True
