@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from asyncgroup.properties.reader import FromProperties
     from asyncgroup.pulsar.authentication import PulsarAuthentication
 
-__all__ = ["PulsarConfig"]
+__all__ = ["KnownKeys", "PulsarConfig"]
 
 _MIB: Final = 1 << 20
 
@@ -38,8 +38,30 @@ def _text_or_none(value: object) -> bool:
     return value is None or (isinstance(value, str) and bool(value))
 
 
+class KnownKeys:
+    """Base of configurations: an unknown key is a ConfigError with the key that may be meant (a dataclass raises TypeError).
+
+    A separate class: `inspect.signature` of a class that defines `__new__` itself is not that of its keys.
+    """
+
+    def __new__(cls, *_: Any, **keys: Any) -> Self:
+        """Raise ConfigError for an unknown key."""
+        known = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # subclasses are dataclasses
+        for key, value in keys.items():
+            if key not in known:
+                from asyncgroup.properties.reader import shown
+
+                raise ConfigError(key, shown(key, value), cls._suggest(key, known))
+        return super().__new__(cls)
+
+    @classmethod
+    def _suggest(cls, key: str, known: tuple[str, ...]) -> str:
+        """Return the text that suggests a replacement for an unknown key."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, kw_only=True)
-class PulsarConfig:
+class PulsarConfig(KnownKeys):
     """Configuration of a Pulsar client. Durations are in seconds, sizes in bytes; the defaults are those of Java's client.
 
     - `connect_timeout`: to establish a connection: TCP, TLS and CONNECT together.
@@ -114,17 +136,12 @@ class PulsarConfig:
         "tcp_keepalive": KEEPALIVE,
     }
 
-    def __new__(cls, *_: Any, **keys: Any) -> Self:
-        """Raise ConfigError for an unknown key, with the key that may be meant (the TypeError of a dataclass has none)."""
-        known = tuple(field.name for field in fields(cls))
-        for key, value in keys.items():
-            if key not in known:
-                # imported here, because their tables of names are needed only for an error
-                from asyncgroup.properties.reader import shown
-                from asyncgroup.pulsar.client_properties import suggest_client_key
+    @classmethod
+    def _suggest(cls, key: str, known: tuple[str, ...]) -> str:
+        # imported here, because its tables of names are needed only for an error
+        from asyncgroup.pulsar.client_properties import suggest_client_key
 
-                raise ConfigError(key, shown(key, value), suggest_client_key(key, known))
-        return super().__new__(cls)
+        return suggest_client_key(key, known)
 
     def __post_init__(self) -> None:
         for key, (is_allowed, allowed) in self._CHECKS.items():

@@ -17,6 +17,7 @@ from asyncgroup.checks import (
     wrong_type,
 )
 from asyncgroup.errors import ConfigError
+from asyncgroup.pulsar.config import KnownKeys
 from asyncgroup.pulsar.producer.routing import HASHINGS, ROUTINGS
 from asyncgroup.pulsar.wire.compression import COMPRESSIONS
 from asyncgroup.pulsar.wire.enums import ProducerAccessMode
@@ -46,7 +47,7 @@ def _properties(value: Any) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PulsarProducerConfig:
+class PulsarProducerConfig(KnownKeys):
     """Configuration of a producer. Durations are in seconds, sizes in bytes; the defaults are those of Java's client.
 
     - `producer_name`: unique among the producers of a topic; None lets the broker choose one. Deduplication goes by it.
@@ -141,16 +142,12 @@ class PulsarProducerConfig:
         ),
     }
 
-    def __new__(cls, *_: Any, **keys: Any) -> Self:
-        """Raise ConfigError for an unknown key, with the key that may be meant (the TypeError of a dataclass has none)."""
-        known = tuple(field.name for field in fields(cls))
-        for key, value in keys.items():
-            if key not in known:
-                # imported here, because their tables of names are needed only for an error
-                from asyncgroup.pulsar.producer.foreign_names import suggest_producer_key
+    @classmethod
+    def _suggest(cls, key: str, known: tuple[str, ...]) -> str:
+        # imported here, because its tables of names are needed only for an error
+        from asyncgroup.pulsar.producer.foreign_names import suggest_producer_key
 
-                raise ConfigError(key, value, suggest_producer_key(key, known))
-        return super().__new__(cls)
+        return suggest_producer_key(key, known)
 
     def __post_init__(self) -> None:
         for each in fields(self):
