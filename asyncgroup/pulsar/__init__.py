@@ -1,9 +1,9 @@
 """A native asyncio client for Apache Pulsar 4; it knows nothing of Kafka.
 
-    from asyncgroup.pulsar import PulsarClient, PulsarProducer
+    from asyncgroup.pulsar import PulsarClient
 
     async with PulsarClient("pulsar://localhost:6650") as client:
-        async with PulsarProducer(client, "orders") as producer:
+        async with client.producer("orders") as producer:
             await producer.send(b"one dozen", key="eggs")
         async with client.subscribe("orders", "billing", type="shared") as consumer:
             message = await consumer.receive()

@@ -6,8 +6,9 @@
 | `single_partition` | one partition, chosen at random |
 
 A key decides before that: its hash modulo the number of partitions. The hash is of the key's text on the wire:
-`java_string_hash` (Java's `String.hashCode`, the default) or `murmur3_32`. For keys beyond ASCII the C++ client hashes the
-bytes of UTF-8 instead of UTF-16, and so goes to other partitions than Java's and this one.
+`java_string_hash` (Java's `String.hashCode`, the default) or `murmur3_32`. The C++ client, and Python's on it, hash with Boost
+by default, whose hash differs between its versions. With `JavaStringHash` they agree for ASCII only: they hash the bytes of
+UTF-8, Java's client and this one the units of UTF-16.
 """
 
 from __future__ import annotations
