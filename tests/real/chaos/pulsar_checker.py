@@ -142,6 +142,17 @@ class Disturbance(NamedTuple):
         before = UNSAVED if self.is_hard else ON_THE_WAY
         return self.begin <= again and self.begin - before <= acked <= self.end + RECOVERY
 
+    def explains_again(self, durable: float, after: Handled) -> bool:
+        """Whether a message may come after its durable acknowledgement.
+
+        The broker may have lost it, or have given the message to another consumer before this one could connect again.
+        """
+        if self.begin > after.begin:
+            return False
+        return (
+            self.end + RECOVERY >= durable if self.is_hard else self.begin <= durable <= self.end + RECOVERY
+        )
+
 
 @dataclass(kw_only=True)
 class PulsarEvidence:
@@ -345,7 +356,8 @@ def _overlaps(run: _Run) -> Iterator[str]:
         end = run.killed.get(before.life, float("inf")) if before.end is None else before.end
         if end <= each.begin and not before.is_overtaken:
             continue
-        if before.life == each.life or not run.is_disturbed(before.life, before.begin, each.begin):
+        is_explained = run.is_disturbed(before.life, before.begin, each.begin) or run.is_late(each)
+        if before.life == each.life or not is_explained:
             yield f"{each} began before the end of {before} of its key"
 
 
@@ -382,9 +394,9 @@ def _repeats(run: _Run, verdict: PulsarVerdict) -> Iterator[str]:
                 reasons = [
                     each
                     for each in run.disturbances_of(before.life)
-                    if each.is_hard and before.durable - RECOVERY <= each.end and each.begin <= after.begin
+                    if each.explains_again(before.durable, after)
                 ]
-                if not reasons:
+                if not reasons and (before.life == after.life or not run.is_late(after)):
                     yield f"{after} came after the durable acknowledgement of {before}"
     for before, after in run.pairs():
         if before.acked is None or before.acked > after.begin:

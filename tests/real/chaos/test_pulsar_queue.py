@@ -262,6 +262,8 @@ class PulsarStory:
         return [read_pulsar_life(path) for path in sorted(self._directory.glob("*.log"))]
 
     async def judge(self) -> PulsarVerdict:
+        lines = "".join(f"{each}\n" for each in sorted(self.disturbances, key=lambda each: each.begin))
+        (self._directory / "disturbances.txt").write_text(lines)
         evidence = PulsarEvidence(
             keys=self.keys,
             poison=frozenset(number for number in self.keys if failures_of(number) > MAX_REDELIVERIES),
