@@ -9,7 +9,7 @@ __all__ = ["ASYNCIO", "CASES", "CLIENTS", "GOALS", "OWN", "RATES", "SYNC", "Goal
 
 OWN: Final = "asyncgroup"
 ASYNCIO: Final = "pulsar.asyncio"
-SYNC: Final = "pulsar (sync)"
+SYNC: Final = "pulsar.sync"
 
 CASES: Final = {
     "produce": "bulk: one caller sends all messages and waits for all receipts at the end",

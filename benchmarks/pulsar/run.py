@@ -147,7 +147,7 @@ async def run(
             settings = {
                 "service_url": url,
                 "topic": topics[case],
-                "subscription": f"{client}-{index}-{case}".replace(" ", "-"),
+                "subscription": f"{client}-{index}-{case}",
                 "case": case,
                 "messages": options.large_messages if case == "memory" else options.messages,
                 "size": options.size,

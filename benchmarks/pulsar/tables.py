@@ -14,7 +14,7 @@ from benchmarks.pulsar.figures import PulsarSummary, goals_of
 __all__ = ["show"]
 
 _RATE_COLUMNS: Final = (
-    "client", "messages/s", "range", "to asyncio", "range", "CPU µs", "to asyncio", "range", "to sync", "range",
+    "client", "messages/s", "range", "to asyncio", "range", "CPU µs", "to asyncio", "to sync", "range",
 )  # fmt: skip
 _LATENCY_COLUMNS: Final = (
     "client",
@@ -65,7 +65,7 @@ def _rate_cells(each: PulsarSummary) -> list[str]:
         _range(figures.get("rate"), ",.0f"),
         *_ratio(each.to_asyncio.get("rate")),
         _median(figures.get("cpu"), ".2f"),
-        *_ratio(each.to_asyncio.get("cpu")),
+        _median(each.to_asyncio.get("cpu"), ".2f"),
         *_ratio(each.to_sync.get("cpu")),
     ]
 

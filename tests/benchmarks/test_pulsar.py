@@ -107,7 +107,7 @@ def test_it_prints_tables_or_json(
     if not form:
         assert "java: not measured, no Java" in out
         assert "Not all messages were acknowledged: asyncgroup, queue." in out
-        assert "messages per CPU second >= 0.5 of pulsar (sync)" in out
+        assert "messages per CPU second >= 0.5 of pulsar.sync" in out
         return
     report = json.loads(out)
     assert (report["benchmark"], report["settings"]["size"]) == ("pulsar", 100)
