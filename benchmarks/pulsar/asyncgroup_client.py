@@ -84,7 +84,8 @@ async def run_batches(given: dict[str, Any]) -> dict[str, Any]:
 
 async def _fill(load: Load, client: PulsarClient) -> None:
     load.before_filling()
-    async with _consumer(load, client):
+    async with _consumer(load, client) as consumer:
+        await consumer.receive()  # now the client knows how large messages are, and asks for as many as fit
         await load.fill()
 
 

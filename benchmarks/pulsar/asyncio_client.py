@@ -40,7 +40,8 @@ async def _run(given: dict[str, Any], **options: Any) -> dict[str, Any]:
             await _receive(load, await _subscribe(load, client))
         elif case == "memory":
             load.before_filling()
-            await _subscribe(load, client)
+            consumer = await _subscribe(load, client)
+            await consumer.receive()
             await load.fill()
         else:
             producer = await client.create_producer(load.settings.topic, **options)

@@ -17,7 +17,7 @@ CASES: Final = {
     "receive": "receive and acknowledge each message, until the broker has the acknowledgements",
     "queue": "a work queue whose handlers return at once",
     "latency": "one caller waits for the receipt of each message",
-    "memory": "a receiver queue that is full, and nothing is received",
+    "memory": "a receiver queue that is full: one message is received, and no other",
 }
 """The cases by name."""
 

@@ -22,7 +22,8 @@ def run(given: dict[str, Any]) -> dict[str, Any]:
             _receive(load, _subscribe(load, client))
         elif case == "memory":
             load.before_filling()
-            _subscribe(load, client)
+            consumer = _subscribe(load, client)
+            consumer.receive()
             load.fill_blocking()
         elif case == "latency":
             load.call_blocking(client.create_producer(load.settings.topic).send)
