@@ -6,7 +6,7 @@ As in Java's client, copies are sent without batches, and a large one in chunks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from asyncgroup.errors import AsyncGroupError, ClosedError
@@ -26,13 +26,13 @@ _NO_OFFSET: Final = -1
 
 
 class PulsarCopyWriter:
-    """The CopyWriter of a subscription; `initial_subscription` is created with a dead letter topic."""
+    """The CopyWriter of a subscription; `initial_subscriptions` are created with the topics that they are given for."""
 
     is_transactional = False
 
-    def __init__(self, client: Callable[[], PulsarClient], initial_subscription: str | None = None) -> None:
+    def __init__(self, client: Callable[[], PulsarClient], initial_subscriptions: Mapping[str, str]) -> None:
         self._client = client
-        self._initial_subscription = initial_subscription
+        self._initial_subscriptions = initial_subscriptions
         self._producers: dict[str, asyncio.Task[PulsarProducer]] = {}
         self._is_closed = False
 
@@ -88,7 +88,7 @@ class PulsarCopyWriter:
         config = PulsarProducerConfig(
             batching=False,
             chunking=TopicName.parse(topic).domain == "persistent",
-            initial_subscription=self._initial_subscription,
+            initial_subscription=self._initial_subscriptions.get(topic),
         )
         try:
             return await PulsarProducer(self._client(), topic, config).__aenter__()

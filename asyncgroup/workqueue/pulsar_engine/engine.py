@@ -61,7 +61,10 @@ class PulsarEngine:
         self.hooks = Hooks(plan.source.hooks)
         self.listeners = delivery_listeners(self.hooks)
         self.copy_format = PulsarCopyFormat(self.name)
-        self.copies = PulsarCopyWriter(lambda: self._client)
+        created, dead = plan.source.dead_letter_subscription, plan.dead_letter_topic
+        self.copies = PulsarCopyWriter(
+            lambda: self._client, {dead: created} if created is not None and dead is not None else {}
+        )
         given = plan.source.service_url
         self._owns_client = not isinstance(given, PulsarClient)
         self._client = given if isinstance(given, PulsarClient) else PulsarClient(given, plan.source.config)

@@ -19,7 +19,13 @@ from asyncgroup.workqueue.engine import Engine, EngineFeatures
 from asyncgroup.workqueue.modes import Mode
 from asyncgroup.workqueue.policies import QueueArguments
 from asyncgroup.workqueue.settings import QueueSettings
-from asyncgroup.workqueue.topic_names import DEAD_LETTER_NAMES, RETRY_NAMES, TopicNames, check_copy_topics
+from asyncgroup.workqueue.topic_names import (
+    DEAD_LETTER_NAMES,
+    RETRY_NAMES,
+    NameFunction,
+    TopicNames,
+    check_copy_topics,
+)
 
 if TYPE_CHECKING:
     from asyncgroup.config import ConsumerConfig
@@ -78,6 +84,9 @@ class PulsarSource(QueueArguments):
     index_acks: bool = field(default=True, kw_only=True)
     """Whether messages of a batch are acknowledged one by one, which the broker has to allow
     (`acknowledgmentAtBatchIndexLevelEnabled`). Otherwise a batch comes again as a whole if one of its messages does."""
+    dead_letter_subscription: str | None = field(default=None, kw_only=True)
+    """A subscription that is created with the dead letter topic (Java's `initialSubscriptionName`). Without any subscription a
+    broker keeps a message only for the retention of its namespace, which is 0 by default: then dead letters are lost."""
     close_timeout: float = field(default=10.0, kw_only=True)
     """Seconds that a closing queue waits for the end of its deliveries before it cancels their handlers."""
 
@@ -95,6 +104,9 @@ class PulsarSource(QueueArguments):
         for key in ("durable", "index_acks"):
             if not FLAG[0](getattr(self, key)):
                 raise ConfigError(key, getattr(self, key), FLAG[1])
+        created = self.dead_letter_subscription
+        if created is not None and (not TEXT[0](created) or not created):
+            raise ConfigError("dead_letter_subscription", created, "None or a string, not empty")
         if not DURATION_OR_ZERO[0](self.close_timeout):
             raise ConfigError("close_timeout", self.close_timeout, DURATION_OR_ZERO[1])
 
@@ -161,8 +173,9 @@ def _check_topics(topics: object) -> tuple[str, ...]:
     return found
 
 
-def _name(presets: Mapping[str, object], names: TopicNames, topic: str, subscription: str) -> str:
-    function = presets[names] if isinstance(names, str) else names
-    assert callable(function)
-    found: str = function(topic, subscription)
-    return found
+def _name(presets: Mapping[str, NameFunction], names: TopicNames, topic: str, subscription: str) -> str:
+    """Return the name of a topic of copies: a preset is of the name without tenant and namespace, which stay."""
+    if not isinstance(names, str):
+        return names(topic, subscription)
+    parts = TopicName.parse(topic)
+    return str(parts._replace(local_name=presets[names](parts.local_name, subscription)))

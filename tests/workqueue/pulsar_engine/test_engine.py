@@ -333,6 +333,18 @@ async def test_a_dead_letter_is_acknowledged_after_the_receipt_of_its_copy() -> 
         await run
 
 
+async def test_a_subscription_is_created_with_the_dead_letter_topic() -> None:
+    source = {"dead_letter_subscription": "operators"}
+    async with brokers() as pulsar, queue_on(pulsar, source=source, dead_letter=True, retry=True) as queue:
+        connection, consumer = await attached_to(pulsar, TOPIC)
+        connection.push_entry(consumer, b"a", entry_id=1)
+        connection.push_entry(consumer, b"b", entry_id=2)
+        await (await queue.receive()).reject("wrong currency")
+        await (await queue.receive()).reconsume_later(1)
+        found = {each.topic: each.initial_subscription_name for each in pulsar.commands(c.CommandProducer)}
+        assert found == {f"{TOPIC}-billing-DLQ": "operators", f"{TOPIC}-billing-RETRY": None}
+
+
 async def test_a_copy_that_cannot_be_written_is_tried_again() -> None:
     async with brokers() as pulsar, queue_on(pulsar, retry=True) as queue:
         pulsar.script[c.CommandProducer] = in_turn(refuse(4), lambda call: call.default())

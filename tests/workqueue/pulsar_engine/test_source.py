@@ -32,6 +32,12 @@ def test_topics_of_copies_have_javas_names() -> None:
     )
     assert queue.retry_topic == "persistent://public/default/later"
     assert queue.dead_letter_topic == "persistent://t/n/dead"
+    queue = WorkQueue(URL, "b", "t/n/orders", dead_letter=DeadLetter(3, names="kafka"))
+    assert queue.dead_letter_topic == "persistent://t/n/dlq.orders-b"
+    queue = WorkQueue(
+        URL, "b", "orders", dead_letter=DeadLetter(3, names=lambda topic, group: f"t/n/{group}")
+    )
+    assert queue.dead_letter_topic == "persistent://t/n/b"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +66,7 @@ def test_wrong_arguments(arguments: tuple[Any, ...], text: str) -> None:
         ({"config": 5}, "config='int'"),
         ({"durable": "yes"}, "durable='yes'"),
         ({"index_acks": 1}, "index_acks=1"),
+        ({"dead_letter_subscription": ""}, "dead_letter_subscription=''"),
         ({"close_timeout": -1}, "close_timeout=-1"),
         ({"hooks": 5}, "hooks"),
     ],
