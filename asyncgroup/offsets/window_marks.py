@@ -147,11 +147,18 @@ class WindowMarks:
         if not epochs or epochs[-1][0] < offset:
             if not epochs or epochs[-1][1] != leader_epoch:
                 epochs.append((offset, leader_epoch))
+                self._forget_encoded(offset)
             return
         # before what is known: records are read again, or a range that was skipped lies ahead of the delivered records
         place = bisect_left(epochs, (offset, -2))
         if not place or epochs[place - 1][1] != leader_epoch:
             epochs.insert(place, (offset, leader_epoch))
+            self._forget_encoded(offset)
+
+    def _forget_encoded(self, offset: int) -> None:
+        """The epoch of an offset is known now: that before the base, or at the window's end, may be another one."""
+        if offset < self.window.end:
+            self._encoded = None
 
     def value(self, held: tuple[int, int] | None, topic_id: UUID) -> CommittedOffset:
         """Return offset, metadata and leader epoch to commit; `held` is where a value in chunks holds it back."""

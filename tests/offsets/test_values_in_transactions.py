@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from uuid import UUID
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from asyncgroup.ack_window import AckWindow
 from asyncgroup.model import TopicPartition
@@ -60,6 +60,9 @@ def marks_after(steps: list[tuple[str, int, int]], limit: int = 4096) -> Partiti
 
 @settings(max_examples=examples(300))
 @given(STEPS, st.lists(OFFSETS, max_size=5))
+# records that a former owner has acknowledged are read, in an epoch that was not known
+@example([("epoch", BASE, 1), ("value", BASE, 0), ("epoch", BASE - 3, 0)], [])
+@example([("ack", BASE + 1, 0), ("epoch", BASE + 2, 1), ("value", BASE, 0), ("epoch", BASE, 0)], [])
 def test_it_is_what_would_be_committed_after_the_acknowledgements(
     steps: list[tuple[str, int, int]], offsets: list[int]
 ) -> None:

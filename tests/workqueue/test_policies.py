@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
+from asyncgroup import WorkQueue
 from asyncgroup.errors import ConfigError
+from asyncgroup.testing import MemorySource
 from asyncgroup.workqueue.batch_receive import has_room, is_full
 from asyncgroup.workqueue.policies import (
     MAX_SECONDS,
@@ -140,7 +142,7 @@ REFUSED: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         for policy, (key, values) in itertools.product(
             (RetryTopic, DeadLetter),
             {
-                "topic": ("", "a b", "x" * 250, ".", 7, "persistent://t/n/x"),
+                "topic": ("", "a b", "x" * 250, ".", 7),
                 "names": ("Pulsar", None, 3),
                 "partitions": (0, -1, 1.5, True),
                 "replication_factor": (0, -1, 2**15, "3"),
@@ -171,3 +173,12 @@ def test_the_most_frequent_arguments_are_positional_and_the_others_are_not() -> 
         DeadLetter(5, "dead")  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         DeadLetter().topic = "dead"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("policy", [RetryTopic("persistent://t/n/x"), DeadLetter(3, topic="t/n/x")])
+def test_names_of_pulsar_are_refused_by_a_consumer_group(policy: RetryTopic | DeadLetter) -> None:
+    settings: dict[str, Any] = {"retry" if isinstance(policy, RetryTopic) else "dead_letter": policy}
+    with pytest.raises(ConfigError, match=r"topic=.*1 to 249 of the characters"):
+        WorkQueue("localhost:9092", "billing", "orders", **settings)
+    with pytest.raises(ConfigError, match=r"topic=.*1 to 249 of the characters"):
+        WorkQueue(MemorySource([b"a"]), **settings)

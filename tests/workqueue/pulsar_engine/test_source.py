@@ -46,7 +46,7 @@ def test_topics_of_copies_have_javas_names() -> None:
         (("kafka://localhost", "b", "t"), "service_url='kafka://localhost'"),
         ((URL, "", "t"), "subscription=''"),
         ((URL, 5, "t"), "subscription=5"),
-        ((URL, "b", ""), "topic=''"),
+        ((URL, "b", ""), "topic ''"),
         ((URL, "b", []), r"topics=\[\]"),
         ((URL, "b", b"t"), "topics=b't'"),
         ((URL, "b", {"t": 1}), "topics="),
