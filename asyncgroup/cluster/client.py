@@ -166,6 +166,8 @@ class ClusterClient:
             if time() >= due:
                 try:
                     await self.refresh()
+                except ClosedError:  # `aclose` waits for something before it ends this task
+                    return
                 except AsyncGroupError as error:
                     _log.warning("metadata refresh failed: %s", error)
                     # `updated_at` has not changed: without a pause the next try would be at once

@@ -239,6 +239,23 @@ async def test_a_failed_periodic_refresh_is_retried(caplog: pytest.LogCaptureFix
         assert now() - cluster.view.updated_at <= 130
 
 
+async def test_a_periodic_refresh_that_is_due_during_the_close_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedCluster(*HOSTS) as scripted:
+        async with cluster_of(scripted, metadata_refresh_interval=10.0) as cluster:
+            end = cluster._single_flight.aclose
+
+            async def end_slowly() -> None:
+                await asyncio.sleep(30)
+                await end()
+
+            monkeypatch.setattr(cluster._single_flight, "aclose", end_slowly)
+            scripted.received.clear()
+        assert not scripted.received
+    assert caplog.text == ""
+
+
 async def test_wait_updated_returns_after_the_next_refresh(cluster: ClusterClient) -> None:
     waiting = asyncio.create_task(cluster.wait_updated())
     await asyncio.sleep(1)
