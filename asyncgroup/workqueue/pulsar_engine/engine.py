@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -103,9 +103,8 @@ class PulsarEngine:
         core = self._client._inner
         names = [TopicName.parse(topic) for topic in self._topics]
         counts = await asyncio.gather(*(core.lookup.partitions_of(name) for name in names))
-        for name, count in zip(names, counts, strict=True):
-            self._add(queue, name, count)
-        await self._start(list(self._readers.values()))
+        found = {name: range(count) if count else (-1,) for name, count in zip(names, counts, strict=True)}
+        await self._start(self._add(queue, found))
         self._spawn(self._watch_partitions(queue, names), "partitions")
         if self._limits.on_demand:
             self._spawn(self._watch_demand(queue), "demand")
@@ -114,21 +113,27 @@ class PulsarEngine:
     def _topics(self) -> list[str]:
         return [*self._plan.topics, *([] if self.retry_topic is None else [self.retry_topic])]
 
-    def _add(self, queue: OpenQueue, topic: TopicName, count: int, first: int = 0) -> list[QueuePartition]:
-        """Add the partitions `first` to `count` of a topic, or the topic if it has none."""
-        partitions = range(first, count) if count else (-1,)
-        added = []
-        for number in partitions:
-            tp = TopicPartition(str(topic), number)
-            reader = QueuePartition(
-                queue, self.name, tp, self._limits, self._on_error, has_copies=str(topic) == self.retry_topic
-            )
-            self._readers[tp] = reader
-            added.append(reader)
+    def _add(
+        self, queue: OpenQueue, partitions: Mapping[TopicName, Iterable[int]], *, is_new: bool = False
+    ) -> list[QueuePartition]:
+        """Add partitions; -1 is a topic without any. All of them are known before the first one gets its share of the limits."""
+        added = dict[QueuePartition, TopicName]()
+        for topic, numbers in partitions.items():
+            for number in numbers:
+                tp = TopicPartition(str(topic), number)
+                reader = self._readers[tp] = QueuePartition(
+                    queue,
+                    self.name,
+                    tp,
+                    self._limits,
+                    self._on_error,
+                    has_copies=str(topic) == self.retry_topic,
+                )
+                added[reader] = topic
         self._limits.share_by(len(self._readers))
-        for reader in added:
-            reader.consumer = self._consumer(topic, reader, is_new=first > 0)
-        return added
+        for reader, topic in added.items():
+            reader.consumer = self._consumer(topic, reader, is_new=is_new)
+        return list(added)
 
     def _consumer(self, topic: TopicName, reader: QueuePartition, *, is_new: bool) -> PulsarConsumer:
         settings, source, number = self._settings, self._source, reader.work.tp.partition
@@ -187,7 +192,7 @@ class PulsarEngine:
                 try:
                     count = await core.lookup.partitions_of(topic, create=False)
                     if count > known:
-                        await self._start(self._add(queue, topic, count, known))
+                        await self._start(self._add(queue, {topic: range(known, count)}, is_new=True))
                 except AsyncGroupError as error:
                     self.report(error)
 
@@ -264,7 +269,14 @@ class PulsarEngine:
         readers = list(self._readers.values())
         for reader in readers:
             reader.forget()
-        await asyncio.gather(*(seek(reader.consumer, position, inclusive=inclusive) for reader in readers))
+        # a partition that cannot be moved stops no other
+        found = await asyncio.gather(
+            *(seek(reader.consumer, position, inclusive=inclusive) for reader in readers),
+            return_exceptions=True,
+        )
+        for error in found:
+            if error is not None:
+                raise error
 
     def report(self, error: AsyncGroupError) -> None:
         """Give an error to the readers of `errors`."""

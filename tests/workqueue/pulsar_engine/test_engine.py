@@ -18,7 +18,7 @@ from asyncgroup.pulsar.wire.frames import encode_send
 from asyncgroup.pulsar.wire.metadata import MessageMetadata, SingleMessageMetadata
 from asyncgroup.workqueue import AckOutcome
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
-from tests.pulsar.scripted import BrokerConnection, ScriptedPulsar, in_turn, refuse
+from tests.pulsar.scripted import BrokerConnection, ScriptedPulsar, in_turn, late, refuse
 
 pytestmark = pytest.mark.virtual(max_virtual_time=3600)
 
@@ -412,3 +412,25 @@ async def test_a_message_of_a_batch_that_cannot_be_read_is_reported_and_acknowle
         assert "7:3:-1:0 cannot be read" in str(await anext(errors))
         assert acked(pulsar)[-1] == 3
         await errors.aclose()
+
+
+async def test_partitions_of_all_topics_share_the_receiver_queue() -> None:
+    async with brokers() as pulsar:
+        source = PulsarSource(pulsar.url, "billing", ["orders", "bills"])
+        async with WorkQueue(source, receiver_queue_total=10):
+            await until(lambda: len(pulsar.commands(c.CommandFlow)) == 2)
+            assert [flow.message_permits for flow in pulsar.commands(c.CommandFlow)] == [5, 5]
+
+
+async def test_a_partition_that_cannot_be_moved_stops_no_other() -> None:
+    async with brokers() as pulsar:
+        pulsar.set_partitions("orders", 2)
+        async with queue_on(pulsar) as queue:
+            pulsar.script[c.CommandSeek] = in_turn(refuse(22), late(5))
+            with pytest.raises(AsyncGroupError, match="NotAllowedError"):
+                await queue.seek("earliest")
+            first, second = (each.consumer_id for each in pulsar.commands(c.CommandSubscribe))
+            for number in (first, second):
+                pulsar.connection_of(consumer=number).push_entry(number, b"%d" % number, entry_id=9)
+            found = {(await queue.receive()).value for _ in range(2)}
+            assert found == {b"%d" % first, b"%d" % second}
