@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from asyncgroup.pulsar import PulsarClient, PulsarConsumerConfig, PulsarProducer, PulsarTopicConsumer
-from asyncgroup.workqueue import Delivery, WorkQueue
+from asyncgroup.workqueue import Delivery, Mode, WorkQueue
+from benchmarks.pulsar.cases import QUEUES
 from benchmarks.pulsar.load import Load
 
 __all__ = ["run", "run_batches"]
@@ -16,7 +17,7 @@ async def run(given: dict[str, Any]) -> dict[str, Any]:
     """Run a case; return the figures."""
     load = Load(given)
     case = load.settings.case
-    if case == "queue":
+    if case in QUEUES:
         await _handle(load)
         return load.figures()
     async with PulsarClient(load.settings.service_url) as client:
@@ -104,7 +105,8 @@ async def _handle(load: Load) -> None:
             done.set()
 
     source = (settings.service_url, settings.subscription, settings.topic)
-    async with WorkQueue(*source, initial_position="earliest") as queue:
+    mode = Mode.KEY_SHARED if settings.case == "queue-keys" else Mode.SHARED
+    async with WorkQueue(*source, mode=mode, initial_position="earliest") as queue:
         running = asyncio.create_task(queue.run(handle))
         waiting = asyncio.create_task(done.wait())
         await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["ASYNCIO", "CASES", "CLIENTS", "GOALS", "OWN", "RATES", "SYNC", "Goal", "PulsarPeer"]
+__all__ = ["ASYNCIO", "CASES", "CLIENTS", "GOALS", "OWN", "QUEUES", "RATES", "SYNC", "Goal", "PulsarPeer"]
 
 OWN: Final = "asyncgroup"
 ASYNCIO: Final = "pulsar.asyncio"
@@ -16,17 +16,21 @@ CASES: Final = {
     "produce-keys": "the same, each message with one of many keys",
     "receive": "receive and acknowledge each message, until the broker has the acknowledgements",
     "queue": "a work queue whose handlers return at once",
+    "queue-keys": "the same in Mode.KEY_SHARED: those of a key one after the other",
     "latency": "one caller waits for the receipt of each message",
     "memory": "a receiver queue that is full: one message is received, and no other",
 }
 """The cases by name."""
 
-RATES: Final = ("produce", "produce-keys", "receive", "queue")
+QUEUES: Final = ("queue", "queue-keys")
+"""The cases of a work queue, which only asyncgroup has."""
+
+RATES: Final = ("produce", "produce-keys", "receive", "queue", "queue-keys")
 """The cases with messages per second."""
 
 
 class PulsarPeer(NamedTuple):
-    """A client: its distribution, its function for `benchmarks.worker`, and the cases that it has."""
+    """A client: its distribution, its function for `benchmarks.worker` (both empty for a program), and its cases."""
 
     name: str
     distribution: str
@@ -35,7 +39,12 @@ class PulsarPeer(NamedTuple):
 
 
 _COMMON: Final = ("produce", "produce-keys", "receive", "latency", "memory")
-_JAVA_CASES: Final = ("produce", "produce-keys", "receive", "latency")  # its memory is that of a heap
+_PROGRAM_CASES: Final = (
+    "produce",
+    "produce-keys",
+    "receive",
+    "latency",
+)  # memory of a heap that is collected
 
 CLIENTS: Final = {
     peer.name: peer
@@ -45,7 +54,8 @@ CLIENTS: Final = {
         PulsarPeer(ASYNCIO, "pulsar-client", "asyncio_client:run", _COMMON),
         PulsarPeer("pulsar.asyncio.single", "pulsar-client", "asyncio_client:run_single", ("latency",)),
         PulsarPeer(SYNC, "pulsar-client", "sync_client:run", _COMMON),
-        PulsarPeer("java", "java", "", _JAVA_CASES),
+        PulsarPeer("java", "", "", _PROGRAM_CASES),
+        PulsarPeer("go", "", "", _PROGRAM_CASES),
     )
 }
 """The clients by name; `.batch` receives several messages at a time, `.single` sends without batches."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from benchmarks.figures import Spread
-from benchmarks.pulsar.cases import ASYNCIO, CASES, CLIENTS, GOALS, OWN, SYNC, Goal
+from benchmarks.pulsar.cases import ASYNCIO, CASES, CLIENTS, GOALS, OWN, QUEUES, SYNC, Goal
 
 __all__ = ["Measurement", "PulsarSummary", "goals_of", "summarize"]
 
@@ -110,8 +110,8 @@ def summarize(measurements: Sequence[Measurement]) -> list[PulsarSummary]:
     for case in CASES:
         for client in CLIENTS:
             if own := of(client, case):
-                base = of(OWN, "receive") if case == "queue" else of(ASYNCIO, case)
-                sync = of(SYNC, "receive" if case == "queue" else case)
+                base = of(OWN, "receive") if case in QUEUES else of(ASYNCIO, case)
+                sync = of(SYNC, "receive" if case in QUEUES else case)
                 backlog = max(each.backlog or 0 for each in own)
                 found.append(
                     PulsarSummary(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.errors import AsyncGroupError
 from asyncgroup.testing.apache_pulsar import PULSAR_VERSION, pulsar_jars
-from benchmarks.common import run_process
 from benchmarks.queue.installation import JavaProgram, PeerUnavailable
 
-__all__ = ["command", "run"]
+__all__ = ["command"]
 
 
 class _PulsarJars:
@@ -39,8 +38,3 @@ _OPTIONS: Final = (
 async def command() -> list[str]:
     """Return the command without settings; compile the program first if needed. Raises PeerUnavailable."""
     return await _PROGRAM.command("PulsarBenchmark", *_OPTIONS)
-
-
-async def run(java: list[str], settings: dict[str, Any], limit: float) -> dict[str, Any]:
-    """Run a case; return the figures."""
-    return await run_process("java", [*java, *(f"{name}={value}" for name, value in settings.items())], limit)

@@ -18,14 +18,16 @@ from benchmarks.common import (
     choose,
     installed,
     options_parser,
+    positive_int,
     print_report,
     progress_on,
+    run_process,
     run_to_end,
     run_worker,
 )
 from benchmarks.machine import Conditions, machine
-from benchmarks.pulsar import java_client
-from benchmarks.pulsar.cases import CASES, CLIENTS
+from benchmarks.pulsar import go_client, java_client
+from benchmarks.pulsar.cases import CASES, CLIENTS, QUEUES
 from benchmarks.pulsar.figures import Measurement, goals_of, summarize
 from benchmarks.pulsar.tables import show
 from benchmarks.pulsar.topics import backlog_of, loaded_topic, new_topic
@@ -37,7 +39,8 @@ LIMIT: Final = 600.0
 """Seconds for a measured process."""
 BUDGET: Final = PulsarConsumerConfig().receiver_queue_bytes or 0
 """Bytes of asyncgroup's receiver queue, by default."""
-_READ: Final = ("receive", "queue")
+_READ: Final = ("receive", *QUEUES)
+_PROGRAMS: Final = {"java": java_client.command, "go": go_client.command}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -47,11 +50,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--admin-url", help="the admin API of that Pulsar: http://host:port")
     parser.add_argument("--cases", default="", help=f"comma-separated: {', '.join(CASES)}")
     add_number(parser, "--messages", 200_000, "messages that are sent or received")
+    parser.add_argument(
+        "--partitions", type=positive_int, help="partitions of each topic (a topic without any)"
+    )
     add_number(parser, "--size", 100, "bytes of each value")
     add_number(parser, "--calls", 2_000, "messages of the one caller")
     add_number(parser, "--large-messages", 1_500, "messages of the case memory")
     add_number(parser, "--large-size", 100_000, "bytes of each of their values")
     options = parser.parse_args(arguments)
+    options.partitions = options.partitions or 0
     if (options.service_url is None) != (options.admin_url is None):
         parser.error("--service-url and --admin-url: give both or none")
     if options.quick:
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     conditions, found = _measure_all(options)
     summaries = summarize(found)
     if options.json:
-        keys = ("messages", "size", "calls", "large_messages", "large_size", "rounds")
+        keys = ("messages", "partitions", "size", "calls", "large_messages", "large_size", "rounds")
         print_report(
             "pulsar",
             {key: getattr(options, key) for key in keys},
@@ -82,16 +89,19 @@ def main(arguments: Sequence[str]) -> int:
             memory_limit=BUDGET,
         )
     else:
-        show(f"Pulsar, {options.rounds} rounds", summaries, conditions, BUDGET)
+        partitions = f"{options.partitions or 'no'} partitions"
+        show(f"Pulsar, {options.rounds} rounds, {partitions}", summaries, conditions, BUDGET)
     return 0 if found else 1
 
 
 def _measure_all(options: argparse.Namespace) -> tuple[Conditions, list[Measurement]]:
     console = Console(stderr=True)
     started = machine()
-    packages = {name: CLIENTS[name].distribution for name in options.clients if name != "java"}
+    packages = {name: CLIENTS[name].distribution for name in options.clients if name not in _PROGRAMS}
     used, found = installed(packages, console)
-    options.clients = [name for name in options.clients if name in found or name == "java"]
+    options.clients = [name for name in options.clients if name in found or name in _PROGRAMS]
+    if "go" in options.clients:
+        used["pulsar-client-go"] = go_client.version()
     used["Apache Pulsar"] = "of --service-url" if options.service_url else PULSAR_VERSION
     missing: dict[str, str] = {}
 
@@ -123,13 +133,13 @@ async def run(
     missing: dict[str, str],
 ) -> list[Measurement]:
     """Load the topics, measure every client in every case `rounds` times, then delete the topics."""
-    java: list[str] = []
-    if "java" in options.clients:
+    programs: dict[str, list[str]] = {}
+    for name in [name for name in options.clients if name in _PROGRAMS]:
         try:
-            java = await java_client.command()
+            programs[name] = await _PROGRAMS[name]()
         except PeerUnavailable as error:
-            missing["java"] = str(error)
-            options.clients.remove("java")
+            missing[name] = str(error)
+            options.clients.remove(name)
     async with AsyncExitStack() as stack:
         topics = await _topics(stack, url, admin, options, progress)
         steps = [
@@ -153,7 +163,9 @@ async def run(
                 "size": options.size,
                 "calls": options.calls,
             }
-            found.append(await _measure(admin, java, settings, client, index))
+            figures = await _measure(programs.get(client), settings, client)
+            backlog = await _end(admin, settings, options.partitions)
+            found.append(Measurement(client=client, case=case, round=index, backlog=backlog, **figures))
             progress.advance(task)
     return found
 
@@ -166,7 +178,9 @@ async def _topics(
 
     async def loaded(messages: int, size: int) -> str:
         task = progress.add_task("loading", total=messages)
-        topic = loaded_topic(url, admin, messages, size, lambda count: progress.advance(task, count))
+        topic = loaded_topic(
+            url, admin, messages, size, lambda count: progress.advance(task, count), options.partitions
+        )
         name = await stack.enter_async_context(topic)
         progress.remove_task(task)
         return name
@@ -179,21 +193,23 @@ async def _topics(
         elif case == "memory":
             topics[case] = await loaded(options.large_messages, options.large_size)
         else:
-            topics[case] = await stack.enter_async_context(new_topic(admin))
+            topics[case] = await stack.enter_async_context(new_topic(admin, options.partitions))
     return topics
 
 
-async def _measure(
-    admin: PulsarAdmin, java: list[str], settings: dict[str, Any], client: str, index: int
-) -> Measurement:
-    if client == "java":
-        figures = await java_client.run(java, settings, LIMIT)
-    else:
-        figures = await run_worker(f"benchmarks.pulsar.{CLIENTS[client].function}", settings, LIMIT)
+async def _measure(program: list[str] | None, settings: dict[str, Any], client: str) -> dict[str, Any]:
+    if program is None:
+        return await run_worker(f"benchmarks.pulsar.{CLIENTS[client].function}", settings, LIMIT)
+    return await run_process(
+        client, [*program, *(f"{name}={value}" for name, value in settings.items())], LIMIT
+    )
+
+
+async def _end(admin: PulsarAdmin, settings: dict[str, Any], partitions: int) -> int | None:
+    """Delete the subscription of the case, if it has one; return what it has not acknowledged."""
     case, topic, subscription = settings["case"], settings["topic"], settings["subscription"]
-    backlog = None
     if case in _READ:
-        backlog = await backlog_of(admin, topic, subscription)
-    elif case == "memory":
+        return await backlog_of(admin, topic, subscription, partitions)
+    if case == "memory":
         await admin.delete_subscription(topic, subscription)
-    return Measurement(client=client, case=case, round=index, backlog=backlog, **figures)
+    return None

@@ -21,10 +21,13 @@ _LIMIT: Final = 5.0
 
 
 @asynccontextmanager
-async def new_topic(admin: PulsarAdmin) -> AsyncIterator[str]:
-    """Yield the name of a new topic without partitions."""
+async def new_topic(admin: PulsarAdmin, partitions: int = 0) -> AsyncIterator[str]:
+    """Yield the name of a new topic; 0 partitions is one without any."""
     name = f"benchmark-{uuid4().hex[:12]}"
-    await admin.create_topic(name)
+    if partitions:
+        await admin.create_partitioned_topic(name, partitions)
+    else:
+        await admin.create_topic(name)
     try:
         yield name
     finally:
@@ -33,10 +36,15 @@ async def new_topic(admin: PulsarAdmin) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def loaded_topic(
-    url: str, admin: PulsarAdmin, messages: int, size: int, advance: Callable[[int], object]
+    url: str,
+    admin: PulsarAdmin,
+    messages: int,
+    size: int,
+    advance: Callable[[int], object],
+    partitions: int = 0,
 ) -> AsyncIterator[str]:
     """Yield the name of a topic with messages; `advance(n)` is called after every n of them."""
-    async with new_topic(admin) as name:
+    async with new_topic(admin, partitions) as name:
         await admin.create_subscription(name, _KEEPER, "earliest")
         # batches are full, also where the machine is too slow for the default delay
         config = PulsarProducerConfig(batching_max_delay=1.0)
@@ -50,11 +58,11 @@ async def loaded_topic(
         yield name
 
 
-async def backlog_of(admin: PulsarAdmin, topic: str, subscription: str) -> int:
+async def backlog_of(admin: PulsarAdmin, topic: str, subscription: str, partitions: int = 0) -> int:
     """Return the entries that a subscription has not acknowledged, and delete it; wait some seconds for none."""
     end = asyncio.get_running_loop().time() + _LIMIT
     while True:
-        stats = await admin.stats(topic)
+        stats = await (admin.partitioned_stats(topic) if partitions else admin.stats(topic))
         backlog = int(stats["subscriptions"][subscription]["msgBacklog"])
         if not backlog or asyncio.get_running_loop().time() > end:
             break
