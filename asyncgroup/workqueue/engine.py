@@ -55,7 +55,7 @@ class EngineFeatures:
     keeps_key_order: Literal["queue", "broker"]
     """Who keeps the order of a key in Mode.KEY_SHARED while a record of it is redelivered."""
     counts_deliveries: bool
-    """Whether the numbers of deliveries survive the process."""
+    """Whether the numbers of deliveries survive the process, all of them."""
     copies: bool
     """Whether records can be copied to retry and dead letter topics."""
     delays: bool

@@ -3,6 +3,13 @@
 The queue knows a message by a number: messages are numbered as they arrive, and the window of the partition counts these
 numbers. A message that the broker gives again, after its connection has ended, gets a new number, unless a delivery of it
 is still open here.
+
+The number of its deliveries is the larger one of two: those that have failed here, and those that the broker counts for all
+consumers. In Shared and Key_Shared subscriptions the broker counts requests for redelivery (`redeliverUnacknowledgedMessages` of
+`PersistentDispatcherMultipleConsumers`, Pulsar 4): neither the end of a consumer nor that of its process. It forgets its counts
+when the topic moves, and when the last consumer leaves. A request may also be for a message that no handler had, such as a chunk
+whose value was incomplete. So the broker's count alone makes no dead letter: a message whose deliveries were all made, as far as
+the broker knows, is delivered once more.
 """
 
 from __future__ import annotations
@@ -72,6 +79,9 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
         """
         self._failures: dict[MessageId, int] = {}
         """Numbers of deliveries of messages that were withdrawn after they had failed."""
+        policy = queue.settings.dead_letter_policy
+        self._most_counted = None if policy is None else policy.max_redeliveries
+        """The most deliveries by the broker's count that leave one to be made; None without a limit."""
         self._changed = asyncio.Event()
         self._is_feeding = False
 
@@ -132,10 +142,18 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             message.offset = number = self._next
             self._next = number + 1
             self._open[number] = message
-            if self._failures and (failed := self._failures.pop(message.message_id, 0)):
-                self.work.window.set_attempts(number, failed)
+            if self._failures or message.entry.redelivery_count:
+                self.work.window.set_attempts(number, self._attempts(message))
             found.append(message)
         return found
+
+    def _attempts(self, message: PulsarMessage) -> int:
+        """Return the number of deliveries that a message had before: the larger one of the broker's count and ours, never the sum."""
+        counted = message.entry.redelivery_count
+        if counted and self._most_counted is not None:
+            earlier = self.earlier_attempts(message) if self.has_copies else 0
+            counted = min(counted, max(0, self._most_counted - earlier))
+        return max(counted, self._failures.pop(message.message_id, 0))
 
     def _is_readable(self, message: PulsarMessage) -> bool:
         """Whether the metadata of a message can be decoded; one of a batch that cannot is discarded, as Java's client does."""

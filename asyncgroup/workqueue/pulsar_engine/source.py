@@ -57,7 +57,7 @@ class PulsarSource(QueueArguments):
     `WorkQueue("pulsar://localhost:6650", "billing", "orders")` is the same; what only Pulsar has is given here. The mode of the queue
     is the type of the subscription: the broker divides messages among the consumers of all processes. A message that
     failed stays unacknowledged with its consumer until it is delivered again, so the order of its key survives a nack. The
-    numbers of deliveries are those of this process: they begin again when a message goes to another one.
+    numbers of deliveries are those of this process, or of the broker, which counts requests for redelivery, if these are more.
 
     Raises ConfigError for invalid arguments.
     """

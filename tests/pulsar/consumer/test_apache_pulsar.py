@@ -372,3 +372,22 @@ async def test_every_message_is_delivered_and_acknowledged_through_unloads(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def test_which_redeliveries_the_broker_counts(apache_pulsar: RunningPulsar) -> None:
+    """Those that a consumer has asked for: not the end of a consumer; and the end of the last one ends the counts."""
+    topic = new_topic()
+    await produce(apache_pulsar, topic, b"0")
+    async with consuming(apache_pulsar, topic) as first:
+        for count in range(3):
+            [message] = await receive(first, 1)
+            assert message.redelivery_count == count
+            if count < 2:
+                first.nack(message, 0)
+        async with consuming(apache_pulsar, topic) as second:
+            await first.aclose()
+            [message] = await receive(second, 1)
+            assert message.redelivery_count == 2
+    async with consuming(apache_pulsar, topic) as third:
+        [message] = await receive(third, 1)
+        assert message.redelivery_count == 0

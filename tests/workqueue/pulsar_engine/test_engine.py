@@ -88,7 +88,7 @@ async def test_a_delivery_that_is_open_at_a_reconnect_is_the_only_one_of_its_mes
         connection, consumer = await reconnected(pulsar, connection)
         assert (await first.ack()) is AckOutcome.ACKED
         for number in range(3):
-            connection.push_entry(consumer, b"%d" % number, entry_id=number, redelivery_count=1)
+            connection.push_entry(consumer, b"%d" % number, entry_id=number)
         taken = [await queue.receive() for _ in range(2)]
         assert [(each.value, each.attempt) for each in taken] == [(b"1", 1), (b"2", 1)]
         for each in taken:
@@ -128,7 +128,7 @@ async def test_a_delivery_that_fails_before_its_message_arrives_again_is_forgott
         await (await queue.receive()).ack()
         assert queue.statistics().partitions[0].lag == 0
 
-        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k", redelivery_count=2)
+        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k")
         again = await queue.receive()
         assert (again.value, again.attempt) == (b"0", 2)
         await again.ack()
@@ -172,6 +172,62 @@ async def test_numbers_of_failed_deliveries_survive_a_reconnect() -> None:
         again = await queue.receive()
         assert (again.attempt, again.redelivery_count) == (2, 1)
         await again.ack()
+
+
+@pytest.mark.parametrize("mode", ["shared", "key_shared"])
+async def test_deliveries_that_the_broker_counts(mode: str) -> None:
+    """Those of other consumers; they are not added to those of this one."""
+    async with brokers() as pulsar, queue_on(pulsar, mode=mode, nack_backoff=100) as queue:
+        connection, consumer = await attached(pulsar)
+        connection.push_entry(consumer, b"a", entry_id=1, redelivery_count=2)
+        first = await queue.receive()
+        assert (first.attempt, first.redelivery_count) == (3, 2)
+        await first.nack()
+        for count, expected in ((0, 4), (3, 5), (9, 10)):
+            connection, consumer = await reconnected(pulsar, connection)
+            connection.push_entry(consumer, b"a", entry_id=1, redelivery_count=count)
+            again = await queue.receive()
+            assert again.attempt == expected
+            await again.nack()
+
+
+async def test_by_the_brokers_count_alone_no_message_is_a_dead_letter() -> None:
+    """A count may be of requests that follow no failure."""
+    seen: list[int] = []
+
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.attempt)
+        if len(seen) > 1:
+            raise ValueError("no such order")
+
+    async with brokers() as pulsar, queue_on(pulsar, dead_letter=2) as queue:
+        connection, consumer = await attached(pulsar)
+        run = asyncio.create_task(queue.run(handle))
+        connection.push_entry(consumer, b"good", entry_id=1, redelivery_count=7)
+        await until(lambda: acked(pulsar) == [1])
+        connection.push_entry(consumer, b"bad", entry_id=2, redelivery_count=7)
+        await until(lambda: acked(pulsar) == [1, 2])
+        (stored,) = pulsar.stored[f"{TOPIC}-billing-DLQ"]
+        assert (stored.body, seen) == (b"bad", [3, 3])
+        assert stored.metadata.properties["__dlq.errors.delivery.count"] == "3"
+        await queue.aclose()
+        await run
+
+
+async def test_the_broker_counts_deliveries_of_a_copy() -> None:
+    """They are added to those of its original."""
+    async with brokers() as pulsar, queue_on(pulsar, retry=True, dead_letter=5) as queue:
+        connection, consumer = await attached_to(pulsar, f"{TOPIC}-billing-RETRY")
+        for entry, (earlier, count) in enumerate([(2, 0), (2, 1), (2, 9), (9, 9)]):
+            properties = {"RECONSUMETIMES": str(earlier), "REAL_SUBSCRIPTION": "billing"}
+            connection.push_entry(
+                consumer, b"a", entry_id=entry, redelivery_count=count, properties=properties
+            )
+        taken = [await queue.receive() for _ in range(4)]
+        found = sorted((each.record.message_id.entry_id, each.attempt) for each in taken)  # type: ignore[attr-defined]
+        assert found == [(0, 3), (1, 4), (2, 6), (3, 10)]
+        for each in taken:
+            await each.ack()
 
 
 async def test_the_order_of_a_key_survives_a_nack_and_a_reconnect() -> None:
