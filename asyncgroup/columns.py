@@ -17,7 +17,14 @@ from asyncgroup.errors import CorruptRecordsError, UsageError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Columnar", "MalformedTimestamp", "RecordColumns", "RecordRun", "arrow_schema"]
+__all__ = [
+    "Columnar",
+    "MalformedTimestamp",
+    "RecordColumns",
+    "RecordRun",
+    "arrow_schema",
+    "message_arrow_schema",
+]
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -259,3 +266,17 @@ def arrow_schema(*, include_headers: bool = False) -> pa.Schema:
         ("timestampType", pa.int32()),
     ]
     return pa.schema([*fields, ("headers", _headers_type())] if include_headers else fields)
+
+
+@functools.cache
+def message_arrow_schema(*, include_headers: bool = False) -> pa.Schema:
+    """Return the Arrow schema of messages of Pulsar: these have no offset, but an id, an event time and an ordering key."""
+    import pyarrow as pa
+
+    common = [field for field in arrow_schema(include_headers=include_headers) if field.name != "offset"]
+    own = [
+        pa.field("messageId", pa.string()),
+        pa.field("eventTime", pa.timestamp("us", tz="UTC")),
+        pa.field("orderingKey", pa.binary()),
+    ]
+    return pa.schema([*common, *own])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["MAX_ROWS", "ArrowBatches", "frame_schema"]
+__all__ = ["MAX_ROWS", "ArrowBatches", "frame_schema", "message_schema"]
 
 MAX_ROWS: Final = 10_000
 """Maximum rows of an Arrow batch: Spark's default (`spark.sql.execution.arrow.maxRecordsPerBatch`)."""
@@ -50,6 +50,19 @@ def frame_schema(*, include_headers: bool = False) -> StructType:
         header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
         fields.append(t.StructField("headers", t.ArrayType(header)))
     return t.StructType(fields)
+
+
+def message_schema(*, include_headers: bool = False) -> StructType:
+    """Return the schema of messages of Pulsar, see `message_arrow_schema`."""
+    from pyspark.sql import types as t
+
+    common = [field for field in frame_schema(include_headers=include_headers) if field.name != "offset"]
+    own = [
+        t.StructField("messageId", t.StringType()),
+        t.StructField("eventTime", t.TimestampType()),
+        t.StructField("orderingKey", t.BinaryType()),
+    ]
+    return t.StructType([*common, *own])
 
 
 class ArrowBatches:

@@ -10,10 +10,13 @@ from asyncgroup.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["KEYS", "BatchId", "OffsetRange", "require_columns", "require_ranges"]
+__all__ = ["KEYS", "MESSAGE_KEYS", "BatchId", "OffsetRange", "require_columns", "require_ranges"]
 
 KEYS: Final = ("topic", "partition", "offset")
 """The columns that identify a record; no two records have the same values."""
+
+MESSAGE_KEYS: Final = ("topic", "messageId")
+"""The columns that identify a message of Pulsar."""
 
 
 class OffsetRange(NamedTuple):

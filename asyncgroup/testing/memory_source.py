@@ -34,6 +34,7 @@ FEATURES: Final = EngineFeatures(
     cumulative=True,
     durable=True,
     seek=True,
+    offsets=True,
 )
 
 _ENGINE: Final = "asyncgroup.testing.memory_engine"  # by name: it imports this file

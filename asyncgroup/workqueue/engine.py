@@ -68,6 +68,8 @@ class EngineFeatures:
     """Whether an acknowledgement survives the process."""
     seek: bool
     """Whether the queue can continue at another position."""
+    offsets: bool
+    """Whether the offset of a record is its place in the partition; otherwise it is a number that this process has given."""
 
 
 class OutgoingCopy(NamedTuple):

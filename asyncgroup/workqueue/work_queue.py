@@ -361,3 +361,11 @@ def _check_no_group(**given: object) -> None:
 
 
 add_foreign_names(WorkQueue, QUEUE)
+
+
+# --- calls of other rooms -------------------------------------------------------------------------------------------------
+
+
+def has_offsets(queue: WorkQueue) -> bool:
+    """Whether the offsets of an open queue's records identify them, as those of Kafka. Raises ClosedError if it is not open."""
+    return queue._core.engine.features.offsets

@@ -124,6 +124,10 @@ EXECUTED: Final[dict[tuple[str, str], str]] = {
     ("spark-bridge", "def merge"): f"{STORIES}::test_a_merge_has_a_view_and_a_statement",
     ("spark-bridge", "OffsetsInSink(connect"): f"{SPARK}::test_the_sinks_store_a_batch_once",
     ("spark-bridge", "FailedRows(parsed"): f"{SPARK}::test_the_queue_stores_numbers_and_rejects_the_rest",
+    (
+        "spark-bridge",
+        'keys=("topic", "messageId")',
+    ): "tests/spark/bridge/test_queue_on_pulsar.py::test_each_message_of_a_pulsar_is_stored_once",
     ("spark-source-and-sink", 'readStream.format("asyncgroup")'): f"{SPARK}::test_the_streaming_example_runs",
     ("spark-source-and-sink", "transactional.id.prefix"): f"{SPARK}::test_the_transactional_example_runs",
     ("admin", "admin.create_topics"): f"{ADMIN}::test_topics",

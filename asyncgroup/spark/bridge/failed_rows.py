@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from asyncgroup.checks import wrong_type
 from asyncgroup.errors import AsyncGroupError, ConfigError
-from asyncgroup.spark.ranges import KEYS, require_columns
+from asyncgroup.spark.ranges import KEYS, MESSAGE_KEYS, require_columns
 from asyncgroup.workqueue.policies import check_seconds
 
 __all__ = ["FailedRows", "Outcome", "RowKey", "failed_records", "row_keys"]
 
-RowKey: TypeAlias = tuple[str, int, int]
-"""Topic, partition and offset."""
+RowKey: TypeAlias = tuple[str, int, int] | tuple[str, str]
+"""Topic, partition and offset; of a message of Pulsar topic and message id."""
 
 T = TypeVar("T")
 
-_ROWS: Final = "a DataFrame with the columns topic, partition and offset, or rows, or tuples of these three"
+_ROWS: Final = {
+    KEYS: "a DataFrame with the columns topic, partition and offset, or rows, or tuples of these three",
+    MESSAGE_KEYS: "a DataFrame with the columns topic and messageId, or rows, or tuples of these two",
+}
 _RESULT: Final = "None, a FailedRows, or a list of FailedRows"
 _SHOWN: Final = 5
 """Rows that an error message names."""
@@ -48,7 +51,8 @@ class FailedRows(AsyncGroupError):
         return FailedRows(rows, reject="not JSON")          # to the dead letter topic, with this reason
 
     `rows` names the records by topic, partition and offset: a DataFrame with these columns, which is collected after the
-    function has ended, or an iterable of rows with these fields or of tuples of these three; it may be empty. The
+    function has ended, or an iterable of rows with these fields or of tuples of these three; it may be empty. Messages of
+    Pulsar are named by topic and messageId in the same ways. The
     arguments are those of the methods of Delivery. Raises ConfigError for a delay that is not 0 to 1e9, a reason that
     is not a string, and more than one of the three.
     """
@@ -83,11 +87,14 @@ class FailedRows(AsyncGroupError):
 
 
 def failed_records(
-    result: object, records: Mapping[RowKey, T], check: Callable[[Outcome], None]
+    result: object,
+    records: Mapping[RowKey, T],
+    check: Callable[[Outcome], None],
+    columns: tuple[str, ...] = KEYS,
 ) -> dict[T, Outcome]:
     """Return the outcome of each record that the result of a function names as failed, of those of its batch.
 
-    A DataFrame is collected: call it in the thread of the function. Raises ConfigError for another result, for rows that are
+    `columns` identify a row. A DataFrame is collected: call it in the thread of the function. Raises ConfigError for another result, for rows that are
     not in the batch, for a row that is named by two FailedRows, and what `check` raises of an outcome.
     """
     if result is None:
@@ -99,7 +106,7 @@ def failed_records(
             raise wrong_type("result of the function", failed, _RESULT)
         outcome = Outcome(failed.delay, failed.reconsume_later, failed.reject)
         check(outcome)
-        keys = row_keys(failed.rows)
+        keys = row_keys(failed.rows, columns)
         if unknown := keys - records.keys():
             raise ConfigError("rows", _named(unknown), "rows of the batch that the function was called with")
         if twice := {key for key in keys if records[key] in found}:
@@ -108,33 +115,44 @@ def failed_records(
     return found
 
 
-def row_keys(rows: Any) -> set[RowKey]:
-    """Return topic, partition and offset of rows, see FailedRows. Raises ConfigError."""
+def row_keys(rows: Any, columns: tuple[str, ...] = KEYS) -> set[RowKey]:
+    """Return topic, partition and offset of rows, or topic and message id, see FailedRows. Raises ConfigError."""
     if hasattr(rows, "select") and hasattr(rows, "collect"):
-        require_columns(rows, KEYS)
-        rows = rows.select(*KEYS).collect()
+        require_columns(rows, columns)
+        rows = rows.select(*columns).collect()
     if not isinstance(rows, Iterable) or isinstance(rows, str | bytes):
-        raise wrong_type("rows", rows, _ROWS)
-    return {_row_key(row) for row in rows}
+        raise wrong_type("rows", rows, _ROWS[columns])
+    key_of = _offset_key if columns == KEYS else _message_key
+    return {key_of(_values(row, columns)) for row in rows}
 
 
-def _row_key(row: Any) -> RowKey:
-    if all(hasattr(row, name) for name in KEYS):
-        topic, partition, offset = row.topic, row.partition, row.offset
-    elif isinstance(row, tuple | list) and len(row) == len(KEYS):
-        topic, partition, offset = row
-    else:
-        raise wrong_type("rows", row, _ROWS)
+def _values(row: Any, columns: tuple[str, ...]) -> Sequence[Any]:
+    if all(hasattr(row, name) for name in columns):
+        return [getattr(row, name) for name in columns]
+    if isinstance(row, tuple | list) and len(row) == len(columns):
+        return row
+    raise wrong_type("rows", row, _ROWS[columns])
+
+
+def _offset_key(values: Sequence[Any]) -> RowKey:
+    topic, partition, offset = values
     try:
-        key = str(topic), operator.index(partition), operator.index(offset)
+        return str(topic), operator.index(partition), operator.index(offset)
     except TypeError:
         raise ConfigError(
             "rows", (topic, partition, offset), "topic, partition and offset, none null"
         ) from None
-    return key
+
+
+def _message_key(values: Sequence[Any]) -> RowKey:
+    topic, message_id = values
+    if message_id is None:
+        raise ConfigError("rows", (topic, message_id), "topic and messageId, none null")
+    return str(topic), str(message_id)
 
 
 def _named(keys: Iterable[RowKey]) -> str:
     first = sorted(keys)
     more = f" and {len(first) - _SHOWN} more" if len(first) > _SHOWN else ""
-    return ", ".join("{}-{}@{}".format(*key) for key in first[:_SHOWN]) + more
+    texts = ("{}-{}@{}" if len(key) == len(KEYS) else "{} {}" for key in first)
+    return ", ".join(text.format(*key) for text, key in zip(texts, first[:_SHOWN], strict=False)) + more

@@ -1,4 +1,4 @@
-"""Create a DataFrame with the columns of Spark's Kafka source from Arrow record batches."""
+"""Create a DataFrame from Arrow record batches with the columns of Spark's Kafka source, or those of Pulsar's messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.spark.arrow import frame_schema
+from asyncgroup.spark.arrow import frame_schema, message_schema
 from asyncgroup.spark.requirements import is_connect
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ def create_frame(spark: SparkSession, batches: Sequence[pa.RecordBatch]) -> Data
 
     remote = is_connect(spark)
     slices = resize_batches(batches, 1 if remote else spark.sparkContext.defaultParallelism)
-    has_headers = "headers" in slices[0].schema.names
+    names = slices[0].schema.names
+    schema = (message_schema if "messageId" in names else frame_schema)(include_headers="headers" in names)
     if remote:
-        return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
+        return spark.createDataFrame(pa.Table.from_batches(slices), schema)
     with _arrow_settings(spark, max(part.num_rows for part in slices)):
-        return spark.createDataFrame(pa.Table.from_batches(slices), frame_schema(include_headers=has_headers))
+        return spark.createDataFrame(pa.Table.from_batches(slices), schema)
 
 
 def resize_batches(batches: Sequence[pa.RecordBatch], cores: int) -> list[pa.RecordBatch]:

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from asyncgroup.columns import MalformedTimestamp, RecordColumns
+from asyncgroup.columns import MalformedTimestamp
 from asyncgroup.lifecycle import describe_error
-from asyncgroup.model import TopicPartition, add_records
+from asyncgroup.model import TopicPartition
 from asyncgroup.spark.bridge.batches import RetryState
 from asyncgroup.spark.bridge.failed_rows import Outcome, RowKey
+from asyncgroup.spark.bridge.queue_rows import OffsetRows, QueueRows
 from asyncgroup.spark.bridge.record_queue import MAX_CHUNK_BYTES, MAX_CHUNK_ROWS
 from asyncgroup.spark.ranges import BatchId, OffsetRange
 from asyncgroup.workqueue.delivery import Delivery, DeliveryState, commit_partition, nack_with, release
@@ -33,6 +34,8 @@ RENEWALS: Final = 3
 OUTCOMES_IN_A_STEP: Final = 1_000
 """Deliveries that are renewed or ended in one step on the event loop: a few milliseconds."""
 
+_OFFSET_ROWS: Final = OffsetRows()
+
 
 class QueueBatch:
     """Deliveries in the order of their rows: by topic, partition and offset.
@@ -40,9 +43,19 @@ class QueueBatch:
     `batch_id` has the ranges that cover their offsets, for descriptions: offsets in between may be missing.
     """
 
-    def __init__(self, deliveries: Sequence[Delivery], number: int, retries: RetryState, now: float) -> None:
-        self.deliveries = sorted(deliveries, key=_key)
-        self.by_key: dict[RowKey, Delivery] = {_key(delivery): delivery for delivery in self.deliveries}
+    def __init__(
+        self,
+        deliveries: Sequence[Delivery],
+        number: int,
+        retries: RetryState,
+        now: float,
+        rows: QueueRows = _OFFSET_ROWS,
+    ) -> None:
+        self.rows = rows
+        self.deliveries = sorted(deliveries, key=_place)
+        self.by_key: dict[RowKey, Delivery] = {
+            rows.key(delivery.record): delivery for delivery in self.deliveries
+        }
         """The deliveries whose records are rows."""
         self.batch_id = BatchId(number, _ranges(self.deliveries))
         self.bytes = 0
@@ -96,13 +109,14 @@ class QueueBatch:
         found: list[pa.RecordBatch] = []
         for chunk in list(_chunks(self.deliveries)):
             while chunk:
-                columns = RecordColumns(include_headers=include_headers)
-                add_records((delivery.record for delivery in chunk), columns)
+                records = [delivery.record for delivery in chunk]
                 try:
-                    found.append(columns.to_arrow())
+                    found.append(self.rows.to_arrow(records, include_headers=include_headers))
                     break
                 except MalformedTimestamp as error:
-                    bad = self.by_key.pop((error.topic, error.partition, error.offset))
+                    place = error.topic, error.partition, error.offset
+                    bad = next(delivery for delivery in chunk if _place(delivery) == place)
+                    del self.by_key[self.rows.key(bad.record)]
                     chunk.remove(bad)
                     if _is_acquired(bad):
                         nack_with(bad, error)
@@ -172,7 +186,8 @@ class QueueBatch:
 # --- deliveries -------------------------------------------------------------------------------------------------------------
 
 
-def _key(delivery: Delivery) -> RowKey:
+def _place(delivery: Delivery) -> tuple[str, int, int]:
+    """Return topic, partition and offset: of a message of Pulsar the number that the queue gave to it."""
     record = delivery.record
     return record.topic, record.partition, record.offset
 
@@ -213,7 +228,7 @@ async def _pause_after(number: int) -> None:
 
 def _ranges(deliveries: Sequence[Delivery]) -> Iterator[OffsetRange]:
     """Return a range for each partition of sorted deliveries, from the first to the last one."""
-    for tp, group in groupby(deliveries, lambda each: TopicPartition(*_key(each)[:2])):
+    for tp, group in groupby(deliveries, lambda each: TopicPartition(*_place(each)[:2])):
         offsets = [each.record.offset for each in group]
         yield OffsetRange(*tp, offsets[0], offsets[-1] + 1)
 

@@ -17,10 +17,12 @@ from asyncgroup.spark.bridge.commits import BatchNumbers
 from asyncgroup.spark.bridge.failed_rows import FailedRows, Outcome, failed_records
 from asyncgroup.spark.bridge.jobs import SparkJobs, check_function
 from asyncgroup.spark.bridge.queue_batch import QueueBatch
+from asyncgroup.spark.bridge.queue_rows import MessageRows, OffsetRows, QueueRows
 from asyncgroup.spark.bridge.statistics import BridgeMetrics, BridgeStatistics
-from asyncgroup.spark.ranges import BatchId
+from asyncgroup.spark.ranges import MESSAGE_KEYS, BatchId
 from asyncgroup.spark.requirements import SparkUnavailable
 from asyncgroup.workqueue import BatchPolicy, DeliveryBatch, WorkQueue
+from asyncgroup.workqueue.work_queue import has_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,6 +51,10 @@ class QueueForeachBatch(BridgeArguments):
     timestamp, timestampType, and with `include_headers` headers; its rows are in the order of topic, partition and
     offset. `fn` is a sync function; it runs in a thread, one call at a time.
 
+    Messages of Pulsar have no offset: in place of `offset` there are messageId (a string, as `str` of a MessageId),
+    eventTime and orderingKey; timestamp is the publish time, headers are the properties, partition is -1 in a topic without
+    partitions, and rows are in the order in which the messages of a partition arrived.
+
     - `fn` returns None: all records of the batch are acknowledged.
     - `fn` raises or returns FailedRows: the records of the rows that it names are nacked, or go to the retry or the dead letter
       topic; those of all other rows are acknowledged. The next batch begins when the copies are acknowledged by the broker.
@@ -61,14 +67,15 @@ class QueueForeachBatch(BridgeArguments):
       attempt. `run` ends when the thread of `fn` has ended: a `fn` that does no Spark work cannot be stopped.
 
     Delivery is at least once, and a batch is not made of the same rows when some of them are delivered again. Use sinks that
-    key on (topic, partition, offset), such as `Upsert`; those that need the offset ranges of ForeachBatch are refused.
+    key on (topic, partition, offset), such as `Upsert`, and with Pulsar on (topic, messageId); those that need the offset
+    ranges of ForeachBatch are refused.
     `batch_id` is a plain number, counted from 0 by each object. Deliveries are renewed while `fn` runs, so that neither the
     queue's `ack_timeout` nor `max_poll_interval` limits its time.
 
     A batch starts when it has `max_rows` rows or about `max_bytes` bytes of keys and values, or `max_wait` seconds after
     the end of the last one if there is any record by then. It cannot have more bytes than the queue's
     `receive_buffer_bytes`, nor two records of one key with Mode.KEY_SHARED. With `durable` the acknowledgements of a batch are
-    committed before the next one begins; otherwise with the queue's next grouped commit. With Mode.EXCLUSIVE and
+    committed (by Pulsar: confirmed) before the next one begins; otherwise with the queue's next grouped commit. With Mode.EXCLUSIVE and
     Mode.FAILOVER use `reject` or `reconsume_later` for failed rows: a nack delivers again what follows it and is not
     acknowledged, which includes the next batch.
 
@@ -108,6 +115,8 @@ class QueueForeachBatch(BridgeArguments):
         self._queue: WorkQueue | None = None
         """The queue of the running call of `run`, or None."""
         self._running: QueueBatch | None = None
+        self._rows: QueueRows = OffsetRows()
+        """How the records of that queue become rows."""
 
     def __repr__(self) -> str:
         name = getattr(self._fn, "__qualname__", repr(self._fn))
@@ -128,13 +137,13 @@ class QueueForeachBatch(BridgeArguments):
 
         `queue` is open. Raises what ended the queue, SparkUnavailable if Spark has ended (the batch is delivered again),
         ClosedError if the queue was not entered, UsageError if `run` of this object runs already, ConfigError for an object
-        that is not a WorkQueue.
+        that is not a WorkQueue, or without offsets (Pulsar) if the function is an Upsert that keys on them.
         """
         if not isinstance(queue, WorkQueue):
             raise ConfigError("queue", queue, "a WorkQueue")
         if self._queue is not None:
             raise UsageError(f"run() of {self!r} was called twice: it runs already")
-        queue.statistics()  # raises ClosedError if it was not entered
+        self._rows = _rows_of(queue, self._fn)
         jobs = SparkJobs(self._spark, self._call_function)
         self._queue = queue
         try:
@@ -151,7 +160,7 @@ class QueueForeachBatch(BridgeArguments):
         """Call the function and end the deliveries; those that are left after an error are given back."""
         retries = RetryState(self._on_error if isinstance(self._on_error, Retry) else "raise", self._random)
         time = asyncio.get_running_loop().time
-        batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time())
+        batch = self._running = QueueBatch(deliveries, self._numbers.next(), retries, time(), self._rows)
         poll_interval = 0.0 if queue.config is None else queue.config.max_poll_interval
         # 0 means no limit: only ack timeouts count
         interval = poll_interval / RENEWALS_IN_POLL_INTERVAL or float("inf")
@@ -223,7 +232,7 @@ class QueueForeachBatch(BridgeArguments):
             result = self._fn(df, int(batch_id))
         except FailedRows as failed:
             result = failed
-        batch.failed = failed_records(result, batch.by_key, partial(_check_copies, queue))
+        batch.failed = failed_records(result, batch.by_key, partial(_check_copies, queue), batch.rows.keys)
 
     async def _end_deliveries(self, batch: QueueBatch) -> None:
         """End the deliveries by the result of the function; a cancellation is raised after they have ended, except for copies."""
@@ -247,6 +256,16 @@ async def _next(queue: WorkQueue, policy: BatchPolicy) -> DeliveryBatch | None:
         return await queue.batch_receive(policy)
     except ClosedError:
         return None
+
+
+def _rows_of(queue: WorkQueue, fn: QueueBatchFunction) -> QueueRows:
+    """Return how the records of a queue become rows. Raises ClosedError if it was not entered, ConfigError."""
+    if has_offsets(queue):
+        return OffsetRows()
+    if getattr(fn, "_needs_offsets", False):
+        allowed = f"a sink with other keys, as keys={MESSAGE_KEYS!r}: messages of Pulsar have no offset"
+        raise ConfigError("fn", fn, allowed)
+    return MessageRows()
 
 
 def _check_copies(queue: WorkQueue, outcome: Outcome) -> None:

@@ -79,7 +79,7 @@ class Upsert:
 
     - `merger`: `DbApiMerge`, or another object that replaces rows by keys.
     - `transform(df)` converts the batch to rows of the table; its columns are the columns that are written.
-    - `keys`: needs more columns if a record becomes several rows. A record must always become the same rows: a row that
+    - `keys`: messages of Pulsar, see QueueForeachBatch, have `("topic", "messageId")`. It needs more columns if a record becomes several rows. A record must always become the same rows: a row that
       only the first delivery has would remain.
     - `run_on`: `driver` collects the batch (whose size the bridge limits) and merges it; only the driver needs to reach the
       database. With `executors` each task merges its own rows: the merger is sent to the executors, all of which must
@@ -102,6 +102,8 @@ class Upsert:
         self._transform = transform
         self._keys = tuple(keys)
         self._run_on = run_on
+        self._needs_offsets = "offset" in self._keys and transform is None
+        """Whether it fails for rows without the column, as those of Pulsar's messages; `transform` may add it."""
 
     def __repr__(self) -> str:
         return f"<Upsert by {', '.join(self._keys)}: {self._merger!r}>"

@@ -43,6 +43,7 @@ FEATURES: Final = EngineFeatures(
     cumulative=True,
     durable=True,
     seek=True,
+    offsets=True,
 )
 
 _ENGINE: Final = "asyncgroup.workqueue.group_engine.engine"  # by name: it imports this file

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from asyncgroup.delivery_times import LAST_TIME
 from asyncgroup.errors import AsyncGroupError, ClosedError
 from asyncgroup.lifecycle import await_shared, mark_retrieved, start_task
 from asyncgroup.model import RecordMetadata, TopicPartition
@@ -67,7 +68,7 @@ class PulsarCopyWriter:
             key=message.key,
             properties=dict(copy.properties),
             ordering_key=message.ordering_key,
-            event_time=message.event_time,
+            event_time=_valid_time(message.event_time),
             deliver_after=delay / 1000 if delay else None,
         )
         return RecordMetadata(copy.topic, stored.partition, _NO_OFFSET, _NO_OFFSET)
@@ -102,3 +103,8 @@ class PulsarCopyWriter:
     def passes(self, error: Exception) -> bool:
         """Whether it may pass soon."""
         return isinstance(error, AsyncGroupError) and error.retriable
+
+
+def _valid_time(event_time: int | None) -> int | None:
+    """Return the event time, None for one that no producer can give: its copy could never be written."""
+    return None if event_time is None or event_time > LAST_TIME else event_time

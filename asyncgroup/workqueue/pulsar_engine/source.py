@@ -43,6 +43,7 @@ FEATURES: Final = EngineFeatures(
     cumulative=True,
     durable=True,
     seek=True,
+    offsets=False,
 )
 
 _ENGINE: Final = "asyncgroup.workqueue.pulsar_engine.engine"  # by name: it imports this file
