@@ -189,7 +189,7 @@ class Outcomes:
         """Deliver the record again with the same attempt number: the delivery was neither acknowledged nor failed."""
         self._end(delivery, DeliveryState.RELEASED)
         work = delivery._work
-        if work.is_open:
+        if work.is_open and not self._leave_to_broker(delivery):
             self._order.put_back(work, delivery)
             self._ready.requeue(work)
 
@@ -257,8 +257,16 @@ class Outcomes:
             self._waiting.add(work, record, due)
         self._ready.requeue(work)
 
+    def _leave_to_broker(self, delivery: Delivery) -> bool:
+        """Forget the record of a delivery that has not failed if the broker gives it again; return whether it does."""
+        work, offset = delivery._work, delivery.record.offset
+        if not work.engine.comes_again(delivery.record, work.window.attempts.get(offset, 0)):
+            return False
+        self._withdraw(delivery)
+        return True
+
     def _withdraw(self, delivery: Delivery, *, leads: bool = True) -> None:
-        """Forget the record of a failed delivery; `leads`: the next one of its key waits for it."""
+        """Forget the record of a delivery that has ended; `leads`: the next one of its key waits for it."""
         work, record = delivery._work, delivery.record
         work.window.ack(record.offset)
         work.bytes -= work.size_of(record)
@@ -375,7 +383,7 @@ class Outcomes:
         self.report_end(delivery, "lost")
         self._move(delivery, DeliveryState.LOST)
         record = delivery.record
-        if work.is_live and record.offset not in work.window:
+        if work.is_live and record.offset not in work.window and not self._leave_to_broker(delivery):
             # where the order may be broken a record that has failed before enters the queue of its key again when it is due:
             # it must not be the one that this queue waits for
             if (

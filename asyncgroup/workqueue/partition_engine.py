@@ -31,9 +31,10 @@ class PartitionEngine:
         """A delivery of a closed partition, or a handler of it, has ended."""
 
     def comes_again(self, record: Record, attempts: int) -> bool:  # noqa: ARG002
-        """Whether the broker gives a failed record again, perhaps to another consumer: then the queue forgets it.
+        """Whether the broker gives a record again, perhaps to another consumer: then the queue forgets it.
 
-        `attempts` is the number of its deliveries.
+        Asked for a record whose delivery has failed, was given back, or has no copy; `attempts` is the number of its deliveries
+        that have failed.
         """
         return False
 

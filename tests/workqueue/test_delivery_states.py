@@ -20,6 +20,7 @@ from asyncgroup.model import Record, TopicPartition
 from asyncgroup.workqueue.delivery import Delivery
 from asyncgroup.workqueue.delivery_state import MOVES, DeliveryState
 from asyncgroup.workqueue.modes import Mode
+from asyncgroup.workqueue.partition_engine import PartitionEngine
 from asyncgroup.workqueue.partition_work import PartitionWork
 from tests.workqueue.test_dispatcher import Queue, unacked
 
@@ -35,6 +36,22 @@ def legal(before: DeliveryState, after: DeliveryState) -> bool:
     """Whether one call may bring a record from one place to another."""
     moves = MOVES[before]
     return before is after or after in moves or any(after in MOVES[state] for state in moves & BETWEEN)
+
+
+class GivesAgain(PartitionEngine):
+    """The engine of a broker that gives these records again."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = set(offsets)
+        self.attempts: dict[int, int] = {}
+        """Of those that the queue has left to it."""
+
+    def comes_again(self, record: Record, attempts: int) -> bool:
+        if record.offset not in self.offsets:
+            return False
+        self.offsets.remove(record.offset)
+        self.attempts[record.offset] = attempts
+        return True
 
 
 class Program:
@@ -58,7 +75,11 @@ class Program:
         )
         self.queue.letters.holds = True
         self.queue.dispatcher.set_serial(serial=mode.in_order and rng.random() < 0.5)
-        self.works = [PartitionWork(TopicPartition("orders", number), AckWindow(0)) for number in range(2)]
+        self.engines = [GivesAgain() for _ in range(2)]
+        self.works = [
+            PartitionWork(TopicPartition("orders", number), AckWindow(0), engine=self.engines[number])
+            for number in range(2)
+        ]
         for work in self.works:
             self.queue.dispatcher.add_partition(work)
         self.ends = self.queue.dispatcher.outcomes
@@ -73,7 +94,7 @@ class Program:
         """The records that calls may have acknowledged."""
         self.done: list[Place] = []
         """The acknowledged records, in the order in which they were."""
-        self.withdrawn = 0
+        self.withdrawn = self.left = 0
         self.seen: set[tuple[DeliveryState, DeliveryState]] = set()
         begin = self.ends.publisher.start_dead_letter
 
@@ -104,6 +125,7 @@ class Program:
 
     def check(self) -> None:
         """Each record has one place, and has come there by a legal move; one of a key is acquired."""
+        self.give_left()
         found = self.found()
         assert Counter(at for at, _ in found) == Counter(list(self.keys))
         places = dict(found)
@@ -161,7 +183,25 @@ class Program:
         expected = {at[1]: work.window.attempts[at[1]] for at in gone if at[1] in work.window.attempts}
         failed = self.queue.dispatcher.withdraw(work)
         assert {record.offset: attempts for record, attempts in failed} == expected
-        records = []
+        self.withdrawn += len(gone)
+        self.give_again(number, gone)
+        copying = [each.record.offset for each in self.copying if each.record.partition == number]
+        self.engines[number].offsets = {
+            offset for offset in (*work.acquired, *work.held, *copying) if self.rng.random() < 0.5
+        }
+
+    def give_left(self) -> None:
+        """The broker gives the records again that the queue has left to it."""
+        for number, engine in enumerate(self.engines):
+            if engine.attempts:
+                self.left += len(engine.attempts)
+                gone = [(number, offset) for offset in engine.attempts]
+                engine.attempts.clear()
+                self.give_again(number, gone)
+
+    def give_again(self, number: int, gone: list[Place]) -> None:
+        """Most of these records arrive as others."""
+        work, records = self.works[number], []
         for at in sorted(gone):
             key = self.keys.pop(at)
             self.places.pop(at, None)
@@ -173,7 +213,6 @@ class Program:
         if not records or records[-1].offset + 1 < self.next_offsets[number]:
             work.window.ack_range(work.position, self.next_offsets[number])
             work.position = self.next_offsets[number]
-        self.withdrawn += len(gone)
 
     def arrive(self, number: int) -> None:
         """Offer three records; before some of them is a gap."""
@@ -254,6 +293,7 @@ def test_each_record_has_one_place_moves_legally_and_is_done_once_in_order(seed:
 def test_the_programs_make_each_kind_of_move() -> None:
     programs = [run(random.Random(seed), mode) for seed in range(80) for mode in Mode]
     assert sum(program.withdrawn for program in programs) > 100
+    assert sum(program.left for program in programs) > 100
     seen = set().union(*(program.seen for program in programs))
     waits = {(S.BLOCKED, S.QUEUED), (S.WAITING, S.QUEUED), (S.WAITING, S.BLOCKED)}
     ends = {(S.ACQUIRED, after) for after in (S.ACKED, S.HELD, S.WAITING, S.QUEUED, S.PUBLISHING)}
@@ -274,6 +314,45 @@ def test_a_delivery_that_has_ended_makes_no_other_move() -> None:
 def test_every_state_but_the_last_ones_can_be_left() -> None:
     assert {state for state, following in MOVES.items() if not following} == {S.ACKED, S.LOST}
     assert MOVES.keys() == set(DeliveryState)
+
+
+@pytest.mark.parametrize("is_out_of_order", [False, True])
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_copy_that_is_given_up_leaves_a_record_to_the_broker_that_gives_it_again(
+    *, is_out_of_order: bool, has_failed: bool
+) -> None:
+    queue = Queue(Mode.KEY_SHARED, max_redeliveries=0, allow_out_of_order=is_out_of_order)
+    queue.letters.holds = True
+    work = queue.partition("aa")
+    engine = work.engine = GivesAgain()
+    delivery = queue.take()
+    if has_failed:
+        queue.dispatcher.outcomes.nack(delivery, None)
+    else:
+        queue.dispatcher.outcomes.begin_publishing(delivery)
+    engine.offsets.add(0)
+    queue.dispatcher.outcomes.give_back(delivery)
+    assert (engine.attempts, work.waiting, work.window.base) == ({0: int(has_failed)}, {}, 1)
+    following = queue.take()
+    assert following.record.offset == 1
+    queue.dispatcher.outcomes.ack(following)
+    assert (unacked(work), work.bytes, work.key_queues, work.publishing) == (0, 0, {}, 0)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_record_that_is_given_back_is_left_to_the_broker_that_gives_it_again(mode: Mode) -> None:
+    queue = Queue(mode)
+    work = queue.partition("aa")
+    engine = work.engine = GivesAgain(0)
+    queue.dispatcher.outcomes.release(queue.take())
+    assert (engine.attempts, work.window.base, work.acquired) == ({0: 0}, 1, {})
+    following = queue.take()
+    assert following.record.offset == 1
+    queue.dispatcher.outcomes.release(following)
+    following = queue.take()
+    assert following.record.offset == 1
+    queue.dispatcher.outcomes.ack(following)
+    assert (unacked(work), work.bytes, work.key_queues) == (0, 0, {})
 
 
 def test_a_copy_that_is_given_up_frees_the_key_where_the_order_may_be_broken() -> None:

@@ -225,7 +225,8 @@ class QueuePartition(PartitionEngine, PulsarConsumerListener):
             return False
         self._kept.discard(message_id)
         del self._open[record.offset]
-        self._failures[message_id] = attempts
+        if attempts:
+            self._failures[message_id] = attempts
         return True
 
     def on_capacity(self) -> None:

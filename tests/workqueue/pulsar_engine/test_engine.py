@@ -17,6 +17,7 @@ from asyncgroup.pulsar.wire import commands as c
 from asyncgroup.pulsar.wire.frames import encode_send
 from asyncgroup.pulsar.wire.metadata import MessageMetadata, SingleMessageMetadata
 from asyncgroup.workqueue import AckOutcome
+from asyncgroup.workqueue.delivery import release
 from asyncgroup.workqueue.pulsar_engine.source import PulsarSource
 from tests.pulsar.scripted import BrokerConnection, ScriptedPulsar, in_turn, late, refuse
 
@@ -131,6 +132,32 @@ async def test_a_delivery_that_fails_before_its_message_arrives_again_is_forgott
         connection.push_entry(consumer, b"0", entry_id=0, partition_key="k")
         again = await queue.receive()
         assert (again.value, again.attempt) == (b"0", 2)
+        await again.ack()
+
+
+@pytest.mark.parametrize("mode", ["shared", "key_shared"])
+async def test_a_delivery_that_is_given_back_before_its_message_arrives_again_is_forgotten(mode: str) -> None:
+    """It is neither done nor failed, and another consumer may have its message."""
+    async with brokers() as pulsar, queue_on(pulsar, mode=mode) as queue:
+        connection, consumer = await attached(pulsar)
+        for number in range(2):
+            connection.push_entry(consumer, b"%d" % number, entry_id=number, partition_key="k")
+        first = await queue.receive()
+        connection, consumer = await reconnected(pulsar, connection)
+        release(first)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.receive(), 30)
+        (partition,) = queue.statistics().partitions
+        assert (partition.lag, partition.queued, partition.acquired) == (0, 0, 0)
+        connection.push_entry(consumer, b"1", entry_id=1, partition_key="k")
+        await (await queue.receive()).ack()
+
+        connection.push_entry(consumer, b"0", entry_id=0, partition_key="k")
+        again = await queue.receive()
+        assert (again.value, again.attempt) == (b"0", 1)
+        release(again)
+        again = await queue.receive()
+        assert (again.value, again.attempt) == (b"0", 1), "its message has arrived: it is this consumer's"
         await again.ack()
 
 
