@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from asyncgroup.hooks import DeliveryOutcome, StallKind, defines_no_listeners
+from asyncgroup.hooks import AttachRole, DeliveryOutcome, StallKind, defines_no_listeners
 
 if TYPE_CHECKING:
     from asyncgroup.consumer import Consumer
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from asyncgroup.model import Batch, BatchResult, Record, RecordMetadata, TopicPartition
     from asyncgroup.offsets import CommittedOffset
     from asyncgroup.producer import Producer
+    from asyncgroup.pulsar import (
+        MessageId,
+        PulsarClient,
+        PulsarProducer,
+        PulsarProducerRecord,
+        PulsarTopicConsumer,
+    )
     from asyncgroup.workqueue.delivery import Delivery
     from asyncgroup.workqueue.work_queue import WorkQueue
 
@@ -31,12 +38,13 @@ __all__ = ["Hook"]
 # ruff: noqa: ARG002
 @defines_no_listeners
 class Hook(Protocol):
-    """The methods that a hook object may implement. Pass hooks as `hooks=[…]` to a client or a Cluster.
+    """The methods that a hook object may implement. Pass hooks as `hooks=[…]` to a client, a Cluster or a PulsarClient.
 
     Any object with any subset of the methods is a hook; missing methods are not called. As a base class, Hook has all
     methods, which do nothing. Methods are plain functions, run on the event loop and must return at once. An exception
     in one is logged (`asyncgroup.hooks`) and otherwise ignored. Durations are seconds, sizes bytes. `node_id` is
-    negative for a bootstrap address. Later versions may add methods and arguments; accept `*rest` to be prepared for
+    negative for a bootstrap address, and -1 for brokers of Pulsar, which have no numbers. `group_id` is also the name of a
+    subscription of Pulsar, and an offset is -1 there. Later versions may add methods and arguments; accept `*rest` to be prepared for
     the latter.
 
     `on_handler_start`, `on_process_start`, `on_delivery_start` and `on_send_start` each have one `…_end`, which gets the same
@@ -48,7 +56,7 @@ class Hook(Protocol):
         """A connection was established, TLS and SASL included; `host` and `port` are the address that answered.
 
         `purpose` says what it is used for: a node has separate connections for "control", "group" (heartbeats and
-        commits), the joins of a group, "fetch" and so on.
+        commits), the joins of a group, "fetch" and so on. All connections to Pulsar have "pulsar".
         """
         return
 
@@ -57,7 +65,10 @@ class Hook(Protocol):
         return
 
     def on_request(self, node_id: int, api: str, version: int, size: int) -> None:
-        """A request was written: Kafka's API name (`Fetch`, `OffsetCommit`, …), version, and size in bytes on the wire."""
+        """A request was written: Kafka's API name (`Fetch`, `OffsetCommit`, …), version, and size in bytes on the wire.
+
+        Of Pulsar the name of the command (`LOOKUP`, `SUBSCRIBE`, `ACK`, …); messages are in `on_batch_done` and `on_receive`.
+        """
         return
 
     def on_response(self, node_id: int, api: str, seconds: float, size: int) -> None:
@@ -72,10 +83,20 @@ class Hook(Protocol):
         """The metadata was refreshed: `brokers` and `topics` are the numbers of known brokers and topics."""
         return
 
-    def on_open(self, client: ConsumerGroup | Consumer | Producer | WorkQueue) -> None:
+    def on_open(
+        self,
+        client: ConsumerGroup
+        | Consumer
+        | Producer
+        | WorkQueue
+        | PulsarClient
+        | PulsarProducer
+        | PulsarTopicConsumer,
+    ) -> None:
         """A client was entered. The hooks of a Cluster also get this of the groups, consumers and queues that use it.
 
-        A work queue is reported after its own ConsumerGroup. A producer reports itself to its own hooks only.
+        A work queue is reported after its own ConsumerGroup. A producer of Kafka reports itself to its own hooks only, and one of
+        Pulsar to those of its PulsarClient.
         """
         return
 
@@ -182,7 +203,7 @@ class Hook(Protocol):
         """
         return
 
-    def on_send_start(self, record: ProducerRecord) -> None:
+    def on_send_start(self, record: ProducerRecord | PulsarProducerRecord) -> None:
         """A producer accepts a record, after its interceptors: there is room for it. Called in the task that sends it.
 
         A record that is too large or exceeds a limit, so that there is no room for it, is not reported. A value that is written in
@@ -191,7 +212,10 @@ class Hook(Protocol):
         return
 
     def on_send_end(
-        self, record: ProducerRecord, metadata: RecordMetadata | None, error: Exception | None
+        self,
+        record: ProducerRecord | PulsarProducerRecord,
+        metadata: RecordMetadata | MessageId | None,
+        error: Exception | None,
     ) -> None:
         """The record of `on_send_start`, the same object, was acknowledged, with `metadata`, or has failed, with `error`.
 
@@ -209,4 +233,34 @@ class Hook(Protocol):
 
     def on_batch_done(self, batch: BatchResult) -> None:
         """A batch was acknowledged or has failed, as with `on_produce`; with its sizes, latency and attempts."""
+        return
+
+    def on_attached(self, role: AttachRole, topic: str, partition: int, seconds: float) -> None:
+        """A broker of Pulsar has registered a producer or consumer, `seconds` after its first attempt or its loss.
+
+        `partition` is -1 in a topic without partitions.
+        """
+        return
+
+    def on_detached(self, role: AttachRole, topic: str, partition: int, error: Exception) -> None:
+        """A producer or consumer of Pulsar has lost its broker, or an attempt to register has failed.
+
+        Another attempt follows, unless the error is one that ends it.
+        """
+        return
+
+    def on_receive(self, group_id: str, topic: str, partition: int, records: int, size: int) -> None:
+        """A broker of Pulsar has pushed an entry with `records` messages to be delivered; `size` is that of its frame.
+
+        There is none to be delivered in an entry that was received before, or that is a chunk of an incomplete value.
+        """
+        return
+
+    def on_ack(
+        self, group_id: str, topic: str, partition: int, entries: int, error: Exception | None
+    ) -> None:
+        """A broker of Pulsar has confirmed the acknowledgement of `entries` entries, or refused it with `error`.
+
+        What was refused, or not answered in time, is sent again.
+        """
         return

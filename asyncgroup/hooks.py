@@ -11,6 +11,7 @@ from asyncgroup.errors import ConfigError
 
 __all__ = [
     "EVENTS",
+    "AttachRole",
     "DeliveryListeners",
     "DeliveryOutcome",
     "Hooks",
@@ -55,12 +56,19 @@ EVENTS: Final = frozenset(
         "on_produce",
         "on_delivered",
         "on_batch_done",
+        "on_attached",
+        "on_detached",
+        "on_receive",
+        "on_ack",
     }
 )
 """The names of the methods of `Hook`."""
 
 StallKind: TypeAlias = Literal["event loop", "claim", "join", "coordinator"]
 """What a stalled group member waits for, see `Hook.on_member_stalled`."""
+
+AttachRole: TypeAlias = Literal["producer", "consumer"]
+"""What is registered at a broker of Pulsar, see `Hook.on_attached`."""
 
 DeliveryOutcome: TypeAlias = Literal[
     "acknowledged", "nacked", "retry", "dead letter", "expired", "released", "lost"
@@ -124,6 +132,7 @@ class Hooks:
 
     def __init__(self, hooks: Iterable[object] = ()) -> None:
         given = with_default_hooks(check_hooks(hooks))
+        self._objects = given
         self._listeners: dict[str, list[Any]] = {
             event: [getattr(hook, event) for hook in given if _implements(hook, event)] for event in EVENTS
         }
@@ -135,6 +144,12 @@ class Hooks:
             for hook in given
             if _implements(hook, "on_process_start") or _implements(hook, "on_process_end")
         ]
+
+    def joined(self, hooks: Iterable[object]) -> Hooks:
+        """Return these hooks with others, each object once."""
+        return Hooks(
+            (*self._objects, *(hook for hook in hooks if not any(hook is each for each in self._objects)))
+        )
 
     def has_listener(self, event: str) -> bool:
         """Return whether a hook has a method for the event: a frequent one need not be prepared without."""

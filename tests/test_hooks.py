@@ -36,6 +36,13 @@ from asyncgroup.errors import AsyncGroupError, SessionEnd
 from asyncgroup.hooks import EVENTS, Hooks
 from asyncgroup.model import TopicPartition
 from asyncgroup.offsets import CommittedOffset
+from asyncgroup.pulsar import (
+    MessageId,
+    PulsarClient,
+    PulsarProducer,
+    PulsarProducerRecord,
+    PulsarTopicConsumer,
+)
 from asyncgroup.wire.chunks import ChunkInfo
 
 pytestmark = pytest.mark.virtual
@@ -67,7 +74,10 @@ def test_listeners_receive_events_that_they_have_methods_for() -> None:
     [
         (print, "hooks=.* is not allowed: a list of hook objects"),
         ("on_commit", "a list of hook objects"),
-        ([print], "objects with at least one of the methods on_batch_done, on_chunks_dropped, on_commit"),
+        (
+            [print],
+            "objects with at least one of the methods on_ack, on_attached, on_batch_done, on_chunks_dropped",
+        ),
         ([type("Misspelled", (), {"on_jon": print})()], "objects with at least one of the methods"),
         ([Listener], "objects, not their classes"),
     ],
@@ -190,8 +200,13 @@ TYPES = {
         Consumer,
         ConsumerGroup,
         Delivery,
+        MessageId,
         Producer,
         ProducerRecord,
+        PulsarClient,
+        PulsarProducer,
+        PulsarProducerRecord,
+        PulsarTopicConsumer,
         Record,
         RecordMetadata,
         Session,
@@ -277,7 +292,14 @@ async def test_hooks_get_values_of_the_annotated_types(caplog: pytest.LogCapture
             await running
     assert checks.wrong == []
     assert "raised" not in caplog.text  # every annotation is known here
-    assert checks.seen == EVENTS - {"on_delivery_start", "on_delivery_end"}  # the events of work queues
+    of_queues = {"on_delivery_start", "on_delivery_end"}
+    of_pulsar = {
+        "on_attached",
+        "on_detached",
+        "on_receive",
+        "on_ack",
+    }  # see tests/pulsar/test_pulsar_hooks.py
+    assert checks.seen == EVENTS - of_queues - of_pulsar
 
 
 class Opened:

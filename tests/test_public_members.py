@@ -82,7 +82,8 @@ MEMBERS: Final = {
     "TopicPartitioner": "",
     "Hook": "on_batch_done on_chunks_dropped on_commit on_connect on_delivered on_disconnect on_fetch on_heartbeat on_join on_metadata on_open on_produce on_request"
     " on_response on_resumed on_session_end on_session_start on_member_stalled on_stalled on_throttle"
-    " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start",
+    " on_delivery_end on_delivery_start on_handler_end on_handler_start on_process_end on_process_start on_send_end on_send_start"
+    " on_ack on_attached on_detached on_receive",
     "AsyncGroupInstrumentor": "instrument instrumentation_dependencies is_instrumented_by_opentelemetry uninstrument",
     "OpenTelemetryMetrics": "close listen loop on_batch_done on_commit on_connect on_disconnect on_fetch on_handler_end on_handler_start on_heartbeat"
     " on_join on_member_stalled on_open on_process_end on_process_start on_response on_session_end on_session_start on_throttle read wants_records",
@@ -148,7 +149,7 @@ RECEIVED: Final = {
     "consumer.error_stream.ErrorReader": "aclose dropped",
     "consumer.merged_reader.MergedRecords": "",
     "consumer.partition_consumer.Batches": "",
-    "hooks.Hooks": "emit has_listener wants_records with_listener",
+    "hooks.Hooks": "emit has_listener joined wants_records with_listener",
     "properties.reader.FromProperties": "config rest",
 }
 """The members of classes that no package exports, and that attributes and methods of those above return."""

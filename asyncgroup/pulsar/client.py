@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from asyncgroup.errors import ClosedError, ConfigError, UsageError
+from asyncgroup.hooks import Hooks
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.consumer.config import SUBSCRIPTION_TYPES, PulsarConsumerConfig, SubscriptionType
 from asyncgroup.pulsar.consumer.topic_consumer import PulsarTopicConsumer
@@ -26,15 +27,24 @@ class PulsarClient:
         async with PulsarClient("pulsar://localhost:6650") as client:
             ...
 
-    `service_url` names one or several brokers or proxies; `config` is for all producers and consumers of the client. Raises
-    ConfigError for a URL or a configuration that is not valid.
+    `service_url` names one or several brokers or proxies; `config` is for all producers and consumers of the client, and
+    `hooks` (see Hook) get their events, those of connections and requests, and those of work queues that use the client.
+    Raises ConfigError for a URL or a configuration that is not valid.
     """
 
-    def __init__(self, service_url: str, config: PulsarConfig | None = None) -> None:
+    def __init__(
+        self,
+        service_url: str,
+        config: PulsarConfig | None = None,
+        *,
+        hooks: Iterable[object] | Hooks = (),
+    ) -> None:
         self._service = ServiceUrl.parse(service_url)
         self._config = PulsarConfig.of(config)
         if self._config.tls is not None and not self._service.is_tls:
             raise ConfigError("service_url", service_url, "pulsar+ssl://…, as the configuration has tls")
+        self.hooks = hooks if isinstance(hooks, Hooks) else Hooks(hooks)
+        """The hooks of all that uses this client."""
         self._core: ClientCore | None = None
         self._is_closed = False
 
@@ -46,7 +56,8 @@ class PulsarClient:
         """Read the certificates; connections are opened when they are needed."""
         if self._core is not None or self._is_closed:
             raise UsageError("the client was entered before: create a new one")
-        self._core = await ClientCore.open(self._service, self._config)
+        self._core = await ClientCore.open(self._service, self._config, self.hooks)
+        self.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(

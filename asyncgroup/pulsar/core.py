@@ -8,8 +8,10 @@ import ssl
 from collections.abc import Callable
 from itertools import count
 
+from asyncgroup.hooks import AttachRole, Hooks
 from asyncgroup.memory.memory_budget import MemoryBudget
 from asyncgroup.net.backoff import RetryBackoff
+from asyncgroup.pulsar.attach_reports import attach_reports
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic, TopicLookup
@@ -25,10 +27,18 @@ __all__ = ["ClientCore"]
 class ClientCore:
     """What the producers and consumers of one client share, while it is open."""
 
-    def __init__(self, service: ServiceUrl, config: PulsarConfig, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        service: ServiceUrl,
+        config: PulsarConfig,
+        context: ssl.SSLContext | None,
+        hooks: Hooks | None = None,
+    ) -> None:
         self.config = config
+        self.hooks = hooks or Hooks()
+        self.is_closed = False
         self.rng = random.Random()
-        self.pool = PulsarConnectionPool(config, context, self.rng)
+        self.pool = PulsarConnectionPool(config, context, self.rng, self.hooks)
         self.lookup = TopicLookup(
             service, self.pool, config, self.new_backoff, self.rng.randrange(len(service.addresses))
         )
@@ -53,6 +63,8 @@ class ClientCore:
         topic: TopicName,
         attached: Attached,
         on_retry: Callable[[Exception], object] = lambda _: None,
+        *,
+        role: AttachRole = "consumer",
     ) -> Reconnector:
         """Return what keeps a producer or consumer at the broker of its topic."""
         slot = self.pool.new_slot()
@@ -68,17 +80,19 @@ class ClientCore:
             self.new_backoff(),
             self.config.operation_timeout,
             on_retry,
+            attach_reports(self.hooks, role, topic),
         )
 
     @classmethod
-    async def open(cls, service: ServiceUrl, config: PulsarConfig) -> ClientCore:
+    async def open(cls, service: ServiceUrl, config: PulsarConfig, hooks: Hooks | None = None) -> ClientCore:
         """Return one after its certificates were read; connections are opened when they are needed."""
         context = None
         if service.is_tls:
             context = await asyncio.to_thread((config.tls or Tls()).make_context)
-        return cls(service, config, context)
+        return cls(service, config, context, hooks)
 
     async def aclose(self) -> None:
         """End lookups and connections."""
+        self.is_closed = True
         await self.lookup.aclose()
         await self.pool.aclose()

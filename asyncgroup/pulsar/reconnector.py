@@ -22,6 +22,7 @@ from asyncgroup.errors import (
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.lifecycle import cancel_and_wait, copy_error, start_task
 from asyncgroup.net.backoff import RetryBackoff, RetryLoop
+from asyncgroup.pulsar.attach_reports import AttachReports
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.connection.lookup import BrokerOfTopic
 from asyncgroup.pulsar.errors import PulsarServerError, Refusal
@@ -73,7 +74,7 @@ Open = Callable[[BrokerOfTopic], Awaitable[PulsarConnection]]
 class Reconnector:
     """Attaches `attached` to the broker of its topic, as often as needed, until `aclose` or an error that ends it.
 
-    `on_retry(error)` is called for each failure that another attempt follows.
+    `on_retry(error)` is called for each failure that another attempt follows, `reports` also for others.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Reconnector:
         backoff: RetryBackoff,
         first_attempt_limit: float,
         on_retry: Callable[[Exception], object] = lambda _: None,
+        reports: AttachReports | None = None,
     ) -> None:
         self.name = name
         self.state = ReconnectState.CONNECTING
@@ -100,6 +102,7 @@ class Reconnector:
         self._retry = RetryLoop(backoff)
         self._limit = first_attempt_limit
         self._on_retry = on_retry
+        self._reports = reports
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -116,6 +119,8 @@ class Reconnector:
 
     def start(self) -> None:
         """Begin the first attempt."""
+        if self._reports is not None:
+            self._reports.started()
         self._task = start_task(self._run(), name=self.name)
 
     async def wait_ready(self) -> None:
@@ -140,6 +145,11 @@ class Reconnector:
         self._ready.clear()
         self._lost.set()
         self._attached.detached(error)
+        self._retries(error)
+
+    def _retries(self, error: Exception) -> None:
+        if self._reports is not None:
+            self._reports.detached(error)
         self._on_retry(error)
 
     def fail(self, error: Exception) -> None:
@@ -152,6 +162,8 @@ class Reconnector:
         self._ready.set()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
+        if self._reports is not None:
+            self._reports.detached(error)
         self._attached.failed(error)
 
     @property
@@ -185,7 +197,7 @@ class Reconnector:
                 if self._is_final(error, started):
                     self.fail(error)
                     return
-                self._on_retry(error)
+                self._retries(error)
             else:
                 if self.connection is not None:
                     await self._lost.wait()
@@ -222,6 +234,8 @@ class Reconnector:
         self.was_ready = True
         self._retry.reset()
         self._ready.set()
+        if self._reports is not None:
+            self._reports.attached()
 
     def _end_attempt(self, error: Exception) -> None:
         """Make the attempt fail: after a close by the broker no answer may come, and a request may have no time limit."""

@@ -14,6 +14,7 @@ from asyncgroup.errors import (
     ProtocolError,
     TransportError,
 )
+from asyncgroup.hooks import Hooks
 from asyncgroup.net.addresses import resolve
 from asyncgroup.net.transport import describe_connect_error, open_transport
 from asyncgroup.pulsar.config import PulsarConfig
@@ -42,6 +43,7 @@ async def connect(
     config: PulsarConfig,
     context: ssl.SSLContext | None,
     ids: count[int],
+    hooks: Hooks | None = None,
 ) -> PulsarConnection:
     """Open a connection within `connect_timeout` seconds.
 
@@ -53,7 +55,7 @@ async def connect(
     failures: list[str] = []
     cause: BaseException | None = None
     for index, (host, port) in enumerate(targets):
-        connection = PulsarConnection(logical, physical, config, ids)
+        connection = PulsarConnection(logical, physical, config, ids, hooks)
         try:
             async with asyncio.timeout((deadline - loop.time()) / (len(targets) - index)):
                 await open_transport(connection.protocol, physical.host, host, port, config, context)
@@ -69,6 +71,8 @@ async def connect(
             await connection.aclose()
             raise
         else:
+            if connection.reports is not None:
+                connection.reports.connected(host, port)
             return connection
     raise ConnectError(f"{physical}: " + "; ".join(failures)) from cause
 

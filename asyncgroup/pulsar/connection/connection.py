@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from asyncgroup.errors import ConnectionLost, DecodeError, ProtocolError, RequestTimedOut
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.net.framing import FrameProtocol
 from asyncgroup.pulsar.config import PulsarConfig
@@ -25,6 +26,7 @@ from asyncgroup.pulsar.connection.listeners import (
     WatcherListener,
 )
 from asyncgroup.pulsar.connection.registered import RegisteredListeners
+from asyncgroup.pulsar.connection.reports import connection_reports
 from asyncgroup.pulsar.connection.requests import ANSWERS, PendingRequests, RequestRate
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
@@ -47,6 +49,9 @@ __all__ = ["DEFAULT_MAX_MESSAGE_SIZE", "PulsarConnection"]
 DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
 """Bytes of a message that a broker accepts which says no limit."""
 
+_LENGTH_BYTES: Final = 4
+"""Bytes before each frame that hold its length."""
+
 _FLUSH_SECONDS: Final = 5.0
 """How long an orderly close waits for a peer that reads nothing."""
 
@@ -62,7 +67,12 @@ class PulsarConnection:
     """
 
     def __init__(
-        self, logical: BrokerAddress, physical: BrokerAddress, config: PulsarConfig, ids: count[int]
+        self,
+        logical: BrokerAddress,
+        physical: BrokerAddress,
+        config: PulsarConfig,
+        ids: count[int],
+        hooks: Hooks | None = None,
     ) -> None:
         self.logical = logical
         """The broker that is meant."""
@@ -88,6 +98,8 @@ class PulsarConnection:
         self.unknown_commands = 0
         """Number of commands of a type that this client does not know; they are ignored."""
         self._requests = PendingRequests(self._loop, ids)
+        self.reports = connection_reports(hooks, self._requests)
+        """What its events are given to; None without hooks."""
         self._refusals = RequestRate(config.max_rejected_requests)
         self._registered = RegisteredListeners(self, str(physical), self._is_tls, self._touch)
         self._consumers = self._registered.consumers
@@ -189,11 +201,14 @@ class PulsarConnection:
         number, waiting = self._requests.begin(about, timeout)
         try:
             command = make(number)
-            self.send_command(command)
+            frame = encode_frame(command)
+            self.send(frame)
         except BaseException:
             waiting.cancel()
             raise
-        self.last_used = self._loop.time()
+        self.last_used = now = self._loop.time()
+        if self.reports is not None:
+            self.reports.sent(number, command, len(frame), now)
         return command, waiting
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
@@ -284,6 +299,8 @@ class PulsarConnection:
             self._connected.exception()  # nothing may wait for it
         self._requests.fail_all(error)
         self._registered.end(error)
+        if self.reports is not None:
+            self.reports.ended(error)
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
@@ -296,6 +313,8 @@ class PulsarConnection:
             self.close(ProtocolError(f"{self.physical}: malformed command: {error}"))
             return
         try:
+            if self.reports is not None and command is not None:
+                self.reports.received(command, len(frame) + _LENGTH_BYTES, self._loop.time())
             if type(command) is CommandMessage:
                 consumer = self._consumers.get(command.consumer_id)
                 if consumer is not None:  # the broker may not know yet that it was closed

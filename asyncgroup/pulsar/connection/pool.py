@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple, TypeVar
 
 from asyncgroup.errors import ClosedError
+from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import await_shared, cancel_and_wait, mark_retrieved, start_task
 from asyncgroup.pulsar.config import PulsarConfig
 from asyncgroup.pulsar.connection.connecting import connect
@@ -33,8 +34,15 @@ class _Key(NamedTuple):
 class PulsarConnectionPool:
     """The connections of one client."""
 
-    def __init__(self, config: PulsarConfig, context: ssl.SSLContext | None, rng: random.Random) -> None:
+    def __init__(
+        self,
+        config: PulsarConfig,
+        context: ssl.SSLContext | None,
+        rng: random.Random,
+        hooks: Hooks | None = None,
+    ) -> None:
         self._config = config
+        self._hooks = hooks
         self._context = context
         self._rng = rng
         self._loop = asyncio.get_running_loop()
@@ -77,7 +85,7 @@ class PulsarConnectionPool:
     async def _connect(self, key: _Key) -> PulsarConnection:
         try:
             connection = await connect(
-                key.logical, key.physical, self._config, self._context, self._request_ids
+                key.logical, key.physical, self._config, self._context, self._request_ids, self._hooks
             )
         finally:
             del self._attempts[key]

@@ -59,7 +59,7 @@ _TOO_MANY: Final = 14
 
 
 class _Waiting:
-    __slots__ = ("about", "future", "timer")
+    __slots__ = ("about", "future", "name", "sent_at", "timer")
 
     def __init__(
         self, about: str, future: asyncio.Future[Command], timer: asyncio.TimerHandle | None
@@ -67,6 +67,8 @@ class _Waiting:
         self.about = about
         self.future = future
         self.timer = timer
+        self.name = ""
+        self.sent_at = 0.0  # loop time, with hooks only, as the name
 
     def end(self) -> None:
         if self.timer is not None:
@@ -101,6 +103,16 @@ class PendingRequests:
         self._waiting[number] = _Waiting(about, future, timer)
         future.add_done_callback(lambda done: self._forget(number, done))
         return number, future
+
+    def note_sent(self, number: int, name: str, now: float) -> None:
+        """Keep the name and the time of a request that was written, for hooks."""
+        if (waiting := self._waiting.get(number)) is not None:
+            waiting.name, waiting.sent_at = name, now
+
+    def sent(self, number: int) -> tuple[str, float] | None:
+        """Return what `note_sent` has kept of a request that waits; None for others."""
+        waiting = self._waiting.get(number)
+        return None if waiting is None or not waiting.name else (waiting.name, waiting.sent_at)
 
     def _forget(self, number: int, done: asyncio.Future[Command]) -> None:
         """A caller was cancelled: its answer will be late."""

@@ -6,5 +6,6 @@
 - `arrivals`: from an entry to messages, each a `pulsar_message`; `chunk_assembly` puts large values together;
   `rejections`: what becomes of entries without a message.
 - `unacked`, `pending_acks` and `ack_sender`: acknowledgements, from a message to the broker's answer.
+- `reports`: the events of entries and acknowledgements for hooks.
 - `redelivery`, of single messages (`negative_acks`) or of all (`epochs`).
 """

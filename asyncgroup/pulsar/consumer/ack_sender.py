@@ -44,7 +44,10 @@ class _Round:
 
 
 class AckSender:
-    """The acknowledgements of one consumer. `on_error(error)` is called for those that the broker has refused."""
+    """The acknowledgements of one consumer. `on_error(error)` is called for those that the broker has refused.
+
+    `on_answer` is called with the number of entries of each command that was answered, and why it was refused.
+    """
 
     def __init__(
         self,
@@ -53,12 +56,14 @@ class AckSender:
         pending: PendingAcks,
         timeout: float,
         on_error: Callable[[Exception], object],
+        on_answer: Callable[[int, Exception | None], object] | None = None,
     ) -> None:
         self._id = consumer_id
         self._name = name
         self._pending = pending
         self._timeout = timeout
         self._on_error = on_error
+        self._on_answer = on_answer
         self._loop = asyncio.get_running_loop()
         self._connection: PulsarConnection | None = None
         self._next: _Round | None = None  # of what is pending
@@ -114,9 +119,16 @@ class AckSender:
         if error is None:
             self._pending.confirm(batch.number)
             sent.answered()
-        elif isinstance(error, Exception) and not sent.done.done():  # else the connection has ended
-            self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER)
+            if self._on_answer is not None:
+                self._on_answer(batch.size, None)
+        elif (
+            isinstance(error, Exception)
+            and self._closed is None
+            and self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER)
+        ):  # else the connection has ended
             sent.fail(error)
+            if self._on_answer is not None:
+                self._on_answer(batch.size, error)
             self._on_error(error)
         if sent.done.done():
             self._rounds.pop(sent, None)

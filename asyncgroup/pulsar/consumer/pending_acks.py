@@ -37,6 +37,11 @@ class AckBatch(NamedTuple):
     entries: Mapping[EntryKey, int]
     """The unacknowledged messages by entry; 0: the whole entry is acknowledged."""
 
+    @property
+    def size(self) -> int:
+        """The number of entries that it names."""
+        return 1 if self.cumulative is not None else len(self.entries)
+
     def command(self, consumer_id: int, request_id: int | None) -> CommandAck:
         """Return the command."""
         if self.cumulative is not None:
@@ -142,12 +147,17 @@ class PendingAcks:
         """The broker has processed a command."""
         self._sent.pop(number, None)
 
-    def fail(self, number: int, retry_at: float) -> None:
-        """The broker has refused a command, or has not answered: its acknowledgements are pending until `retry_at`."""
+    def fail(self, number: int, retry_at: float) -> bool:
+        """The broker has refused a command, or has not answered: its acknowledgements are pending until `retry_at`.
+
+        Return False if it is not in flight any more, as after the end of the connection.
+        """
         batch = self._sent.pop(number, None)
-        if batch is not None:
-            self._take_back(batch)
-            self.due_at = min(self.due_at, retry_at)
+        if batch is None:
+            return False
+        self._take_back(batch)
+        self.due_at = min(self.due_at, retry_at)
+        return True
 
     def disconnect(self) -> None:
         """The connection ended: all that is in flight is pending again, until `take` on the next one."""

@@ -38,6 +38,7 @@ from asyncgroup.pulsar.consumer.receiver_queue import ReceiverQueue
 from asyncgroup.pulsar.consumer.redelivery import RedeliveryRequests
 from asyncgroup.pulsar.consumer.registration import Registration
 from asyncgroup.pulsar.consumer.rejections import Rejections
+from asyncgroup.pulsar.consumer.reports import ConsumerReports
 from asyncgroup.pulsar.consumer.subscribing import Subscribing
 from asyncgroup.pulsar.consumer.unacked import EntryKey, UnackedEntries
 from asyncgroup.pulsar.core import ClientCore
@@ -99,7 +100,11 @@ class PulsarConsumer:
         self.permits.is_paused = config.start_paused
         self._unacked = UnackedEntries(index_acks=config.index_acks)
         pending = PendingAcks(config.ack_group_time, config.ack_group_size, index_acks=config.index_acks)
-        self._acks = AckSender(self.id, self.name, pending, core.config.operation_timeout, self._on_ack_error)
+        reports = ConsumerReports(core.hooks, subscription, topic)
+        self._on_received = reports.received
+        self._acks = AckSender(
+            self.id, self.name, pending, core.config.operation_timeout, self._on_ack_error, reports.acked
+        )
         self._redelivery = RedeliveryRequests(self.id, kind, self._unacked, self._acks)
         self._nacks = self._redelivery.nacks
         self._queue = ReceiverQueue(self.permits, self._redelivery.epoch)
@@ -284,6 +289,8 @@ class PulsarConsumer:
             self._connection.close(ProtocolError(f"{self.name}: malformed message: {error}"))
             return
         self._queue.add(arrived.charged, arrived.messages)
+        if self._on_received is not None:
+            self._on_received(len(arrived.messages), len(frame))
         if arrived.messages:
             self._listener.on_messages()
         else:

@@ -56,7 +56,7 @@ class Registration:
         self._consumer = consumer
         self._timeout = core.config.operation_timeout
         self._connection: PulsarConnection | None = None
-        self._reconnector = core.new_reconnector(name, topic, self, consumer.on_error)
+        self._reconnector = core.new_reconnector(name, topic, self, consumer.on_error, role="consumer")
         self._closes: set[asyncio.Future[Any]] = set()  # CLOSE_CONSUMER without an answer
         self._is_closing = False
 

@@ -117,6 +117,7 @@ class PulsarTopicConsumer:
         self._is_open = True
         if count and core.config.partitions_update_interval:
             self._tasks.spawn(self._watch_partitions, core)
+        core.hooks.emit("on_open", self)
         return self
 
     async def __aexit__(

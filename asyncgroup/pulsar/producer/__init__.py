@@ -6,5 +6,6 @@ The way of a message:
 - `partition_producer` reserves room for it; its `send_queue` numbers it (`sequence_ids`), puts it into the open batch of
   `batch_container` or sends it alone, and has it encoded by `encoding`. `send_timers` closes batches and ends what is too old.
 - `pending_messages` keeps each frame until its receipt, and `send_queue` writes all of them again after a reconnect.
+- `batch_reports`: the events of each batch for hooks.
 - `lost_messages` are those that `flush` reports. `foreign_names`: what methods of other clients are called here.
 """

@@ -1,4 +1,4 @@
-"""Interceptors of a Pulsar producer: called for each message when it is sent, and when it is stored or has failed.
+"""Interceptors of a Pulsar producer: called for each message when it is sent, and when it is stored or has failed, as its hooks.
 
 Their methods are those of `asyncgroup.interceptor.Interceptor`, with a PulsarProducerRecord and a MessageId.
 """
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from asyncgroup.errors import ClosedError
 from asyncgroup.escaping import escaping_logger
+from asyncgroup.hooks import Hooks
 from asyncgroup.interceptor import PRODUCER_METHODS, check_interceptors, listeners
 from asyncgroup.lifecycle import describe_error
 from asyncgroup.pulsar.wire.message_id import MessageId
@@ -107,30 +108,38 @@ class PulsarInterceptors:
 
 @dataclass(slots=True, eq=False)
 class SendPromise:
-    """Receives the result of a message for interceptors, and for the caller if one waits."""
+    """Receives the result of a message for interceptors and hooks, and for the caller if one waits."""
 
     record: PulsarProducerRecord
     interceptors: PulsarInterceptors
     caller: asyncio.Future[MessageId] | None
     on_silent: Callable[[Exception], None]
     """Is called with the error if no caller waits."""
+    hooks: Hooks | None = None
+    """Those of the client; None unless they listen to each message."""
     is_done: bool = False
+    is_started: bool = False
+    """Whether the hooks had its start, and not yet its end."""
 
     def done(self) -> bool:
         """Return whether the message has ended; a caller that is cancelled does not end it."""
         return self.is_done
 
+    def report_start(self) -> None:
+        """There is room for the message."""
+        if self.hooks is not None:
+            self.is_started = True
+            self.hooks.emit("on_send_start", self.record)
+
     def set_result(self, message_id: MessageId, /) -> None:
         """The message is stored."""
-        self.is_done = True
-        self.interceptors.on_acknowledgement(self.record, message_id, None)
+        self._end(message_id, None)
         if self.caller is not None and not self.caller.done():
             self.caller.set_result(message_id)
 
     def set_exception(self, error: Exception, /) -> None:
         """The message has failed."""
-        self.is_done = True
-        self.interceptors.on_acknowledgement(self.record, None, error)
+        self._end(None, error)
         if self.caller is None:
             self.on_silent(error)
         elif not self.caller.done():
@@ -138,7 +147,13 @@ class SendPromise:
 
     def refuse(self, error: BaseException) -> None:
         """The message was not accepted; the caller gets the error from its call."""
-        self.is_done = True
         if not isinstance(error, Exception):
             error = ClosedError(f"the message was withdrawn: {describe_error(error)}")
-        self.interceptors.on_acknowledgement(self.record, None, error)
+        self._end(None, error)
+
+    def _end(self, message_id: MessageId | None, error: Exception | None) -> None:
+        self.is_done = True
+        self.interceptors.on_acknowledgement(self.record, message_id, error)
+        if self.is_started and self.hooks is not None:
+            self.is_started = False
+            self.hooks.emit("on_send_end", self.record, message_id, error)

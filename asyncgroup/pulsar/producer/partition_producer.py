@@ -22,8 +22,10 @@ from asyncgroup.pulsar.connection.listeners import SendsCommands
 from asyncgroup.pulsar.core import ClientCore
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.producer.batch_container import KeyBasedContainer, OneBatchContainer
+from asyncgroup.pulsar.producer.batch_reports import batch_reports
 from asyncgroup.pulsar.producer.config import ACCESS_MODES, PulsarProducerConfig
 from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
+from asyncgroup.pulsar.producer.interceptors import SendPromise
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage
 from asyncgroup.pulsar.producer.send_queue import SendQueue
 from asyncgroup.pulsar.producer.send_timers import SendTimers
@@ -85,7 +87,10 @@ class PartitionProducer:
         self.timers = SendTimers(
             self.queue, config.batching_max_delay, config.send_timeout, self._timeout_error
         )
-        self._reconnector = core.new_reconnector(f"producer of {topic}", topic, self, self._on_retry)
+        self._reconnector = core.new_reconnector(
+            f"producer of {topic}", topic, self, self._on_retry, role="producer"
+        )
+        self._reports_starts = core.hooks.with_listener("on_send_start", "on_send_end") is not None
         self._end: Exception | None = None  # why nothing is accepted any more
         self.last_error: Exception | None = None
         """The last failure of a connection or registration, None while it is registered."""
@@ -106,6 +111,7 @@ class PartitionProducer:
             partition=self.topic.partition,
             max_batch_size=config.batching_max_bytes,
             by_key=config.key_based_batching,
+            reports=batch_reports(self._core.hooks, self.topic, self._loop.time),
         )
 
     # --- its life -----------------------------------------------------------------------------------------------------
@@ -235,6 +241,8 @@ class PartitionProducer:
         return value
 
     def _add(self, message: OutgoingMessage, *, is_awaited: bool) -> bool:
+        if self._reports_starts:
+            _report_start(message)
         try:
             is_written = self.queue.add(message, self._loop.time())
         except BaseException:
@@ -244,6 +252,8 @@ class PartitionProducer:
         return is_written
 
     def _add_chunks(self, message: OutgoingMessage, value: ChunkedValue) -> None:
+        if self._reports_starts:
+            _report_start(message)
         try:
             self.queue.add_chunks(message, value, self._loop.time())
         except BaseException:
@@ -383,6 +393,12 @@ class PartitionProducer:
 
     def _on_retry(self, error: Exception) -> None:
         self.last_error = error
+
+
+def _report_start(message: OutgoingMessage) -> None:
+    """There is room for a message: its hooks get it before a failure may follow."""
+    if isinstance(message.receiver, SendPromise):
+        message.receiver.report_start()
 
 
 def _limits(budget: MemoryBudget, topic: TopicName, limit: int | None) -> PendingLimits:

@@ -32,13 +32,13 @@ class PendingSend:
     """A frame that is ready to be written, and what it contains."""
 
     __slots__ = (
+        "attempts",
         "chunk",
         "chunks",
         "count",
         "created_at",
         "highest_sequence_id",
         "is_batch",
-        "is_written",
         "maybe_duplicate",
         "number",
         "pieces",
@@ -80,8 +80,8 @@ class PendingSend:
         self.chunk = chunk
         self.chunks = chunks
         """Number of chunks of the value; 1 if it is whole."""
-        self.is_written = False
-        """Whether it may be in the log."""
+        self.attempts = 0
+        """How often it was written; above 0 it may be in the log."""
         self.number = 0
         """Position among all sends of this producer; see `PendingMessages.first_number`."""
 

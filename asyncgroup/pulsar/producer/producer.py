@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from asyncgroup.errors import ClosedError, ConfigError, DeliveryFailedError, UsageError
 from asyncgroup.escaping import escaping_logger
 from asyncgroup.foreign_names import add_foreign_names
+from asyncgroup.hooks import Hooks
 from asyncgroup.lifecycle import BackgroundTasks, add_note, start_task, wait_shielded
 from asyncgroup.model import MillisClock, wall_clock
 from asyncgroup.pulsar.config import PulsarConfig
@@ -59,7 +60,8 @@ class PulsarProducer:
     `send_timeout=0` each is stored exactly once. Entering creates the topic if the broker is configured for that, and waits
     until it has registered the producer, with `wait_for_exclusive` until the producer is the only one.
 
-    `interceptors` see each message when it is sent, and when it is stored or has failed. `clock` returns the publish time in
+    `interceptors` see each message when it is sent, and when it is stored or has failed. `hooks` (see Hook) are given with a
+    service URL only: those of a PulsarClient are for all of its producers. `clock` returns the publish time in
     ms since 1970. `rng` is the source of random choices. Not thread-safe: use it in one event loop only.
     """
 
@@ -70,6 +72,7 @@ class PulsarProducer:
         config: PulsarProducerConfig | None = None,
         *,
         interceptors: Iterable[PulsarInterceptor] = (),
+        hooks: Iterable[object] = (),
         clock: MillisClock = wall_clock,
         rng: random.Random | None = None,
     ) -> None:
@@ -82,6 +85,8 @@ class PulsarProducer:
         self._service = ServiceUrl.parse(client) if isinstance(client, str) else None
         self._client = None if isinstance(client, str) else client
         self._own: ClientCore | None = None  # without a client
+        self._own_hooks = self._check_hooks(hooks)
+        self._hooks: Hooks | None = None  # those of the client, if they listen to each message
         self._interceptors = PulsarInterceptors(interceptors)
         self._clock = clock
         self._lost = LostMessages()
@@ -139,10 +144,11 @@ class PulsarProducer:
             raise UsageError(f"producer of {self.topic} was entered before: create a new one")
         self._loop = asyncio.get_running_loop()
         if self._service is not None:
-            self._own = await ClientCore.open(self._service, PulsarConfig())
+            self._own = await ClientCore.open(self._service, PulsarConfig(), self._own_hooks)
         try:
             await self._tasks.start()
             core = self._own or self._client_core()
+            self._hooks = core.hooks.with_listener("on_send_start", "on_send_end")
             await self._partitions.open(core)
             if self.partitions and core.config.partitions_update_interval:
                 self._tasks.spawn(self._partitions.watch, core)
@@ -150,7 +156,13 @@ class PulsarProducer:
             self._is_closed = True
             await wait_shielded(start_task(self._close_all("it could not be opened")))
             raise
+        core.hooks.emit("on_open", self)
         return self
+
+    def _check_hooks(self, hooks: Iterable[object]) -> Hooks:
+        if self._client is not None and hooks:
+            raise ConfigError("hooks", hooks, "no hooks with a PulsarClient: pass them to the client")
+        return Hooks(hooks)
 
     def _client_core(self) -> ClientCore:
         assert self._client is not None
@@ -329,10 +341,10 @@ class PulsarProducer:
         """Return the message with these arguments, and where it goes."""
         receiver: SendReceiver | None = future
         promise: SendPromise | None = None
-        if self._interceptors:
+        if self._interceptors or self._hooks is not None:
             record = self._interceptors.on_send(PulsarProducerRecord(str(self.topic), *given))
             given = record[1:]
-            promise = SendPromise(record, self._interceptors, future, self._on_silent)
+            promise = SendPromise(record, self._interceptors, future, self._on_silent, self._hooks)
             receiver = promise
         try:
             message = outgoing_message(*given, self._clock, base64_keys=self.config.base64_keys)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from asyncgroup.errors import AsyncGroupError, InvalidRecordError
 from asyncgroup.lifecycle import copy_error
 from asyncgroup.pulsar.producer.batch_container import BatchContainer
+from asyncgroup.pulsar.producer.batch_reports import BatchReports
 from asyncgroup.pulsar.producer.encoding import ChunkedValue, MessageEncoder
 from asyncgroup.pulsar.producer.outgoing import OutgoingMessage, SendReceiver
 from asyncgroup.pulsar.producer.pending_messages import PendingMessages, PendingSend, ReceiptMatch
@@ -52,6 +53,7 @@ class SendQueue:
         partition: int,
         max_batch_size: int,
         by_key: bool = False,
+        reports: BatchReports | None = None,
     ) -> None:
         self.ids = ids
         self.pending = PendingMessages()
@@ -66,6 +68,7 @@ class SendQueue:
         self._partition = partition
         self._max_batch_size = max_batch_size
         self._by_key = by_key
+        self._reports = reports
 
     def __repr__(self) -> str:
         state = "registered" if self.writer is not None else "not registered"
@@ -125,7 +128,7 @@ class SendQueue:
                     messages, since, self.max_message_size, by_key=self._by_key
                 )
             except Exception as error:  # noqa: BLE001  raised here, it would reach another caller or a timer
-                self._fail_messages(messages, error)
+                self._fail_messages(messages, since, error)
             else:
                 self._push(sends)
 
@@ -149,7 +152,7 @@ class SendQueue:
                 continue
             self.pending.push(send)
             if writer is not None:
-                send.is_written = True
+                send.attempts += 1
                 writer.send(*send.pieces)
 
     # --- what the broker answers ----------------------------------------------------------------------------------
@@ -163,6 +166,8 @@ class SendQueue:
         if send.receivers:
             self._deliver(send, self._message_id(receipt))
         self._on_done(send.count, send.size, 0, None)
+        if self._reports is not None:
+            self._reports.done(send, None)
         return True
 
     def refuse(self, sequence_id: int, make_error: Callable[[], Exception]) -> bool:
@@ -204,7 +209,7 @@ class SendQueue:
         for send in self.pending.take(lambda send: send.wire_size > self.max_message_size):
             self._fail(send, partial(self._too_large, send.wire_size))
         for send in self.pending:
-            send.is_written = True
+            send.attempts += 1
             writer.send(*send.pieces)
         self.writer = writer
         return len(self.pending)
@@ -227,21 +232,25 @@ class SendQueue:
         for send in sends:
             self._fail(send, make_error)
         batches = self._container.take() if self._container is not None else []
-        self.batch_since = None
+        since, self.batch_since = self.batch_since, None
         for messages in batches:
-            self._fail_messages(messages, make_error())
+            self._fail_messages(messages, since or 0.0, make_error())
         return len(sends) + len(batches)
 
     def _fail(self, send: PendingSend, make_error: Callable[[], Exception]) -> None:
         error = make_error()
         if isinstance(error, AsyncGroupError):
-            error.may_be_written = send.is_written
+            error.may_be_written = send.attempts > 0
         self._fail_receivers(send.receivers, send.size, error, send.count)
+        if self._reports is not None:
+            self._reports.done(send, error)
 
-    def _fail_messages(self, messages: Sequence[OutgoingMessage], error: Exception) -> None:
-        """Fail messages that have no frame."""
+    def _fail_messages(self, messages: Sequence[OutgoingMessage], since: float, error: Exception) -> None:
+        """Fail messages that have no frame; the first was added at `since`."""
         size = sum(message.size for message in messages)
         self._fail_receivers([message.receiver for message in messages], size, error)
+        if self._reports is not None:
+            self._reports.refused(messages, since, error)
 
     def _fail_receivers(
         self, receivers: Sequence[SendReceiver | None], size: int, error: Exception, count: int | None = None

@@ -58,16 +58,21 @@ class PulsarEngine:
         self.name = plan.source.subscription
         self.retry_topic = plan.retry_topic
         self.dead_letter_topic = plan.dead_letter_topic
-        self.hooks = Hooks(plan.source.hooks)
+        given = plan.source.service_url
+        self._owns_client = not isinstance(given, PulsarClient)
+        of_queue = plan.source.hooks
+        self.hooks = given.hooks.joined(of_queue) if isinstance(given, PulsarClient) else Hooks(of_queue)
         self.listeners = delivery_listeners(self.hooks)
         self.copy_format = PulsarCopyFormat(self.name)
         created, dead = plan.source.dead_letter_subscription, plan.dead_letter_topic
         self.copies = PulsarCopyWriter(
             lambda: self._client, {dead: created} if created is not None and dead is not None else {}
         )
-        given = plan.source.service_url
-        self._owns_client = not isinstance(given, PulsarClient)
-        self._client = given if isinstance(given, PulsarClient) else PulsarClient(given, plan.source.config)
+        self._client = (
+            given
+            if isinstance(given, PulsarClient)
+            else PulsarClient(given, plan.source.config, hooks=self.hooks)
+        )
         self._plan = plan
         self._source = plan.source
         self._settings = settings

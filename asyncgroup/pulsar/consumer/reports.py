@@ -1,0 +1,36 @@
+"""ConsumerReports: what a consumer tells hooks, for each entry that arrives and each acknowledgement that is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asyncgroup.hooks import Hooks
+from asyncgroup.pulsar.wire.topic_name import TopicName
+
+__all__ = ["ConsumerReports"]
+
+
+class ConsumerReports:
+    """Those of the consumer of one partition. Each is None if no hook listens, so that an entry costs a comparison."""
+
+    def __init__(self, hooks: Hooks, subscription: str, topic: TopicName) -> None:
+        self._hooks = hooks
+        self._subscription = subscription
+        self._tp = str(topic.whole), topic.partition
+        self.received: Callable[[int, int], None] | None = (
+            self._received if hooks.has_listener("on_receive") else None
+        )
+        """Is called with the number of messages of an entry, and its size in bytes."""
+        self.acked: Callable[[int, Exception | None], None] | None = (
+            self._acked if hooks.has_listener("on_ack") else None
+        )
+        """Is called with the number of entries of an acknowledgement, and why it was refused."""
+
+    def __repr__(self) -> str:
+        return f"<ConsumerReports of {self._subscription!r}, {self._tp}>"
+
+    def _received(self, messages: int, size: int) -> None:
+        self._hooks.emit("on_receive", self._subscription, *self._tp, messages, size)
+
+    def _acked(self, entries: int, error: Exception | None) -> None:
+        self._hooks.emit("on_ack", self._subscription, *self._tp, entries, error)
