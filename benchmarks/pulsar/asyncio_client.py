@@ -16,6 +16,8 @@ __all__ = ["run", "run_single"]
 AT_A_TIME: Final = 1000
 """Sends that wait for their receipts: the client's `max_pending_messages`, and the messages of a batch."""
 
+ALL_PARTITIONS: Final = 50_000
+"""The client's `max_pending_messages_across_partitions`, which the partitions share: another send fails."""
 
 _THREADS_END: Final = 0.5
 """Seconds for the threads of a closed client to end: at exit they would abort the process."""
@@ -73,7 +75,8 @@ async def _produce(load: Load, producer: Any) -> None:
     await producer.send(value)
     load.begin()
     keys = load.all_keys()
-    while some := list(islice(keys, AT_A_TIME)):
+    at_a_time = min(AT_A_TIME, ALL_PARTITIONS // max(load.settings.partitions, 1))
+    while some := list(islice(keys, at_a_time)):
         await asyncio.gather(*(producer.send(value, partition_key=key) for key in some))
     await producer.flush()
     load.end(load.settings.messages)

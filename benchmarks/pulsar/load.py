@@ -41,6 +41,8 @@ class Settings:
     """Bytes of a value that is sent."""
     calls: int
     """Of the case `latency`."""
+    partitions: int = 0
+    """Of the topic."""
 
 
 class Load:

@@ -162,6 +162,7 @@ async def run(
                 "messages": options.large_messages if case == "memory" else options.messages,
                 "size": options.size,
                 "calls": options.calls,
+                "partitions": options.partitions,
             }
             figures = await _measure(programs.get(client), settings, client)
             backlog = await _end(admin, settings, options.partitions)

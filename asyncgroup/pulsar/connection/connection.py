@@ -27,7 +27,7 @@ from asyncgroup.pulsar.connection.listeners import (
 )
 from asyncgroup.pulsar.connection.registered import RegisteredListeners
 from asyncgroup.pulsar.connection.reports import connection_reports
-from asyncgroup.pulsar.connection.requests import ANSWERS, PendingRequests, RequestRate
+from asyncgroup.pulsar.connection.requests import ANSWERS, Answered, PendingRequests, RequestRate
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.service_url import HINTS, BrokerAddress
 from asyncgroup.pulsar.wire.commands import (
@@ -51,6 +51,9 @@ DEFAULT_MAX_MESSAGE_SIZE: Final = 5 << 20
 
 _LENGTH_BYTES: Final = 4
 """Bytes before each frame that hold its length."""
+
+WRITE_AT_ONCE: Final = 64 * 1024
+"""Bytes from which on what waits is written at once, so that the limit of the transport's buffer holds."""
 
 _FLUSH_SECONDS: Final = 5.0
 """How long an orderly close waits for a peer that reads nothing."""
@@ -89,6 +92,8 @@ class PulsarConnection:
         """What the broker understands."""
         self.server_version = ""
         self._closed = False
+        self._waiting: list[bytes] = []  # sent in this turn of the loop
+        self._waiting_bytes = 0
         self.credentials = ConnectionCredentials(
             config.authentication, physical, self.send_command, self.close
         )
@@ -141,9 +146,26 @@ class PulsarConnection:
         return not (self._registered or self._requests)
 
     def send(self, *pieces: bytes) -> None:
-        """Write bytes, now; of a closed connection nothing."""
-        if not self.is_closed:
-            self.protocol.transport.writelines(pieces)
+        """Write bytes in this turn of the loop; of a closed connection nothing.
+
+        What its callbacks send is written together: the consumers of a thousand partitions send many small commands.
+        """
+        if self._closed:
+            return
+        waiting = self._waiting
+        if not waiting:
+            self._loop.call_soon(self._write)
+        waiting.extend(pieces)
+        for piece in pieces:
+            self._waiting_bytes += len(piece)
+        if self._waiting_bytes >= WRITE_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        """Write what waits; there may be nothing left."""
+        if waiting := self._waiting:
+            self._waiting, self._waiting_bytes = [], 0
+            self.protocol.transport.writelines(waiting)
 
     def send_command(self, command: Command) -> None:
         """Write a command without payload."""
@@ -198,18 +220,31 @@ class PulsarConnection:
         self, about: str, make: Callable[[int], Command], timeout: float | None
     ) -> tuple[Command, asyncio.Future[Any]]:
         self._check_open()
-        number, waiting = self._requests.begin(about, timeout)
+        number, waiting = self._requests.future(about, timeout)
+        return self._send_request(number, make), waiting
+
+    def call_with_answer(
+        self, about: str, make: Callable[[int], Command], timeout: float | None, done: Answered
+    ) -> None:
+        """Send a command now, as `start_request`; `done` is called with the answer or the error, also of a connection that ends.
+
+        It costs less than a future. Raises ConnectionLost if the connection is closed.
+        """
+        self._check_open()
+        self._send_request(self._requests.begin(about, timeout, done), make)
+
+    def _send_request(self, number: int, make: Callable[[int], Command]) -> Command:
         try:
             command = make(number)
             frame = encode_frame(command)
             self.send(frame)
         except BaseException:
-            waiting.cancel()
+            self._requests.give_up(number)
             raise
         self.last_used = now = self._loop.time()
         if self.reports is not None:
             self.reports.sent(number, command, len(frame), now)
-        return command, waiting
+        return command
 
     def add_producer(self, producer_id: int, listener: ProducerListener) -> None:
         """Register a producer, before it sends its request."""
@@ -265,6 +300,7 @@ class PulsarConnection:
         self._error = error or ConnectionLost(f"{self.physical}: the connection was closed")
         if self.protocol.has_transport:
             if error is None:
+                self._write()
                 self.protocol.transport.close()  # what was written is sent
             else:
                 self.protocol.transport.abort()
@@ -292,6 +328,7 @@ class PulsarConnection:
 
     def _end(self, error: Exception) -> None:
         """Give the end to all that waits for something; each listener only once."""
+        self._waiting.clear()
         self._pings.stop()
         self.credentials.cancel()
         if not self._connected.done():

@@ -24,7 +24,7 @@ class SendsCommands(Protocol):
         ...
 
     def send(self, *pieces: bytes) -> None:
-        """Write bytes, now; of a closed connection nothing."""
+        """Write bytes in this turn of the loop; of a closed connection nothing."""
         ...
 
     def send_command(self, command: Command) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
+from math import inf
 from typing import Final
 
 from asyncgroup.errors import RequestTimedOut
@@ -35,7 +37,7 @@ from asyncgroup.pulsar.wire.commands import (
     CommandWatchTopicListSuccess,
 )
 
-__all__ = ["ANSWERS", "PendingRequests", "RequestRate"]
+__all__ = ["ANSWERS", "Answered", "PendingRequests", "RequestRate"]
 
 ANSWERS: Final[Mapping[type[Command], type[Command]]] = {
     CommandLookupTopic: CommandLookupTopicResponse,
@@ -58,31 +60,33 @@ _TOO_MANY: Final = 14
 """TooManyRequests."""
 
 
-class _Waiting:
-    __slots__ = ("about", "future", "name", "sent_at", "timer")
+Answered = Callable[[Command | None, Exception | None], object]
+"""Called once with the answer of a request, or with what it has failed with."""
 
-    def __init__(
-        self, about: str, future: asyncio.Future[Command], timer: asyncio.TimerHandle | None
-    ) -> None:
+
+class _Waiting:
+    __slots__ = ("about", "deadline", "done", "name", "sent_at", "timeout")
+
+    def __init__(self, about: str, timeout: float | None, deadline: float, done: Answered) -> None:
         self.about = about
-        self.future = future
-        self.timer = timer
+        self.timeout = timeout
+        self.deadline = deadline  # infinity without a limit
+        self.done = done
         self.name = ""
         self.sent_at = 0.0  # loop time, with hooks only, as the name
 
-    def end(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
 
 class PendingRequests:
-    """Requests by their ids, which are counted over all connections of a client."""
+    """Requests by their ids, which are counted over all connections of a client.
+
+    The time limits of all share a timer: a consumer of a thousand partitions acknowledges ten thousand times a second.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ids: count[int]) -> None:
         self._loop = loop
         self._ids = ids
         self._waiting: dict[int, _Waiting] = {}
+        self._timer: asyncio.TimerHandle | None = None  # at or before the earliest deadline
         self.late = 0
         """Number of answers that came after their time limit."""
 
@@ -92,16 +96,23 @@ class PendingRequests:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, about: str, timeout: float | None) -> tuple[int, asyncio.Future[Command]]:
-        """Return the id of a new request, and the future of its answer.
+    def begin(self, about: str, timeout: float | None, done: Answered) -> int:
+        """Return the id of a new request. `done` gets its answer, or an error.
 
-        The future raises PulsarServerError, RequestTimedOut after `timeout` seconds, or the error of `fail_all`.
+        The errors: PulsarServerError, RequestTimedOut after `timeout` seconds, or that of `fail_all`.
         """
         number = next(self._ids)
+        deadline = inf if timeout is None else self._loop.time() + timeout
+        self._waiting[number] = _Waiting(about, timeout, deadline, done)
+        if self._timer is None or deadline < self._timer.when():
+            self._arm(deadline)
+        return number
+
+    def future(self, about: str, timeout: float | None) -> tuple[int, asyncio.Future[Command]]:
+        """Return the id of a new request, and the future of its answer."""
         future: asyncio.Future[Command] = self._loop.create_future()
-        timer = None if timeout is None else self._loop.call_later(timeout, self._expire, number, timeout)
-        self._waiting[number] = _Waiting(about, future, timer)
-        future.add_done_callback(lambda done: self._forget(number, done))
+        number = self.begin(about, timeout, partial(_settle, future))
+        future.add_done_callback(partial(self._forget, number))
         return number, future
 
     def note_sent(self, number: int, name: str, now: float) -> None:
@@ -114,15 +125,45 @@ class PendingRequests:
         waiting = self._waiting.get(number)
         return None if waiting is None or not waiting.name else (waiting.name, waiting.sent_at)
 
-    def _forget(self, number: int, done: asyncio.Future[Command]) -> None:
+    def _forget(self, number: int, future: asyncio.Future[Command]) -> None:
         """A caller was cancelled: its answer will be late."""
-        if done.cancelled() and (waiting := self._waiting.pop(number, None)) is not None:
-            waiting.end()
+        if future.cancelled():
+            self.give_up(number)
 
-    def _expire(self, number: int, timeout: float) -> None:
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None and not waiting.future.done():
-            waiting.future.set_exception(RequestTimedOut(f"{waiting.about}: no answer within {timeout:g} s"))
+    def give_up(self, number: int) -> None:
+        """Nothing waits for an answer any more, if there was one to come: it will be late."""
+        self._waiting.pop(number, None)
+        self._disarm_if_idle()
+
+    # --- time limits ------------------------------------------------------------------------------------------------------
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if deadline == inf else self._loop.call_at(deadline, self._expire)
+
+    def _disarm_if_idle(self) -> None:
+        if not self._waiting and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        """End what is over its limit. Most times that is nothing: the request that the timer was set for was answered."""
+        self._timer = None
+        now = self._loop.time()
+        over = [number for number, waiting in self._waiting.items() if waiting.deadline <= now]
+        for number in over:
+            if (
+                waiting := self._waiting.pop(number, None)
+            ) is not None:  # an earlier one's end may be the end of others
+                waiting.done(
+                    None, RequestTimedOut(f"{waiting.about}: no answer within {waiting.timeout:g} s")
+                )
+        # a request that began in these calls may have armed it
+        if self._timer is None:
+            self._arm(min((waiting.deadline for waiting in self._waiting.values()), default=inf))
+
+    # --- answers ----------------------------------------------------------------------------------------------------------
 
     def answered(self, number: int, answer: Command) -> None:
         """An answer has arrived; one that is late is counted."""
@@ -131,27 +172,35 @@ class PendingRequests:
             self.late += 1
             return
         if isinstance(answer, CommandProducerSuccess) and not answer.producer_ready:
-            waiting.end()  # the producer waits for its turn, without a limit: a second answer follows
+            waiting.deadline = (
+                inf  # the producer waits for its turn, without a limit: a second answer follows
+            )
             return
         del self._waiting[number]
-        waiting.end()
-        if waiting.future.done():
-            return
+        self._disarm_if_idle()
         code = answer.error if isinstance(answer, CommandError) else getattr(answer, "error", None)
         if code is None:
-            waiting.future.set_result(answer)
+            waiting.done(answer, None)
         else:
             text: str | None = getattr(answer, "message", None)
-            waiting.future.set_exception(PulsarServerError(code, waiting.about, text))
+            waiting.done(None, PulsarServerError(code, waiting.about, text))
 
     def fail_all(self, error: Exception) -> None:
         """The connection has ended."""
         waiting, self._waiting = self._waiting, {}
+        self._disarm_if_idle()
         for each in waiting.values():
-            each.end()
-            if not each.future.done():
-                each.future.set_exception(error)
-                each.future.exception()  # the caller may be gone
+            each.done(None, error)
+
+
+def _settle(future: asyncio.Future[Command], answer: Command | None, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+        future.exception()  # the caller may be gone
+    elif answer is not None:
+        future.set_result(answer)
 
 
 class RequestRate:

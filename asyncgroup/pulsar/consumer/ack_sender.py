@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from asyncgroup.errors import ConnectionLost
 from asyncgroup.lifecycle import await_shared, mark_retrieved
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.consumer.pending_acks import AckBatch, PendingAcks
 from asyncgroup.pulsar.consumer.unacked import AckedEntry
+from asyncgroup.pulsar.wire.commands import Command
 
 __all__ = ["AckSender"]
 
@@ -60,6 +61,7 @@ class AckSender:
     ) -> None:
         self._id = consumer_id
         self._name = name
+        self._about = f"{name}: ACK"
         self._pending = pending
         self._timeout = timeout
         self._on_error = on_error
@@ -100,10 +102,12 @@ class AckSender:
                 found, self._next = self._round_of_pending(), None
                 self._rounds[found] = None
             found.unanswered += 1
-            answer = connection.start_request(
-                f"{self._name}: ACK", partial(batch.command, self._id), timeout=self._timeout
+            connection.call_with_answer(
+                self._about,
+                partial(batch.command, self._id),
+                self._timeout,
+                partial(self._answered, connection, batch, found),
             )
-            answer.add_done_callback(partial(self._answered, batch, found))
 
     def _round_of_pending(self) -> _Round:
         if self._next is None:
@@ -112,20 +116,22 @@ class AckSender:
                 self._next.fail(self._closed)
         return self._next
 
-    def _answered(self, batch: AckBatch, sent: _Round, answer: asyncio.Future[Any]) -> None:
-        if answer.cancelled():
-            return
-        error = answer.exception()
+    def _answered(
+        self,
+        connection: PulsarConnection,
+        batch: AckBatch,
+        sent: _Round,
+        _: Command | None,
+        error: Exception | None,
+    ) -> None:
         if error is None:
             self._pending.confirm(batch.number)
             sent.answered()
             if self._on_answer is not None:
                 self._on_answer(batch.size, None)
-        elif (
-            isinstance(error, Exception)
-            and self._closed is None
-            and self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER)
-        ):  # else the connection has ended
+        elif connection.is_closed:
+            return  # `detach` follows: all that was not confirmed is pending again
+        elif self._closed is None and self._pending.fail(batch.number, self._loop.time() + RETRY_AFTER):
             sent.fail(error)
             if self._on_answer is not None:
                 self._on_answer(batch.size, error)

@@ -10,6 +10,7 @@ import pytest
 from asyncgroup.errors import ConnectionLost
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.wire import commands as c
+from asyncgroup.pulsar.wire.frames import encode_frame
 from asyncgroup.testing import Network
 from tests.pulsar.scripted import PORT, ScriptedPulsar, late, no_answer
 from tests.pulsar.support import HOST, RecordingListener, connected, last_id, now
@@ -299,3 +300,50 @@ async def test_close_inside_a_push_stops_what_follows_in_the_same_piece(pulsar: 
         await ends(connection)
         await asyncio.sleep(1)
         assert [call[0] for call in listener.calls] == ["on_message", "on_connection_lost"]
+
+
+# --- writes -----------------------------------------------------------------------------------------------------------
+
+
+def flow_frames(count: int) -> list[bytes]:
+    return [encode_frame(c.CommandFlow(consumer_id=number, message_permits=1)) for number in range(count)]
+
+
+async def test_what_one_turn_sends_is_written_together(
+    pulsar: ScriptedPulsar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected() as connection:
+        written: list[int] = []
+        monkeypatch.setattr(
+            connection.protocol.transport,
+            "writelines",
+            lambda pieces: written.append(sum(map(len, pieces))),
+        )
+        for frame in flow_frames(1000):
+            connection.send(frame)
+        assert written == []
+        await asyncio.sleep(0)
+        assert written == [sum(map(len, flow_frames(1000)))]
+        connection.send(b"x" * 70_000, b"y")
+        assert written[1:] == [70_001], "as much as that does not wait"
+        await asyncio.sleep(0)
+        assert len(written) == 2
+        monkeypatch.undo()
+
+
+async def test_commands_arrive_in_the_order_in_which_they_were_sent(pulsar: ScriptedPulsar) -> None:
+    async with connected() as connection:
+        connection.send_command(c.CommandFlow(consumer_id=0, message_permits=1))
+        connection.send(*flow_frames(5000))  # more than is held back
+        connection.send_command(c.CommandFlow(consumer_id=9999, message_permits=1))
+        await asyncio.sleep(1)
+        ids = [flow.consumer_id for flow in pulsar.commands(c.CommandFlow)]
+        assert ids == [0, *range(5000), 9999]
+
+
+async def test_nothing_is_written_after_a_close_with_an_error(pulsar: ScriptedPulsar) -> None:
+    async with connected() as connection:
+        connection.send(*flow_frames(1))
+        connection.close(ConnectionLost("over"))
+        await asyncio.sleep(1)
+        assert pulsar.commands(c.CommandFlow) == []

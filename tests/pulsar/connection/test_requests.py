@@ -11,7 +11,7 @@ from asyncgroup.errors import ConnectionLost, ProtocolError, RequestTimedOut
 from asyncgroup.pulsar.connection.connection import PulsarConnection
 from asyncgroup.pulsar.errors import PulsarServerError
 from asyncgroup.pulsar.wire import commands as c
-from tests.pulsar.scripted import Call, ScriptedPulsar, late, no_answer, refuse
+from tests.pulsar.scripted import Call, ScriptedPulsar, in_turn, late, no_answer, refuse
 from tests.pulsar.support import connected, core_of, last_id, now, producer, subscribe
 
 
@@ -162,6 +162,52 @@ async def test_an_answer_of_another_type_closes_the_connection(pulsar: ScriptedP
         with pytest.raises(ProtocolError, match="LAST_ID: the answer is a CommandSuccess"):
             await connection.request("LAST_ID", last_id, timeout=5)
         assert connection.is_closed
+
+
+async def test_requests_with_different_limits_share_a_timer(pulsar: ScriptedPulsar) -> None:
+    pulsar.first.script[c.CommandGetLastMessageId] = no_answer
+    ended: dict[int, float] = {}
+
+    async def ask(connection: PulsarConnection, limit: int) -> None:
+        with pytest.raises(RequestTimedOut, match=f"no answer within {limit} s"):
+            await connection.request("LAST_ID", last_id, timeout=limit)
+        ended[limit] = now()
+
+    async with connected() as connection:
+        async with asyncio.TaskGroup() as tasks:
+            for limit in (7, 3, 11, 5):
+                tasks.create_task(ask(connection, limit))
+            await asyncio.sleep(4)
+            tasks.create_task(ask(connection, 2))
+        assert ended == pytest.approx({3: 3.0, 5: 5.0, 2: 6.0, 7: 7.0, 11: 11.0})
+        assert connection.is_idle
+
+
+async def test_a_callback_gets_the_answer_the_refusal_or_the_end(pulsar: ScriptedPulsar) -> None:
+    pulsar.first.script[c.CommandGetLastMessageId] = no_answer
+    pulsar.first.script[c.CommandUnsubscribe] = in_turn(Call.default, refuse(22))
+    got: list[object] = []
+
+    def done(answer: object, error: Exception | None) -> None:
+        got.append(error or answer)
+
+    async with connected() as connection:
+        for _ in range(2):
+            connection.call_with_answer("UNSUBSCRIBE", unsubscribe, 5, done)
+        await asyncio.sleep(1)
+        connection.call_with_answer("LAST_ID", last_id, 5, done)
+        await asyncio.sleep(6)
+        connection.call_with_answer("LAST_ID", last_id, 5, done)
+        connection.close()
+    assert [type(each) for each in got] == [
+        c.CommandSuccess,
+        PulsarServerError,
+        RequestTimedOut,
+        ConnectionLost,
+    ]
+    with pytest.raises(ConnectionLost):
+        connection.call_with_answer("LAST_ID", last_id, 5, done)
+    assert len(got) == 4
 
 
 # --- the end of the connection ----------------------------------------------------------------------------------------
