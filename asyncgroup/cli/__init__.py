@@ -4,11 +4,11 @@
   `topics`, `configs`, `groups`, `offsets`, `transactions`, `acls`, `users`, `quotas`, `cluster`: each a file.
 - Several commands: `common`, `connection_options`, `client_configs`, `telemetry_options`, `instants` (times), `lines` (of a file),
   `printing` (records), `offset_spans`, `extras` (the package rich).
-- On Apache Pulsar: `pulsar_options` (the connection), `pulsar_reading` (`consume`).
+- On Apache Pulsar: `pulsar_options` (the connection), `pulsar_reading` (`consume`), `pulsar_dead_letters` and `pulsar_replay` (`dlq`).
 - Those of operators: `administration`, `advice` on errors, `tables`, `topic_arguments`, `group_names`; rows of tables in `topic_rows`,
   `group_rows`, `lag_rows`. Parts of `groups` are `group_lag` with `lag_rates`, and `group_reset`; of `cluster` it is `replicas`.
 - `broker`: `broker_settings` and `commit_log`. `consume`: `start_positions`. `health`: `http_get`. `completion`: `completion_scripts`.
-- `work`: `handler_loading` and `work_view`. `dlq`: `dead_letter_topic`, `dead_letter_rows`, `dead_letter_table`, and `dlq_replay`.
+- `work`: `handler_loading` and `work_view`. `dlq`: `dead_letter_topic`, `dead_letter_rows`, `dead_letter_table`, `replaying`, and `dlq_replay`.
 """
 
 from __future__ import annotations

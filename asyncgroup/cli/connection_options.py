@@ -48,7 +48,7 @@ DEFAULT: Final = "default"
 PULSAR_PREFIX: Final = "ASYNCGROUP_PULSAR_"
 """Variables with the properties of a connection to Pulsar."""
 _PULSAR: Final = ("pulsar://", "pulsar+ssl://")
-_FOR_KAFKA: Final = "a broker of Kafka; pulsar:// is for consume, produce and work"
+_FOR_KAFKA: Final = "a broker of Kafka; pulsar:// is for consume, dlq, produce and work"
 
 _KNOWN: Final = {*REST, *SECURITY, *UNSUPPORTED, *(name for names in PROPERTIES.values() for name in names)}
 _VARIABLES: Final = {PREFIX + name.upper().replace(".", "_"): name for name in sorted(_KNOWN, reverse=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from asyncgroup.cli.printing import as_json, json_text
 from asyncgroup.cli.tables import ABSENT, shown_time
@@ -22,7 +22,15 @@ from asyncgroup.workqueue.copies import (
     origin,
 )
 
-__all__ = ["MAX_REASON", "DeadLetterRow", "full_dict", "full_text"]
+__all__ = [
+    "MAX_REASON",
+    "DeadLetterCauses",
+    "DeadLetterFields",
+    "DeadLetterRow",
+    "causes_of",
+    "full_dict",
+    "full_text",
+]
 
 MAX_KEY: Final = 32
 """Characters of a key in the table."""
@@ -32,57 +40,40 @@ MAX_REASON: Final = 100
 """Characters of a reason in the table and the summary."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterRow:
-    """A dead letter with the fields of its headers; None for a field that they do not contain."""
+class DeadLetterFields:
+    """The fields of a dead letter that do not depend on where it is stored; None for one that is not known."""
 
-    partition: int
-    offset: int
+    __slots__ = ()
+
     timestamp: int
-    """In ms since 1970, -1 for none; a copy has that of the original."""
+    """In ms since 1970, -1 for none; a copy on Kafka has that of the original."""
     origin_topic: str | None
-    origin_partition: int | None
-    origin_offset: int | None
     group: str | None
     deliveries: int | None
     reason: str | None
     key: bytes | None
 
-    @classmethod
-    def of(cls, record: Record) -> DeadLetterRow:
-        """Read the headers of KIP-1191 and Pulsar's properties; invalid ones count as missing."""
-        headers = dict(record.headers)  # of several with one name the last one counts, as in Kafka
-        found = origin(record)
-        # Pulsar's own clients write message ids of another form, but also the topic
-        named = _text(headers.get(REAL_TOPIC)) or _text(headers.get(DLQ_TOPIC))
-        topic = named if found is None else found.topic
-        group, real = _text(headers.get(DLQ_GROUP)), _text(headers.get(REAL_SUBSCRIPTION))
-        return cls(
-            record.partition,
-            record.first_offset,
-            record.timestamp,
-            topic or None,
-            None if found is None else found.partition,
-            None if found is None else found.offset,
-            group or real or None,
-            _deliveries(headers.get(DLQ_DELIVERY_COUNT)) or earlier_attempts(record) or None,
-            _text(headers.get(DLQ_MESSAGE)) or None,
-            record.key,
-        )
-
     @property
     def place(self) -> str:
-        """`PARTITION@OFFSET`, as the arguments of `show` and `replay`."""
-        return f"{self.partition}@{self.offset}"
+        """Where it is in its topic, as an argument of `show` and `replay`."""
+        raise NotImplementedError
 
     @property
     def origin(self) -> str:
-        """`topic-partition@offset` of the original; the topic only, or `-`, if no more is known."""
-        if self.origin_topic is None:
-            return ABSENT
-        if self.origin_partition is None:
-            return self.origin_topic
-        return f"{self.origin_topic}-{self.origin_partition}@{self.origin_offset}"
+        """The place of the original; the topic only, or `-`, if no more is known."""
+        raise NotImplementedError
+
+    def named(self, topic: str) -> str:
+        """Return the place with the topic."""
+        raise NotImplementedError
+
+    def place_fields(self) -> dict[str, Any]:
+        """Return the place for JSON."""
+        raise NotImplementedError
+
+    def origin_fields(self) -> dict[str, Any]:
+        """Return the place of the original in its topic for JSON."""
+        raise NotImplementedError
 
     def cells(self) -> list[str]:
         """Return the columns of the table."""
@@ -114,18 +105,105 @@ class DeadLetterRow:
     def as_dict(self) -> dict[str, Any]:
         """Return the row for JSON; the key is a string, or {"base64": …} if it is not UTF-8."""
         return {
-            "partition": self.partition,
-            "offset": self.offset,
+            **self.place_fields(),
             "timestamp": self.timestamp,
+            **self.cause_fields(),
+            "key": json_text(self.key),
+        }
+
+    def cause_fields(self) -> dict[str, Any]:
+        """Return what its headers say, for JSON."""
+        return {
             "time": shown_time(self.timestamp),
             "origin_topic": self.origin_topic,
-            "origin_partition": self.origin_partition,
-            "origin_offset": self.origin_offset,
+            **self.origin_fields(),
             "group": self.group,
             "deliveries": self.deliveries,
             "reason": self.reason,
-            "key": json_text(self.key),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterRow(DeadLetterFields):
+    """A dead letter on Kafka with the fields of its headers; None for a field that they do not contain."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    origin_topic: str | None
+    origin_partition: int | None
+    origin_offset: int | None
+    group: str | None
+    deliveries: int | None
+    reason: str | None
+    key: bytes | None
+
+    @classmethod
+    def of(cls, record: Record) -> DeadLetterRow:
+        """Read the headers of KIP-1191 and Pulsar's properties; invalid ones count as missing."""
+        found = origin(record)
+        causes = causes_of(record)
+        return cls(
+            record.partition,
+            record.first_offset,
+            record.timestamp,
+            # Pulsar's own clients write message ids of another form, but also the topic
+            (causes.topic if found is None else found.topic) or None,
+            None if found is None else found.partition,
+            None if found is None else found.offset,
+            causes.group,
+            causes.deliveries,
+            causes.reason,
+            record.key,
+        )
+
+    @property
+    def place(self) -> str:
+        """`PARTITION@OFFSET`, as the arguments of `show` and `replay`."""
+        return f"{self.partition}@{self.offset}"
+
+    @property
+    def origin(self) -> str:
+        """`topic-partition@offset` of the original; the topic only, or `-`, if no more is known."""
+        if self.origin_topic is None:
+            return ABSENT
+        if self.origin_partition is None:
+            return self.origin_topic
+        return f"{self.origin_topic}-{self.origin_partition}@{self.origin_offset}"
+
+    def named(self, topic: str) -> str:
+        """Return `topic-partition@offset`."""
+        return f"{topic}-{self.place}"
+
+    def place_fields(self) -> dict[str, Any]:
+        """Return partition and offset for JSON."""
+        return {"partition": self.partition, "offset": self.offset}
+
+    def origin_fields(self) -> dict[str, Any]:
+        """Return partition and offset of the original for JSON."""
+        return {"origin_partition": self.origin_partition, "origin_offset": self.origin_offset}
+
+
+class DeadLetterCauses(NamedTuple):
+    """What the headers of a dead letter say about its failure."""
+
+    topic: str | None
+    """The topic of the original."""
+    group: str | None
+    deliveries: int | None
+    reason: str | None
+
+
+def causes_of(record: Record) -> DeadLetterCauses:
+    """Return what the headers of KIP-1191 and Pulsar's properties say; invalid ones count as missing."""
+    headers = dict(record.headers)  # of several with one name the last one counts, as in Kafka
+    group, real = _text(headers.get(DLQ_GROUP)), _text(headers.get(REAL_SUBSCRIPTION))
+    return DeadLetterCauses(
+        _text(headers.get(REAL_TOPIC)) or _text(headers.get(DLQ_TOPIC)) or None,
+        group or real or None,
+        _deliveries(headers.get(DLQ_DELIVERY_COUNT)) or earlier_attempts(record) or None,
+        _text(headers.get(DLQ_MESSAGE)) or None,
+    )
 
 
 def _text(value: bytes | None) -> str | None:
@@ -139,19 +217,16 @@ def _deliveries(value: bytes | None) -> int | None:
 # --- output of `show` -------------------------------------------------------------------------------------------------
 
 
-def full_dict(record: Record) -> dict[str, Any]:
+def full_dict(record: Record, row: DeadLetterFields) -> dict[str, Any]:
     """Return a record with all headers and its value, and the dead letter fields of the headers, for JSON."""
     fields: dict[str, Any] = json.loads(as_json(record))
-    row = DeadLetterRow.of(record).as_dict()
-    names = ("time", "origin_topic", "origin_partition", "origin_offset", "group", "deliveries", "reason")
-    return {**fields, "dead_letter": {name: row[name] for name in names}}
+    return {**fields, "dead_letter": row.cause_fields()}
 
 
-def full_text(record: Record) -> str:
+def full_text(record: Record, topic: str, row: DeadLetterFields) -> str:
     """Return a record with all headers and its value as lines, without control characters."""
-    row = DeadLetterRow.of(record)
     lines = [
-        f"{record.topic}-{row.place}",
+        row.named(topic),
         f"  time        {shown_time(record.timestamp)}",
         f"  origin      {printable(row.origin)}",
         f"  group       {printable(row.group or ABSENT)}",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asyncgroup.cli.dead_letter_rows import MAX_REASON, DeadLetterRow
+from asyncgroup.cli.dead_letter_rows import MAX_REASON, DeadLetterFields
 from asyncgroup.cli.printing import is_terminal
 from asyncgroup.cli.tables import ABSENT
 from asyncgroup.counting import counted
@@ -29,7 +29,7 @@ MIN_REASON: Final = 30
 """Characters of a terminal's line that are left for a reason in its own column; with less it has its own line."""
 
 
-def print_table(rows: Sequence[DeadLetterRow], total: int) -> None:
+def print_table(rows: Sequence[DeadLetterFields], total: int) -> None:
     """Print the rows; to a pipe or a file without line breaks in a row. `total` is the number of all dead letters.
 
     If the terminal is too narrow for all columns, the reason of each record is above its other fields.
@@ -55,7 +55,7 @@ def _wide_table(cells: Sequence[Sequence[str]]) -> Table:
     return table
 
 
-def _narrow_table(rows: Sequence[DeadLetterRow]) -> Table:
+def _narrow_table(rows: Sequence[DeadLetterFields]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(COLUMNS[0], no_wrap=True, min_width=max(len(row.place) for row in rows))
     table.add_column(COLUMNS[-1], overflow="fold")

@@ -8,9 +8,6 @@ acknowledgement of the one before, so that after a failure it is known which one
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
@@ -21,11 +18,18 @@ from asyncgroup.cli.common import stop_signals
 from asyncgroup.cli.connection_options import connection_options
 from asyncgroup.cli.dead_letter_rows import DeadLetterRow
 from asyncgroup.cli.dead_letter_topic import place, read_topic
-from asyncgroup.cli.lines import LineReader
 from asyncgroup.cli.offset_spans import OffsetSpan, log_spans, spans_within
+from asyncgroup.cli.replaying import (
+    ReplayProgress,
+    ReplayStep,
+    ReplayStopped,
+    check_replay_options,
+    exit_code_before_writing,
+    gone_since_the_plan,
+    not_written,
+)
 from asyncgroup.config import ConsumerConfig, ProducerConfig
 from asyncgroup.consumer import Consumer
-from asyncgroup.counting import counted
 from asyncgroup.errors import AsyncGroupError, CommitFailedError, UsageError
 from asyncgroup.escaping import printable
 from asyncgroup.model import Header, Record
@@ -33,13 +37,7 @@ from asyncgroup.offsets import OffsetManager, PartitionOffsets
 from asyncgroup.producer import Producer
 from asyncgroup.workqueue.copies import user_headers
 
-__all__ = ["PlannedRecord", "ReplayStopped", "Replayer", "replay"]
-
-
-class ReplayStopped(AsyncGroupError):
-    """A record could not be written, or the position could not be committed; the records before it are done."""
-
-    _has_foreign_text = True
+__all__ = ["PlannedRecord", "Replayer", "replay"]
 
 
 class PlannedRecord(NamedTuple):
@@ -65,47 +63,20 @@ async def replay(options: argparse.Namespace, config: ConsumerConfig) -> int:
     Raises UsageError for records that cannot be sent back, before anything is written; ReplayStopped; BrokerError for an
     unknown topic; and as the iterator of `PartitionConsumer`.
     """
-    _check_options(options)
+    check_replay_options(options, to_itself=options.to == options.topic)
     servers = connection_options(options).require_servers(options.usage)
     async with Consumer(servers, config) as consumer:
         log = await log_spans(consumer, options.topic)
         async with _positions(options, consumer, list(log)) as positions:
             spans = _spans_to_read(options, log, positions)
             plan = await _plan(options, consumer, spans)
-            if not plan:
-                print(f"{options.topic}: no dead letters to replay", file=sys.stderr)
-                return 0
-            if options.dry_run:
-                for planned in plan:
-                    print(f"{options.topic}-{planned.partition}@{planned.offset} -> {planned.target}")
-                print(f"would replay {_by_topic(plan)}", file=sys.stderr)
-                return 0
-            if not options.yes and not await _is_confirmed(f"Replay {_by_topic(plan)}?"):
-                print("nothing was written", file=sys.stderr)
-                return 1
+            steps = [
+                ReplayStep(f"{options.topic}-{each.partition}@{each.offset}", each.topic, each.target)
+                for each in plan
+            ]
+            if (code := await exit_code_before_writing(options, steps)) is not None:
+                return code
             return await _write(options, consumer, spans, plan, positions)
-
-
-def _check_options(options: argparse.Namespace) -> None:
-    if options.group is not None and (options.offsets or options.match is not None):
-        options.usage.error(
-            "--group continues after the last record that was replayed: it excludes --offsets and --match, "
-            "which skip records"
-        )
-    if options.to == options.topic:
-        options.usage.error(f"--to {options.to} is the dead letter topic itself")
-    has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    if not (options.yes or options.dry_run or has_terminal):
-        options.usage.error(
-            "--yes is required if standard input is not a terminal (--dry-run writes nothing)"
-        )
-
-
-async def _is_confirmed(question: str) -> bool:
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    async for lines in LineReader(None):
-        return lines[0].strip().lower() in (b"y", b"yes")
-    return False
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -177,12 +148,6 @@ async def _with_existing_partitions(
     ]
 
 
-def _by_topic(plan: Sequence[PlannedRecord]) -> str:
-    topics = Counter(planned.topic for planned in plan)
-    each = ", ".join(f"{count:,} to {topic}" for topic, count in sorted(topics.items()))
-    return f"{counted(len(plan), 'record')}: {each}"
-
-
 # --- the position of --group ------------------------------------------------------------------------------------------
 
 
@@ -241,8 +206,7 @@ class Replayer:
         self._producer = producer
         self._planned = {(each.partition, each.offset): each for each in plan}
         self._positions = positions
-        self.written = 0
-        self._last: Record | None = None  # the last record that is written
+        self.progress = ReplayProgress(len(plan))
 
     async def write(self, record: Record) -> None:
         """Write a record if it is in the plan, and print where it is. Raises ReplayStopped, BrokenPipeError."""
@@ -259,37 +223,13 @@ class Replayer:
                 timestamp=record.timestamp if record.timestamp >= 0 else None,
             )
         except AsyncGroupError as error:
-            raise _stopped(record, planned, error) from error
-        self.written += 1
-        self._last = record
-        print(f"{place(record)} -> {where.topic}-{where.partition}@{where.offset}", flush=True)
+            raise not_written(place(record), planned.target, error) from error
+        self.progress.done(place(record), f"{where.topic}-{where.partition}@{where.offset}")
         if self._positions is not None:
             try:
                 await self._positions.record_written(record)
             except CommitFailedError as error:
                 raise ReplayStopped(f"{place(record)} was written, but not committed: {error}") from error
-
-    def report(self) -> None:
-        """Print how many records were written, and the last one; ignore a closed standard error."""
-        total = len(self._planned)
-        count = (
-            counted(total, "record")
-            if self.written == total
-            else f"{self.written:,} of {counted(total, 'record')}"
-        )
-        last = "" if self._last is None else f", the last one {place(self._last)}"
-        with contextlib.suppress(OSError):
-            print(f"{count} replayed{last}", file=sys.stderr, flush=True)
-
-
-def _stopped(record: Record, planned: PlannedRecord, error: AsyncGroupError) -> ReplayStopped:
-    """Return the error for a record whose copy the broker has not acknowledged."""
-    if not error.may_be_written:
-        return ReplayStopped(f"{place(record)} was not written to {planned.target}: {error}")
-    hint = "look for it there before you replay it again"
-    stopped = ReplayStopped(f"{place(record)} was perhaps written to {planned.target}: {error}; {hint}")
-    stopped.may_be_written = True
-    return stopped
 
 
 def _headers(record: Record) -> list[Header]:
@@ -318,10 +258,7 @@ async def _write(
                 if positions is not None:
                     await positions.finish(spans)
             finally:
-                replayer.report()
-    if replayer.written < len(plan):  # the log was cut between the two passes
-        gone = len(plan) - replayer.written
-        raise ReplayStopped(
-            f"{options.topic}: {counted(gone, 'record is', 'records are')} no longer in the log"
-        )
+                replayer.progress.report()
+    if replayer.progress.written < len(plan):  # the log was cut between the two passes
+        raise gone_since_the_plan(options.topic, len(plan) - replayer.progress.written)
     return 0

@@ -64,4 +64,4 @@ def test_one_dead_letter(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 more is not listed\n" in out
     assert "       1  1 other reason\n" in out
     assert "dlq: 1 record\n" in out
-    assert "value (1 byte)" in full_text(record)
+    assert "value (1 byte)" in full_text(record, record.topic, rows[0])

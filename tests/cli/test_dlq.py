@@ -19,8 +19,8 @@ from asyncgroup.broker import EmbeddedCluster
 from asyncgroup.cli import main
 from asyncgroup.cli.app import _parser
 from asyncgroup.cli.dead_letter_rows import DeadLetterRow
-from asyncgroup.cli.dlq_replay import ReplayStopped
 from asyncgroup.cli.offset_spans import OffsetSpan, parse_spans
+from asyncgroup.cli.replaying import ReplayStopped
 from asyncgroup.cli.tables import shown_time
 from asyncgroup.config import ConsumerConfig
 from asyncgroup.errors import BrokerError, UsageError

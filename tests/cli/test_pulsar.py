@@ -1,7 +1,8 @@
-"""`produce`, `consume` and `work` on a real Apache Pulsar."""
+"""`produce`, `consume`, `work` and `dlq` on a real Apache Pulsar."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import textwrap
@@ -78,3 +79,44 @@ def test_a_handler_works_on_a_subscription(apache_pulsar: RunningPulsar, tmp_pat
     headers = dict(json.loads(dead.stdout)["headers"])
     assert headers["__dlq.errors.message"] == "ValueError: cannot be handled"
     assert headers["REAL_SUBSCRIPTION"] == "billing"
+
+
+def test_dead_letters_are_listed_shown_and_sent_back(apache_pulsar: RunningPulsar, tmp_path: Path) -> None:
+    """Of a topic with partitions: each goes to the partition of its original, and with --group once."""
+    (tmp_path / "failing_handlers.py").write_text(
+        "async def handle(delivery):\n    raise ValueError('bad')\n"
+    )
+    url, topic = apache_pulsar.service_url, f"dead-{uuid4().hex[:8]}"
+    asyncio.run(apache_pulsar.admin.create_partitioned_topic(topic, 3))
+    assert run("produce", "-b", url, "-t", topic, "-K", ":", stdin="a:1\nb:2\nc:3\n").returncode == 0
+    work = ("work", "failing_handlers:handle", "-b", url, "--group", "billing", "--topics", topic)
+    options = ("--from", "earliest", "--json", "--nack-delay", "0", "--max-redeliveries", "0")
+    dlq = f"{topic}-billing-DLQ"
+    with started(*work, *options, path=[tmp_path]) as program:
+        while json.loads(program.line())["dead_lettered"] < 3:
+            pass
+        assert program.end(signal.SIGINT)[0] == 130
+    listed = run("dlq", "list", dlq, "-b", url, "--json")
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [row["reason"] for row in rows] == ["ValueError: bad"] * 3, listed
+    assert {row["key"]: row["group"] for row in rows} == {"a": "billing", "b": "billing", "c": "billing"}
+    shown = run("dlq", "show", dlq, rows[1]["message_id"], "-b", url, "--json")
+    assert json.loads(shown.stdout)["key"] == rows[1]["key"], shown
+    place = rows[2]["message_id"].split(":")
+    missing = f"{place[0]}:{int(place[1]) + 9}:-1"
+    absent = run("dlq", "show", dlq, missing, "-b", url)
+    text = f"asyncgroup dlq: {dlq}@{missing}: no message has this id, and none follows\n"
+    assert (absent.returncode, absent.stderr) == (1, text)
+    foreign = run("dlq", "show", dlq, "0:0:-1", "-b", url)
+    text = f"asyncgroup dlq: {dlq}@0:0:-1: no message has this id; the next one is {rows[0]['message_id']}\n"
+    assert (foreign.returncode, foreign.stderr) == (1, text)
+    replay = ("dlq", "replay", dlq, "-b", url, "--yes", "--group", "again")
+    first = run(*replay)
+    assert (first.returncode, len(first.stdout.splitlines())) == (0, 3), first
+    targets = {line.split(" -> ")[1].split(":")[2] for line in first.stdout.splitlines()}
+    assert targets == {row["origin_message_id"].split(":")[2] for row in rows}
+    assert run(*replay).stderr == f"{dlq}: no dead letters to replay\n"
+    back = run("consume", "-b", url, "-t", topic, "--from", "earliest", "--max-messages", "6", "--json")
+    messages = [json.loads(line) for line in back.stdout.splitlines()]
+    assert sorted(message["key"] for message in messages) == ["a", "a", "b", "b", "c", "c"]
+    assert not any("headers" in message for message in messages)

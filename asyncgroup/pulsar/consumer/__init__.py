@@ -1,7 +1,7 @@
 """Consumers of Pulsar topics, as `config` configures them.
 
 - `topic_consumer`: what a program uses, with a `pulsar_consumer` for each partition, and its `listener`.
-- `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription.
+- `registration` keeps it at its broker, with the request that `subscribing` makes; `seeking` moves the subscription, `backlog` finds its end.
 - `receiver_queue` has what has arrived; `permits`: how many messages the broker may push.
 - `arrivals`: from an entry to messages, each a `pulsar_message`; `chunk_assembly` puts large values together;
   `rejections`: what becomes of entries without a message.
